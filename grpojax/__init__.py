@@ -1,0 +1,1 @@
+"""grpojax: the GRPO family of critic-free policy optimisation, exact and composable, in JAX."""

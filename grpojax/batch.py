@@ -1,0 +1,65 @@
+"""The records that flow.  One way: Prompts -> Rollout -> Scored -> Batch.
+
+Letters used everywhere:
+  P  prompts in the batch          G  completions of one prompt       B = P * G rows
+  T  response budget, in tokens    L  prompt budget, in tokens        V  vocabulary
+
+Lengths and masks are explicit: nothing is ever inferred by comparing with a pad id.
+"""
+
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+Array = jax.Array | np.ndarray
+
+
+class Prompts(NamedTuple):
+  """Questions, as tokens for the sampler and as rows of the dataset for the rewards."""
+
+  tokens: Array  # [P, L] int32, left-padded: the last `length` columns are the prompt
+  length: Array  # [P] int32
+  id: Array  # [P] int32, stable: the row of the dataset, whatever the order of reading
+  example: list[dict]  # P rows of the dataset, host side only
+
+
+class Rollout(NamedTuple):
+  """What the sampler returns, grouped by prompt."""
+
+  tokens: Array  # [P, G, T] int32, right-padded; an EOS that was sampled is part of the response
+  length: Array  # [P, G] int32, in tokens, EOS included
+  ended: Array  # [P, G] bool: an EOS was sampled; False means that the budget cut it
+  sampler_logp: Array  # [P, G, T] float32: log-probs under the sampling distribution
+
+
+class Scored(NamedTuple):
+  """What the rewards say of a rollout.  Host side, numpy."""
+
+  reward: Array  # [P, G] float32, the sum that is trained on; 0 where not valid
+  accuracy: Array  # [P, G] float32, the task's own 0/1, untouched by shaping
+  valid: Array  # [P, G] bool: False where a reward raised, abstained or was not finite
+  parts: dict[str, Array]  # name of the reward -> [P, G] float32
+
+
+class Batch(NamedTuple):
+  """What the objective and the learner eat: one optimiser batch.
+
+  Every array starts with [P, G]; `jax.vmap` over the first axis shows a function one group.  Fields
+  that a run does not need are None.
+  """
+
+  mask: Array  # [P, G, T] float32: 1 on sampled response tokens, EOS included; else 0
+  reward: Array  # [P, G] float32
+  accuracy: Array  # [P, G] float32
+  valid: Array  # [P, G] bool: False rows have no reward (or only fill the shape) and count nowhere
+  ended: Array  # [P, G] bool
+  sampler_logp: Array | None = None  # [P, G, T] float32, log mu
+  old_logp: Array | None = None  # [P, G, T] float32, log pi_old, recomputed by the learner
+  ref_logp: Array | None = None  # [P, G, T] float32, log pi_ref
+  entropy: Array | None = None  # [P, G, T] float32, of pi_old over the whole vocabulary, nats
+  tokens: Array | None = None  # [P, G, L + T] int32: left-padded prompt, then the response
+  prompt_length: Array | None = None  # [P, G] int32
+  extra: dict[str, Any] | None = None  # what single estimators need: step scores, anchors, ...
+  advantage: Array | None = None  # [P, G, T] float32, filled by objective.prepare
+  weight: Array | None = None  # [P, G, T] float32, filled by objective.prepare
