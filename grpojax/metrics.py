@@ -1,0 +1,180 @@
+"""A dict of floats -> metrics.jsonl and TensorBoard, and back.
+
+metrics.jsonl is the source of truth, one record a line:
+
+    {"step": 12, "wall": 1763731800.1, "kind": "train", "reward": 0.41, "time/rollout": 1.9, ...}
+
+`step` counts finished training steps: the evaluation before training is step 0, the first train
+record step 1 (a cold start counts its own).  `wall` is Unix time in seconds.  null stands for a
+value that was not finite; a value that was not measured has no key.
+
+completions.jsonl holds one group of G completions a line, lengths in tokens:
+
+    {"step": 12, "prompt": "", "completions": [], "rewards": [], "lengths": [], "ended": []}
+"""
+
+import contextlib
+import json
+import math
+import os
+import shlex
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+import jax
+from tensorboardX import SummaryWriter
+
+
+class Writer:
+  """Appends records; only process 0 writes, on the others every method does nothing.
+
+  `resume_step` is the step of the restored checkpoint: records of later steps are cut, because they
+  will be written again.  At 0 nothing was restored and the run starts with empty files.
+  """
+
+  def __init__(self, workdir: str | os.PathLike, resume_step: int = 0):
+    self.active = jax.process_index() == 0
+    if not self.active:
+      return
+    workdir = Path(workdir)
+    workdir.mkdir(parents=True, exist_ok=True)
+    self.files = {}
+    for name in ("metrics", "completions"):
+      path = workdir / f"{name}.jsonl"
+      _cut(path, resume_step)
+      self.files[name] = path.open("a", encoding="ascii")
+    # TensorBoard cuts by step too, run by run; the cold start is a run of its own, to survive it.
+    purge = resume_step + 1 if resume_step else 0
+    self.board = {
+      "cold_start": SummaryWriter(
+        f"{workdir}/tensorboard/cold_start", purge_step=None if resume_step else 0
+      ),
+      "train": SummaryWriter(f"{workdir}/tensorboard/train", purge_step=purge),
+      "eval": SummaryWriter(f"{workdir}/tensorboard/eval", purge_step=purge),
+    }
+
+  def write(self, kind: str, step: int, metrics: Mapping[str, float]) -> None:
+    """One record; `metrics` are floats that have left the device."""
+    if not self.active:
+      return
+    values = {name: _finite(float(value)) for name, value in metrics.items()}
+    self._append("metrics", dict(step=int(step), wall=round(time.time(), 3), kind=kind, **values))
+    for name, value in values.items():
+      if value is not None:
+        self.board[kind].add_scalar(name, value, step)
+
+  def completions(self, step: int, records: list[dict]) -> None:
+    """One line per group: dicts of prompt, completions, rewards, lengths and ended."""
+    if not self.active:
+      return
+    for record in records:
+      rewards = [_finite(float(reward)) for reward in record["rewards"]]
+      self._append("completions", {"step": int(step), **record, "rewards": rewards})
+
+  def flush(self) -> None:
+    """Everything on disk.  Call it before a checkpoint, so that no step up to it can be missing."""
+    if not self.active:
+      return
+    for file in self.files.values():
+      os.fsync(file.fileno())
+    for board in self.board.values():
+      board.flush()
+
+  def close(self) -> None:
+    if not self.active:
+      return
+    for file in (*self.files.values(), *self.board.values()):
+      file.close()
+
+  def _append(self, name: str, record: dict) -> None:
+    self.files[name].write(json.dumps(record, allow_nan=False) + "\n")
+    self.files[name].flush()
+
+  def __enter__(self):
+    return self
+
+  def __exit__(self, *_):
+    self.close()
+
+
+class Timer:
+  """Wall-clock seconds by phase: `with timer.phase("rollout"): ...`, then `timer.take()`."""
+
+  def __init__(self):
+    self.seconds, self.start = {}, time.perf_counter()
+
+  @contextlib.contextmanager
+  def phase(self, name: str):
+    start = time.perf_counter()
+    try:
+      yield
+    finally:
+      self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - start
+
+  def take(self) -> dict[str, float]:
+    """{"time/<phase>": ..., "time/step": ...} in seconds since the last take."""
+    now = time.perf_counter()
+    taken = {f"time/{name}": value for name, value in self.seconds.items()}
+    taken["time/step"] = now - self.start
+    self.seconds, self.start = {}, now
+    return taken
+
+
+def save_setup(workdir: str | os.PathLike, config) -> None:
+  """config.json, the resolved config; commands.txt gets the command line, one for every start."""
+  if jax.process_index() != 0:
+    return
+  workdir = Path(workdir)
+  workdir.mkdir(parents=True, exist_ok=True)
+  (workdir / "config.json").write_text(config.to_json(indent=2), encoding="utf-8")
+  with (workdir / "commands.txt").open("a", encoding="utf-8") as file:
+    file.write(shlex.join(sys.orig_argv) + "\n")
+
+
+def read(workdir: str | os.PathLike, name: str = "metrics") -> list[dict]:
+  """The records of `<workdir>/<name>.jsonl` in the order written; [] where the file is missing."""
+  path = Path(workdir) / f"{name}.jsonl"
+  if not path.exists():
+    return []
+  lines = path.read_text(encoding="ascii").splitlines()
+  records = []
+  for number, line in enumerate(lines, start=1):
+    try:
+      records.append(json.loads(line))
+    except json.JSONDecodeError as error:
+      if number < len(lines):
+        raise ValueError(f"{path}, line {number} is not JSON; delete that line.") from error
+      # A last line that was torn: its process was killed while it wrote.
+  return records
+
+
+def phase_seconds(records: list[dict]) -> dict[str, float]:
+  """Total seconds by phase over all records; "other" is what no phase claimed."""
+  total = {}
+  for record in records:
+    for name, value in record.items():
+      if name.startswith("time/") and value is not None:
+        phase = name.removeprefix("time/")
+        total[phase] = total.get(phase, 0.0) + value
+  other = total.pop("step", 0.0) - sum(total.values())
+  return {**total, "other": other} if other > 0 else total
+
+
+def _cut(path: Path, resume_step: int) -> None:
+  """Drops what happened after `resume_step`, and a torn last line, by replacing the file whole."""
+  if not path.exists():
+    return
+  kept = [
+    record
+    for record in read(path.parent, path.stem)
+    if resume_step > 0 and (record["step"] <= resume_step or record.get("kind") == "cold_start")
+  ]
+  whole = path.with_suffix(".tmp")
+  whole.write_text("".join(json.dumps(record) + "\n" for record in kept), encoding="ascii")
+  os.replace(whole, path)
+
+
+def _finite(value: float) -> float | None:
+  return value if math.isfinite(value) else None

@@ -1,0 +1,156 @@
+"""The record of a run survives kills, resumes and NaN."""
+
+import itertools
+import json
+import math
+import struct
+
+import jax
+import pytest
+from ml_collections import ConfigDict
+from tensorboardX.proto.event_pb2 import Event, SessionLog
+
+from grpojax import metrics
+
+
+def lines(workdir, name="metrics"):
+  """Every line, parsed by a JSON reader that refuses what JSON does not have (NaN, Infinity)."""
+
+  def refuse(constant):
+    raise AssertionError(f"{constant} is not JSON")
+
+  text = (workdir / f"{name}.jsonl").read_text()
+  assert text == "" or text.endswith("\n")
+  return [json.loads(line, parse_constant=refuse) for line in text.splitlines()]
+
+
+def run(workdir, start, stop):
+  """Steps `start`+1 .. `stop`, an evaluation at 0 and every second step."""
+  with metrics.Writer(workdir, start) as writer:
+    if start == 0:
+      writer.write("cold_start", 30, {"loss": 1.5})
+      writer.write("eval", 0, {"eval/pass@1": 0.1})
+    for step in range(start + 1, stop + 1):
+      writer.write("train", step, {"reward": step / 10})
+      group = dict(prompt="1+1?", completions=["2"], rewards=[1.0], lengths=[1], ended=[True])
+      writer.completions(step, [group])
+      if step % 2 == 0:
+        writer.write("eval", step, {"eval/pass@1": step / 100})
+
+
+def without_wall(records):
+  return [{key: value for key, value in record.items() if key != "wall"} for record in records]
+
+
+def test_a_resumed_run_leaves_the_record_of_an_unbroken_one(tmp_path):
+  run(tmp_path / "unbroken", 0, 8)
+  run(tmp_path / "resumed", 0, 7)  # killed after step 7; the last checkpoint is that of step 4
+  run(tmp_path / "resumed", 4, 8)
+  for name in ("metrics", "completions"):
+    unbroken, resumed = (lines(tmp_path / run, name) for run in ("unbroken", "resumed"))
+    assert without_wall(resumed) == without_wall(unbroken)
+
+
+def test_a_run_without_a_checkpoint_starts_with_empty_files(tmp_path):
+  run(tmp_path, 0, 3)
+  run(tmp_path, 0, 1)
+  assert [(r["kind"], r["step"]) for r in lines(tmp_path)] == [
+    ("cold_start", 30),
+    ("eval", 0),
+    ("train", 1),
+  ]
+  assert [r["step"] for r in lines(tmp_path, "completions")] == [1]
+
+
+@pytest.mark.parametrize("name", ["metrics", "completions"])
+def test_a_torn_last_line_is_dropped(tmp_path, name):
+  run(tmp_path, 0, 4)
+  path = tmp_path / f"{name}.jsonl"
+  whole = metrics.read(tmp_path, name)
+  path.write_text(path.read_text()[:-9])  # killed in the middle of the last write
+  assert metrics.read(tmp_path, name) == whole[:-1]
+  metrics.Writer(tmp_path, 4).close()
+  assert lines(tmp_path, name) == whole[:-1]
+
+
+def test_a_torn_line_in_the_middle_is_an_error_that_names_it(tmp_path):
+  (tmp_path / "metrics.jsonl").write_text('{"step": 1}\n{"st\n{"step": 3}\n')
+  with pytest.raises(ValueError, match=r"metrics\.jsonl, line 2 is not JSON"):
+    metrics.read(tmp_path)
+
+
+def test_not_finite_becomes_null_and_stays_a_key(tmp_path):
+  with metrics.Writer(tmp_path) as writer:
+    writer.write("train", 1, {"a": math.nan, "b": math.inf, "c": -math.inf, "d": 2.0})
+    group = dict(completions=["", ""], rewards=[math.nan, 1.0], lengths=[0, 0], ended=[True] * 2)
+    writer.completions(1, [{"prompt": "", **group}])
+  (record,) = lines(tmp_path)
+  assert (record["a"], record["b"], record["c"], record["d"]) == (None, None, None, 2.0)
+  assert lines(tmp_path, "completions")[0]["rewards"] == [None, 1.0]
+
+
+def test_any_text_fits_in_one_line(tmp_path):
+  # Line breaks of all sorts and half of a surrogate pair.
+  nasty = 'a\nb\r\u2028\u0085\x00"\\ 数 \ud800'
+  with metrics.Writer(tmp_path) as writer:
+    group = dict(prompt=nasty, completions=[nasty], rewards=[0.0], lengths=[9], ended=[False])
+    writer.completions(1, [group, group])
+  assert [r["prompt"] for r in metrics.read(tmp_path, "completions")] == [nasty, nasty]
+
+
+def test_a_metric_cannot_overwrite_the_step(tmp_path):
+  with metrics.Writer(tmp_path) as writer, pytest.raises(TypeError, match="step"):
+    writer.write("train", 1, {"step": 2.0})
+
+
+def test_only_process_zero_writes(tmp_path, monkeypatch):
+  monkeypatch.setattr(jax, "process_index", lambda: 1)
+  run(tmp_path, 0, 3)
+  metrics.save_setup(tmp_path, ConfigDict({"seed": 0}))
+  assert list(tmp_path.iterdir()) == []
+
+
+def events(directory):
+  """The scalars of a TensorBoard run as its reader keeps them: a restart at step s purges >= s."""
+  kept = []
+  for path in sorted(directory.iterdir()):
+    data = path.read_bytes()
+    while data:  # TFRecord: length uint64, its crc, the message, its crc
+      (length,) = struct.unpack("<Q", data[:8])
+      event, data = Event.FromString(data[12 : 12 + length]), data[16 + length :]
+      if event.session_log.status == SessionLog.START:
+        kept = [old for old in kept if old[1] < event.step]
+      kept += [(value.tag, event.step, value.simple_value) for value in event.summary.value]
+  return kept
+
+
+def test_tensorboard_holds_the_same_numbers_once(tmp_path, monkeypatch):
+  clock = itertools.count(10**9)  # event files are named by the second
+  monkeypatch.setattr(metrics.time, "time", lambda: next(clock))
+  run(tmp_path, 0, 3)
+  run(tmp_path, 0, 7)
+  run(tmp_path, 4, 8)
+  train = events(tmp_path / "tensorboard" / "train")
+  assert [event[:2] for event in train] == [("reward", step) for step in range(1, 9)]
+  assert [event[2] for event in train] == pytest.approx([step / 10 for step in range(1, 9)])
+  assert events(tmp_path / "tensorboard" / "cold_start") == [("loss", 30, 1.5)]
+
+
+def test_timer_splits_a_step_into_phases(monkeypatch):
+  clock = iter([0.0, 1.0, 4.0, 4.0, 6.0, 6.0, 6.5, 10.0, 20.0])
+  monkeypatch.setattr(metrics.time, "perf_counter", lambda: next(clock))
+  timer = metrics.Timer()  # 0
+  for name in ("rollout", "update", "update"):  # 1-4, 4-6, 6-6.5
+    with timer.phase(name):
+      pass
+  first = timer.take()  # 10
+  assert first == {"time/rollout": 3.0, "time/update": 2.5, "time/step": 10.0}
+  assert timer.take() == {"time/step": 10.0}  # 20
+  assert metrics.phase_seconds([first]) == {"rollout": 3.0, "update": 2.5, "other": 4.5}
+
+
+def test_setup_keeps_the_config_and_every_command(tmp_path):
+  for seed in (0, 1):
+    metrics.save_setup(tmp_path, ConfigDict({"seed": seed}))
+  assert json.loads((tmp_path / "config.json").read_text()) == {"seed": 1}
+  assert len((tmp_path / "commands.txt").read_text().splitlines()) == 2
