@@ -1,0 +1,123 @@
+"""Every key there is, with its default, its unit and where the number comes from.
+
+A recipe (`configs/gspo.py`, ...) calls `get_config(scale)` and changes some of them; it adds none.
+Objective slots hold `fn` (a function of `grpojax/objective/<slot>.py`, or "module:function") and that
+function's keyword arguments.
+"""
+
+from ml_collections import ConfigDict
+
+
+def get_config(scale: str = "mini") -> ConfigDict:
+  """GRPO without KL, strictly by the paper's estimator; the scale chooses model, data and budget."""
+  scales = {"mini": _mini, "tiny": _tiny}
+  if scale not in scales:
+    raise ValueError(f"Config scale '{scale}' is unknown; choose one of {', '.join(scales)}.")
+  c = ConfigDict()
+  c.name = "grpo"  # names the run and its default workdir
+  c.scale = scale
+  c.seed = 0
+  c.steps = 60  # rollouts in the whole run
+  c.verbose = True  # progress bars; False prints plain lines only
+
+  c.objective = ConfigDict()
+  # R -> A inside one group.  ddof=1 and eps=1e-6 as verl, tunix and slime do; the paper says only "std".
+  c.objective.advantage = dict(fn="zscore", eps=1e-6, ddof=1)
+  c.objective.rescale = dict(fn="identity")  # A -> A over the whole optimiser batch
+  c.objective.ratio = dict(fn="token")
+  c.objective.surrogate = dict(fn="ppo_clip", low=0.2, high=0.2)
+  c.objective.aggregate = dict(fn="sequence_mean")
+  # Lists: any name -> a slot.  Add one by a flag: --config.objective.penalty="{'kl': {...}}"
+  c.objective.select = ConfigDict()  # which tokens count at all
+  c.objective.correct = ConfigDict()  # sampler mismatch weights, no gradient
+  c.objective.penalty = ConfigDict()  # costs with gradient, each with its `beta`
+  c.reference = ""  # "" none; "init": the policy that RL starts from (needed by KL penalties)
+
+  c.rollout = ConfigDict()
+  c.rollout.prompts = 16  # P, prompts of one rollout
+  c.rollout.group_size = 8  # G, completions of one prompt
+  c.rollout.max_tokens = 80  # T, response budget in tokens, EOS included
+  c.rollout.temperature = 1.0  # the learner's log-probs use the same temperature
+
+  c.dynamic_sampling = ConfigDict()  # DAPO, https://arxiv.org/abs/2503.14476 section 3.2
+  c.dynamic_sampling.enabled = False  # refill until `rollout.prompts` groups have 0 < accuracy < 1
+  c.dynamic_sampling.max_tries = 4  # rollouts per step at most; then train on what there is (verl: 10)
+
+  c.reward = ConfigDict()  # any name -> a function of grpojax/rewards/; their sum is trained on
+  c.reward.accuracy = dict(fn="rules:integer_answer", marker="#")
+
+  c.updates_per_rollout = 2  # optimiser steps per rollout, each on its share of the prompts
+  c.microbatches = 1  # pieces that one update is computed in; changes memory, never the numbers
+  c.logprob_chunk = 32  # tokens whose logits exist at once, per row
+  c.optimizer = ConfigDict()  # AdamW
+  c.optimizer.learning_rate = 1e-3  # constant after warm-up; 1e-6 is usual for 7B and more
+  c.optimizer.warmup_steps = 5
+  c.optimizer.b1 = 0.9
+  c.optimizer.b2 = 0.95
+  c.optimizer.weight_decay = 0.0
+  c.optimizer.clip_norm = 1.0  # global gradient norm
+
+  c.data = ConfigDict()
+  c.data.task = "mini_aime"
+  c.data.version_seed = 0  # another seed, another dataset
+  c.data.train = 8192  # rows per split
+  c.data.validation = 256
+  c.data.test = 512
+  c.data.prompt_budget = 48  # L, tokens of a prompt, chat template included
+  c.data.overlong_prompts = "drop"  # longer ones: "drop" (and count) or "error"
+
+  c.model = ConfigDict()  # Qwen2.5 architecture, keys as in Hugging Face's config.json
+  c.model.hidden_size = 128
+  c.model.num_hidden_layers = 3
+  c.model.num_attention_heads = 4
+  c.model.num_key_value_heads = 2
+  c.model.head_dim = 32
+  c.model.intermediate_size = 384
+  c.model.rms_norm_eps = 1e-6
+  c.model.rope_theta = 10000.0
+  c.model.attention_bias = True  # QKV bias, as Qwen2 has
+  c.model.tie_word_embeddings = True
+  c.model.dtype = "float32"  # of activations; parameters and log-probs are always float32
+
+  c.mesh = ConfigDict()  # devices = data * fsdp * tensor; one may be -1, "the rest"
+  c.mesh.data = -1
+  c.mesh.fsdp = 1
+  c.mesh.tensor = 1
+
+  c.cold_start = ConfigDict()  # SFT on the task's own demonstrations, cached by what made it
+  c.cold_start.steps = 400
+  c.cold_start.batch_size = 64  # rows
+  c.cold_start.learning_rate = 3e-3  # cosine to a tenth
+  c.cold_start.seed = 0
+  c.cold_start.cache_dir = "~/.cache/grpojax"  # also holds datasets and compiled programs
+
+  c.eval = ConfigDict()
+  c.eval.every = 20  # steps; also before the first and after the last
+  c.eval.split = "test"
+  c.eval.prompts = 128  # held-out questions
+  c.eval.samples = 8  # k, completions per question
+  c.eval.temperature = 1.0
+  c.eval.top_k = 0  # 0: off
+  c.eval.top_p = 1.0
+  c.eval.min_p = 0.0
+
+  c.checkpoint = ConfigDict()
+  c.checkpoint.every = 20  # steps; also at the end and on Ctrl-C
+  c.checkpoint.keep = 2
+  scales[scale](c)
+  return c
+
+
+def _mini(c):
+  """Two CPU cores, five minutes: the values above."""
+
+
+def _tiny(c):
+  """A few seconds; for tests."""
+  c.steps = 2
+  c.rollout.update(prompts=4, group_size=4, max_tokens=48)
+  c.data.update(train=256, validation=16, test=32)
+  c.model.update(hidden_size=32, num_hidden_layers=2, head_dim=8, intermediate_size=64)
+  c.cold_start.update(steps=4, batch_size=16)
+  c.eval.update(every=2, prompts=8, samples=4)
+  c.checkpoint.every = 1

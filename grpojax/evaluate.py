@@ -1,0 +1,46 @@
+"""Held-out accuracy: pass@1, avg@k, pass@k, maj@k, with a confidence interval over questions."""
+
+from collections import Counter
+from math import comb
+
+import numpy as np
+
+
+def pass_at_k(correct: np.ndarray, samples: int, k: int) -> np.ndarray:
+  """1 - C(n - c, k) / C(n, k) per question: unbiased for "one of k is right".  correct [P] counts.
+
+  Source: Chen et al. 2021, https://arxiv.org/abs/2107.03374 equation 1.
+  """
+  if not 1 <= k <= samples:
+    raise ValueError(f"pass@{k} needs at least {k} samples per question; there are {samples}.")
+  return np.array([1 - comb(samples - int(c), k) / comb(samples, k) for c in correct])
+
+
+def majority(answers: list[str | None], right: np.ndarray) -> float:
+  """Accuracy of the most frequent answer; ties are averaged.  Samples without an answer do not vote."""
+  votes = Counter(a for a in answers if a is not None)
+  if not votes:
+    return 0.0
+  top = max(votes.values())
+  winners = [a for a, n in votes.items() if n == top]
+  return float(np.mean([right[answers.index(a)] for a in winners]))
+
+
+def summarise(right: np.ndarray, answers, length: np.ndarray, ended: np.ndarray) -> dict[str, float]:
+  """right, length, ended [P, k] and answers (P lists of k) -> metrics under `eval/`.
+
+  pass@1 is the unbiased estimator at k = 1, which equals avg@k, the mean over all samples; its
+  interval is 1.96 standard errors over questions (ddof 1), the unit that was sampled.
+  """
+  questions, k = right.shape
+  correct = right.sum(axis=1)
+  pass1 = pass_at_k(correct, k, 1)
+  return {
+    "eval/pass@1": float(pass1.mean()),
+    "eval/pass@1_ci95": float(1.96 * pass1.std(ddof=1) / np.sqrt(questions)),
+    f"eval/avg@{k}": float(right.mean()),
+    f"eval/pass@{k}": float(pass_at_k(correct, k, k).mean()),
+    f"eval/maj@{k}": float(np.mean([majority(a, r) for a, r in zip(answers, right, strict=True)])),
+    "eval/mean_length": float(length.mean()),
+    "eval/clipped_ratio": float(1 - ended.mean()),
+  }

@@ -1,0 +1,130 @@
+"""One optimiser step: (state, objective, batch) -> (state, metrics).  The only `jax.grad` of the project.
+
+The denominator of the loss belongs to the whole optimiser batch: `objective.prepare` makes every
+weight before the batch is cut, so microbatches and devices only add up.
+"""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+from jax.sharding import Mesh
+from ml_collections import ConfigDict
+
+from grpojax import objective as objective_lib
+from grpojax import sharding
+from grpojax.batch import Batch
+from grpojax.logprobs import response_logprobs
+from grpojax.models import Model
+
+
+class State(NamedTuple):
+  """All that an update changes.  Donated to the update, returned sharded as it came."""
+
+  params: dict
+  opt_state: tuple
+  updates: jax.Array  # [] int32, optimiser steps taken
+
+
+def warmup_constant(config: ConfigDict) -> optax.Schedule:
+  """Learning rate by optimiser step: linear from 0 over `warmup_steps`, then constant."""
+  return optax.schedules.warmup_constant_schedule(0.0, config.learning_rate, config.warmup_steps)
+
+
+def make_optimizer(config: ConfigDict, schedule: optax.Schedule) -> optax.GradientTransformation:
+  """AdamW behind a clip of the global gradient norm.  Norms and biases ([D]-shaped) are not decayed."""
+  matrices = lambda params: jax.tree.map(lambda p: p.ndim > 1, params)  # noqa: E731
+  return optax.chain(
+    optax.clip_by_global_norm(config.clip_norm),
+    optax.adamw(
+      schedule, config.b1, config.b2, weight_decay=config.weight_decay, mask=matrices
+    ),
+  )
+
+
+def state_shardings(model: Model, tx: optax.GradientTransformation, mesh: Mesh) -> State:
+  """Where every leaf of a State lives: optimiser moments beside their parameters."""
+  params = sharding.param_shardings(mesh, model.axes, model.shapes)
+  everywhere = sharding.replicated(mesh)
+  opt_state = optax.tree_utils.tree_map_params(
+    tx,
+    lambda _, where: where,
+    jax.eval_shape(tx.init, model.shapes),
+    params,
+    transform_non_params=lambda _: everywhere,
+  )
+  return State(params, opt_state, everywhere)
+
+
+def make_init(model: Model, tx: optax.GradientTransformation):
+  """key -> State with random parameters.  Jit it with `state_shardings` as out_shardings."""
+
+  def init(key) -> State:
+    return fresh(model.init(key), tx)
+
+  return init
+
+
+def fresh(params, tx: optax.GradientTransformation) -> State:
+  """Parameters with a new optimiser."""
+  return State(params, tx.init(params), jnp.int32(0))
+
+
+def make_logp(model: Model, *, response_budget: int, temperature: float, chunk: int):
+  """(params, tokens [P, G, L + T], prompt_length [P, G]) -> logp, entropy, [P, G, T] each."""
+
+  def logp(params, tokens, prompt_length):
+    return response_logprobs(
+      model.bind(params), tokens, prompt_length, response_budget, temperature=temperature, chunk=chunk
+    )
+
+  return logp
+
+
+def make_update(logp_fn, tx: optax.GradientTransformation, schedule: optax.Schedule, microbatches: int):
+  """Returns update(state, objective, batch) -> (state, metrics), a pure function to be jitted.
+
+  `objective` is an argument, so that a sweep over its numbers compiles once.  Metrics are those of
+  the policy the update started from, over the whole optimiser batch, with `grad_norm` before clipping.
+  """
+
+  def loss_fn(params, objective, batch: Batch):
+    logp, entropy = logp_fn(params, batch.tokens, batch.prompt_length)
+    return objective_lib.loss(objective, logp, batch, entropy)
+
+  def update(state: State, objective, batch: Batch):
+    batch = objective_lib.prepare(objective, batch)
+    grads, metrics = _accumulate(loss_fn, state.params, objective, batch, microbatches)
+    updates, opt_state = tx.update(grads, state.opt_state, state.params)
+    metrics |= objective_lib.describe(batch)
+    metrics["grad_norm"] = optax.global_norm(grads)
+    metrics["learning_rate"] = jnp.asarray(schedule(state.updates), jnp.float32)
+    state = State(optax.apply_updates(state.params, updates), opt_state, state.updates + 1)
+    return state, metrics
+
+  return update
+
+
+def _accumulate(loss_fn, params, objective, batch: Batch, microbatches: int):
+  """Sums gradients and metrics over microbatches; loss and metrics are additive, so this is exact."""
+  value_and_grad = jax.value_and_grad(loss_fn, has_aux=True)
+
+  def one(piece):
+    (loss, metrics), grads = value_and_grad(params, objective, piece)
+    return grads, metrics | {"loss": loss}
+
+  if microbatches == 1:
+    return one(batch)
+
+  # Dealt like cards, not cut in blocks: each device keeps an equal share of every piece, so that
+  # nothing moves between devices.
+  deal = lambda x: x.reshape(-1, microbatches, *x.shape[1:]).swapaxes(0, 1)  # noqa: E731
+  pieces = jax.tree.map(deal, batch)
+  zeros = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), jax.eval_shape(one, _first(pieces)))
+  total, _ = jax.lax.scan(lambda s, p: (jax.tree.map(jnp.add, s, one(p)), None), zeros, pieces)
+  return total
+
+
+def _first(pieces):
+  return jax.tree.map(lambda x: x[0], pieces)

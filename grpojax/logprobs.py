@@ -1,0 +1,49 @@
+"""Hidden states -> log-probs of the chosen tokens and entropies, chunk by chunk.
+
+Logits of only `chunk` columns exist at once: `[B, T, V]` is built neither forward nor backward,
+because each step of the scan is rematerialised.
+"""
+
+import jax
+import jax.numpy as jnp
+
+
+def token_logprobs(hidden, unembedding, targets, *, temperature: float, chunk: int):
+  """hidden [B, T, D], unembedding [V, D], targets [B, T] int32 -> logp, entropy, both [B, T] float32.
+
+  Both are those of softmax(logits / temperature), in nats; the temperature is the sampler's, so that
+  ratios compare like with like.
+  """
+  B, T, D = hidden.shape
+  chunks = -(-T // chunk)
+  size = -(-T // chunks)  # equal chunks, so that almost nothing is padded
+  pad = chunks * size - T
+  hidden = jnp.pad(hidden, ((0, 0), (0, pad), (0, 0))).reshape(B, chunks, size, D)
+  targets = jnp.pad(targets, ((0, 0), (0, pad))).reshape(B, chunks, size)
+
+  @jax.checkpoint
+  def one_chunk(_, xs):
+    h_BCD, target_BC = xs
+    logits = jnp.einsum("bcd,vd->bcv", h_BCD, unembedding, preferred_element_type=jnp.float32)
+    logits = logits / temperature
+    log_z = jax.nn.logsumexp(logits, axis=-1)
+    chosen = jnp.take_along_axis(logits, target_BC[..., None], axis=-1)[..., 0]
+    entropy = log_z - jnp.sum(jnp.exp(logits - log_z[..., None]) * logits, axis=-1)
+    return None, (chosen - log_z, entropy)
+
+  _, outs = jax.lax.scan(one_chunk, None, (hidden.swapaxes(0, 1), targets.swapaxes(0, 1)))
+  return tuple(o.swapaxes(0, 1).reshape(B, chunks * size)[:, :T] for o in outs)
+
+
+def response_logprobs(decoder, tokens, prompt_length, response_budget: int, **kwargs):
+  """tokens [P, G, L + T], prompt_length [P, G] -> logp, entropy of the last T tokens, [P, G, T] each.
+
+  `decoder` is a bound `models.Decoder`; columns behind a response's end hold finite garbage, which
+  the batch's mask removes.
+  """
+  P, G, S = tokens.shape
+  L = S - response_budget
+  rows = tokens.reshape(P * G, S)
+  hidden = decoder(rows[:, :-1], L - prompt_length.reshape(P * G))
+  outs = token_logprobs(hidden[:, L - 1 :], decoder.unembedding(), rows[:, L:], **kwargs)
+  return tuple(o.reshape(P, G, response_budget) for o in outs)

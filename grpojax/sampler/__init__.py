@@ -1,0 +1,6 @@
+"""Prompts -> completions, in process, on the mesh the learner uses."""
+
+from grpojax.sampler.choose import Choice
+from grpojax.sampler.generate import build
+
+__all__ = ["Choice", "build"]

@@ -1,0 +1,65 @@
+"""Which token comes next?  Logits -> a token and its log-prob under the distribution sampled from.
+
+Filters act in the order of Hugging Face's: temperature, top-k, top-p, min-p.  Each draw is keyed by
+what it is for, never by the batch slot: (seed and step, prompt id, sample index, position).
+"""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+
+class Choice(NamedTuple):
+  """How tokens are chosen.  Static: another choice is another program."""
+
+  temperature: float = 1.0  # 0: greedy
+  top_k: int = 0  # 0: off
+  top_p: float = 1.0
+  min_p: float = 0.0  # relative to the likeliest token
+
+
+def row_keys(key, prompt_id, group_size: int):
+  """key, prompt_id [P] -> one key for each (prompt, sample), [P * G]."""
+  per_prompt = jax.vmap(lambda i: jax.random.fold_in(key, i))(prompt_id)
+  per_sample = jax.vmap(lambda k: jax.vmap(lambda g: jax.random.fold_in(k, g))(jnp.arange(group_size)))
+  return per_sample(per_prompt).reshape(-1)
+
+
+def filtered(logits, choice: Choice):
+  """logits [B, V] float32 -> logits of the sampling distribution, -inf where a filter cut."""
+  logits = logits / choice.temperature
+  keep = jnp.ones(logits.shape, bool)
+  if choice.top_k:
+    kth = jax.lax.top_k(logits, min(choice.top_k, logits.shape[-1]))[0][:, -1:]
+    keep &= logits >= jnp.broadcast_to(kth, logits.shape)
+  if choice.top_p < 1.0:
+    keep &= _nucleus(jnp.where(keep, logits, -jnp.inf), choice.top_p)
+  if choice.min_p:
+    probs = jax.nn.softmax(jnp.where(keep, logits, -jnp.inf), axis=-1)
+    floor = choice.min_p * jnp.max(probs, axis=-1, keepdims=True)
+    keep &= probs >= jnp.broadcast_to(floor, probs.shape)
+  return jnp.where(keep, logits, -jnp.inf)
+
+
+def _nucleus(logits, top_p):
+  """The fewest likeliest tokens whose mass reaches top_p; the likeliest always stays."""
+  order = jnp.argsort(-logits, axis=-1)
+  probs = jax.nn.softmax(jnp.take_along_axis(logits, order, axis=-1), axis=-1)
+  before = jnp.cumsum(probs, axis=-1) - probs
+  return jnp.take_along_axis(before < top_p, jnp.argsort(order, axis=-1), axis=-1)
+
+
+def choose(keys, position, logits, choice: Choice):
+  """keys [B], position [], logits [B, V] float32 -> tokens [B] int32, logp [B] float32.
+
+  Greedy reports the log-prob at temperature 1: its own distribution is a point, with log-prob 0.
+  """
+  if choice.temperature == 0:
+    tokens, logits = jnp.argmax(logits, axis=-1), logits
+  else:
+    logits = filtered(logits, choice)
+    draw = lambda k, row: jax.random.categorical(jax.random.fold_in(k, position), row)  # noqa: E731
+    tokens = jax.vmap(draw)(keys, logits)
+  logp = jax.nn.log_softmax(logits, axis=-1)
+  return tokens.astype(jnp.int32), jnp.take_along_axis(logp, tokens[:, None], axis=-1)[:, 0]

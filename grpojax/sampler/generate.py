@@ -1,0 +1,73 @@
+"""The plain sampler: prefill each prompt once, then decode all its samples in one while-loop.
+
+Two programs, both jitted by the caller's `compile`: `prefill` and `decode`.  Every row sits at the
+same cache column (prompts are left-padded), so the cache is written in place by one slice; the loop
+ends when every row has ended or the budget is used up.
+"""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from grpojax.batch import Rollout
+from grpojax.models import Cache, Model
+from grpojax.sampler.choose import Choice, choose, row_keys
+
+
+class Prefilled(NamedTuple):
+  """A prompt's part of the work, already repeated for its G samples."""
+
+  logits: jax.Array  # [B, V] float32, of the first response token
+  cache: Cache
+  first: jax.Array  # [B] int32, first real column
+
+
+def build(model: Model, *, group_size: int, max_tokens: int, choice: Choice, eos_ids: tuple[int, ...]):
+  """Returns (prefill, decode), pure functions to be jitted.
+
+  prefill(params, tokens [P, L], length [P]) -> Prefilled
+  decode(params, prefilled, key, prompt_id [P]) -> Rollout, all [P, G, ...]
+  """
+
+  def prefill(params, tokens, length):
+    decoder = model.bind(params)
+    L = tokens.shape[1]
+    first = L - length
+    hidden, cache = decoder.prefill(tokens, first, L + max_tokens)
+    logits = _logits(decoder, hidden)
+    return jax.tree.map(lambda a: jnp.repeat(a, group_size, axis=0), Prefilled(logits, cache, first))
+
+  def decode(params, prefilled, key, prompt_id):
+    decoder = model.bind(params)
+    layers = decoder.unstacked_layers()
+    keys = row_keys(key, prompt_id, group_size)
+    L = prefilled.cache[0][0].shape[1] - max_tokens
+    B = keys.shape[0]
+    is_eos = lambda token: jnp.isin(token, jnp.asarray(eos_ids, jnp.int32))  # noqa: E731
+
+    def record(t, logits, tokens, logps, ended):
+      token, logp = choose(keys, t, logits, choice)
+      token, logp = jnp.where(ended, 0, token), jnp.where(ended, 0.0, logp)
+      return token, tokens.at[:, t].set(token), logps.at[:, t].set(logp), ended | is_eos(token)
+
+    def step(carry):
+      t, token, tokens, logps, length, ended, cache = carry
+      hidden, cache = decoder.decode(layers, token, L + t - 1, prefilled.first, cache)
+      length = length + ~ended
+      token, tokens, logps, ended = record(t, _logits(decoder, hidden), tokens, logps, ended)
+      return t + 1, token, tokens, logps, length, ended, cache
+
+    empty = jnp.zeros((B, max_tokens), jnp.int32), jnp.zeros((B, max_tokens), jnp.float32)
+    token, tokens, logps, ended = record(0, prefilled.logits, *empty, jnp.zeros(B, bool))
+    unfinished = lambda c: (c[0] < max_tokens) & ~jnp.all(c[5])  # noqa: E731
+    start = (jnp.int32(1), token, tokens, logps, jnp.ones(B, jnp.int32), ended, prefilled.cache)
+    _, _, tokens, logps, length, ended, _ = jax.lax.while_loop(unfinished, step, start)
+    grouped = lambda a: a.reshape(-1, group_size, *a.shape[1:])  # noqa: E731
+    return Rollout(*map(grouped, (tokens, length, ended, logps)))
+
+  return prefill, decode
+
+
+def _logits(decoder, hidden):
+  return jnp.einsum("bd,vd->bv", hidden, decoder.unembedding(), preferred_element_type=jnp.float32)

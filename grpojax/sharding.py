@@ -1,0 +1,87 @@
+"""The mesh, and the one table of rules: logical axis -> mesh axis.
+
+Model code names logical axes only (`Model.axes`); changing how a model is laid out is changing RULES.
+"""
+
+import jax
+import numpy as np
+from jax.experimental import mesh_utils
+from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
+from ml_collections import ConfigDict
+
+RULES = {
+  "embed": "fsdp",
+  "heads": "tensor",
+  "kv_heads": "tensor",
+  "mlp": "tensor",
+  "vocab": "tensor",
+  "layers": None,
+}
+BATCH_AXES = ("data", "fsdp")  # what the prompt axis of every batch is cut over
+
+
+def mesh_sizes(config: ConfigDict, devices: int) -> dict[str, int]:
+  """Sizes of data, fsdp and tensor, with one -1 filled in.  ValueError if they cannot be had."""
+  sizes = {axis: config[axis] for axis in ("data", "fsdp", "tensor")}
+  free = [axis for axis, size in sizes.items() if size == -1]
+  if len(free) > 1 or any(size < 1 and size != -1 for size in sizes.values()):
+    raise ValueError(f"config.mesh = {sizes}: sizes are positive, and at most one may be -1.")
+  fixed = int(np.prod([size for size in sizes.values() if size != -1]))
+  if free and fixed <= devices and devices % fixed == 0:
+    sizes[free[0]] = devices // fixed
+  if int(np.prod(list(sizes.values()))) != devices:
+    raise ValueError(
+      f"config.mesh = {sizes} does not make up the {devices} device(s) here; "
+      "their product must be the number of devices (one may be -1)."
+    )
+  return sizes
+
+
+def make_mesh(config: ConfigDict) -> Mesh:
+  sizes = mesh_sizes(config, jax.device_count())
+  devices = mesh_utils.create_device_mesh(
+    tuple(sizes.values()), jax.devices(), allow_split_physical_axes=True
+  )
+  return Mesh(devices, tuple(sizes), axis_types=(AxisType.Auto,) * len(sizes))
+
+
+def replicated(mesh: Mesh) -> NamedSharding:
+  return NamedSharding(mesh, PartitionSpec())
+
+
+def batch_sharding(mesh: Mesh) -> NamedSharding:
+  """First axis (prompts) over data and fsdp."""
+  return NamedSharding(mesh, PartitionSpec(BATCH_AXES))
+
+
+def param_shardings(mesh: Mesh, axes, shapes):
+  """Logical axes and shapes, nested alike -> NamedShardings.
+
+  A dimension that its mesh axis does not divide (2 kv heads over 4 tensor shards) is replicated.
+  """
+
+  def one(names, shape):
+    mesh_axes = [RULES[name] if name else None for name in names]
+    divides = [a and n % mesh.shape[a] == 0 for a, n in zip(mesh_axes, shape.shape, strict=True)]
+    spec = (a if d else None for a, d in zip(mesh_axes, divides, strict=True))
+    return NamedSharding(mesh, PartitionSpec(*spec))
+
+  return jax.tree.map(one, axes, shapes, is_leaf=lambda leaf: isinstance(leaf, tuple))
+
+
+def to_device(mesh: Mesh, tree):
+  """This process's rows of a batch -> global arrays, cut over the batch axes."""
+  put = lambda x: jax.make_array_from_process_local_data(batch_sharding(mesh), np.asarray(x))  # noqa: E731
+  return jax.tree.map(put, tree)
+
+
+def to_host(tree):
+  """Global arrays cut by rows -> this process's rows, as numpy."""
+
+  def fetch(x):
+    if x.is_fully_addressable:
+      return np.asarray(x)
+    rows = {s.index[0].start or 0: s.data for s in x.addressable_shards}
+    return np.concatenate([np.asarray(rows[start]) for start in sorted(rows)])
+
+  return jax.tree.map(fetch, tree)
