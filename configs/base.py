@@ -63,6 +63,8 @@ def get_config(scale: str = "mini") -> ConfigDict:
   c.data.train = 8192  # rows per split
   c.data.validation = 256
   c.data.test = 512
+  c.data.wrong = 0.3  # share of the demonstrations in which one step slips
+  c.data.rambling = 0.3  # share that checks its steps again and again, often beyond the budget
   c.data.prompt_budget = 48  # L, tokens of a prompt, chat template included
   c.data.overlong_prompts = "drop"  # longer ones: "drop" (and count) or "error"
 

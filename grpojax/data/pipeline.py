@@ -1,0 +1,265 @@
+"""From config.data to batches: prepare the dataset, load a split as tokens, address its batches.
+
+A batch is a pure function of (seed, its number): nothing is consumed, so that a resumed run, or one
+on another number of processes, reads the same rows.
+"""
+
+import dataclasses
+import hashlib
+import importlib
+import inspect
+import json
+import os
+import tempfile
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import grain
+import numpy as np
+import tensorflow_datasets as tfds
+
+from grpojax.batch import Prompts
+from grpojax.data import text
+
+# Of config.data these are ours; every other key is the builder's.
+_OWN_KEYS = ("task", "prompt_budget", "overlong_prompts")
+
+
+def prepare(config, data_dir: str | Path) -> Path:
+  """The folder of the dataset that `config` (config.data) describes, built first where it is new.
+
+  The folder's name is a hash of the builder's settings and source.  It appears by one rename, so a
+  killed or a second process leaves no half of it.
+  """
+  module, builder_class = _find_builder(config.task)
+  settings = _builder_settings(config, builder_class)
+  digest = hashlib.sha256(json.dumps(settings, sort_keys=True).encode() + _source(module))
+  name = f"{module.__name__.split('.')[-1]}-{digest.hexdigest()[:16]}"
+  folder = Path(data_dir).expanduser() / name
+  if folder.is_dir():
+    return folder
+  folder.parent.mkdir(parents=True, exist_ok=True)
+  with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".preparing-") as scratch:
+    configs = builder_class.BUILDER_CONFIGS
+    builder_config = type(configs[0])(name="grpojax", **settings) if configs else None
+    tfds.disable_progress_bar()
+    builder = builder_class(config=builder_config, data_dir=scratch, file_format="array_record")
+    builder.download_and_prepare()
+    try:
+      os.rename(builder.data_dir, folder)
+    except OSError:
+      if not folder.is_dir():  # else another process was first, with the same bytes
+        raise
+  return folder
+
+
+def _find_builder(task: str):
+  """'mini_aime' is the builder in grpojax/data/mini_aime; 'my.module:MyBuilder' is anybody's."""
+  name, _, class_name = task.partition(":")
+  name = name if class_name else f"grpojax.data.{name}"
+  try:
+    module = importlib.import_module(name)
+  except ModuleNotFoundError as error:
+    if error.name is None or not (name == error.name or name.startswith(error.name + ".")):
+      raise  # the module is there, and something that it imports is not
+    raise ValueError(
+      f"config.data.task = '{task}', but there is no module {name}; write 'mini_aime' or"
+      " 'my.module:MyBuilder'."
+    ) from None
+  builders = {
+    key: value
+    for key, value in vars(module).items()
+    if inspect.isclass(value)
+    and issubclass(value, tfds.core.DatasetBuilder)
+    and value.__module__ == module.__name__
+  }
+  if not class_name and len(builders) == 1:
+    (class_name,) = builders
+  if class_name not in builders:
+    raise ValueError(
+      f"config.data.task = '{task}', but {name} has the builders {', '.join(builders) or 'none'};"
+      " write one as 'module:Class'."
+    )
+  return module, builders[class_name]
+
+
+def _builder_settings(config, builder_class) -> dict[str, Any]:
+  """What config.data sets for the builder.  A key that it does not take is an error."""
+  takes = []
+  if builder_class.BUILDER_CONFIGS:
+    inherited = {field.name for field in dataclasses.fields(tfds.core.BuilderConfig)}
+    fields = dataclasses.fields(builder_class.BUILDER_CONFIGS[0])
+    takes = [field.name for field in fields if field.name not in inherited]
+  settings = {key: value for key, value in config.items() if key not in _OWN_KEYS}
+  for key in settings:
+    if key not in takes:
+      raise ValueError(
+        f"config.data.{key} is set, but {builder_class.__name__} takes"
+        f" {', '.join(takes) or 'no settings'}; leave it out of the recipe's config.data."
+      )
+  return settings
+
+
+def _source(module) -> bytes:
+  path = Path(module.__file__)
+  files = sorted(path.parent.glob("*.py")) if path.name == "__init__.py" else [path]
+  return b"".join(file.read_bytes() for file in files)
+
+
+class Split(NamedTuple):
+  """A split in memory: what is asked, as text and as tokens."""
+
+  name: str
+  records: list[dict[str, Any]]  # rows of the dataset, bytes decoded
+  prompts: list[np.ndarray]  # of int32, chat template included, each at most `budget` long
+  ids: np.ndarray  # [rows] int32, the row's number in the dataset on disk
+  budget: int  # L, in tokens
+  dropped: int  # rows left out because their prompt is longer than the budget
+
+
+def load_split(config, path: str | Path, split: str, tokenizer, needs=("answer",)) -> Split:
+  """Reads every row of `split` and encodes its prompt; never truncates one.
+
+  `needs` are the fields that the rewards read.  Raises ValueError where a row cannot be read, where
+  a field is missing or empty, and where config.data.overlong_prompts = "error" and one is too long.
+  """
+  if config.overlong_prompts not in ("drop", "error"):
+    raise ValueError(
+      f"config.data.overlong_prompts = '{config.overlong_prompts}', but it is 'drop' or 'error'."
+    )
+  records = _read(path, split)
+  for row, record in enumerate(records):
+    for field in ("question", *needs):
+      if not str(record.get(field, "")).strip():
+        raise ValueError(f"Row {row} of split '{split}' has no '{field}'; mend the data in {path}.")
+  prompts = text.encode_prompts(tokenizer, [record["question"] for record in records])
+  fits = np.array([len(prompt) <= config.prompt_budget for prompt in prompts])
+  if config.overlong_prompts == "error" and not fits.all():
+    row = int(np.argmin(fits))
+    raise ValueError(
+      f"Row {row} of split '{split}' has a prompt of {len(prompts[row])} tokens; raise"
+      f" config.data.prompt_budget = {config.prompt_budget} or set overlong_prompts = 'drop'."
+    )
+  if not fits.any():
+    raise ValueError(
+      f"config.data.prompt_budget = {config.prompt_budget} is less than every prompt of split"
+      f" '{split}' has; raise it."
+    )
+  ids = np.flatnonzero(fits).astype(np.int32)
+  return Split(
+    name=split,
+    records=[records[i] for i in ids],
+    prompts=[prompts[i] for i in ids],
+    ids=ids,
+    budget=config.prompt_budget,
+    dropped=int((~fits).sum()),
+  )
+
+
+def _read(path: str | Path, split: str) -> list[dict[str, Any]]:
+  source = tfds.builder_from_directory(str(path)).as_data_source(split)
+  records = []
+  for row in range(len(source)):
+    try:
+      record = source[row]
+    except Exception as error:
+      raise ValueError(
+        f"Row {row} of split '{split}' cannot be read ({error}); delete {path}, and it is made anew."
+      ) from error
+    records.append({k: v.decode() if isinstance(v, bytes) else v for k, v in record.items()})
+  return records
+
+
+def left_pad(rows: list[np.ndarray], width: int, pad: int) -> np.ndarray:
+  """[rows, width] int32; the last len(row) columns are the row."""
+  padded = np.full((len(rows), width), pad, np.int32)
+  for i, row in enumerate(rows):
+    padded[i, width - len(row) :] = row
+  return padded
+
+
+def _order(rows: int, batch: int, seed: int):
+  """Batch number -> indices [batch]: a fresh shuffle every epoch, no row twice in one epoch.
+
+  The rows % batch that are over wait for the next epoch's order, so that no batch has a row twice.
+  """
+  epoch = grain.MapDataset.range(rows).seed(seed).shuffle().batch(batch, drop_remainder=True)
+  return epoch.repeat()
+
+
+class Stream:
+  """Batches of P prompts for ever.  The state is one integer, the number of the next batch.
+
+  Every process reads its own contiguous P / process_count of the same global batch.
+  """
+
+  def __init__(self, split, tokenizer, prompts, seed, process_index=0, process_count=1):
+    if prompts > len(split.records):
+      raise ValueError(
+        f"config.rollout.prompts = {prompts} is more than the {len(split.records)} rows of split"
+        f" '{split.name}'; lower it."
+      )
+    if prompts % process_count:
+      raise ValueError(
+        f"config.rollout.prompts = {prompts} must be a multiple of the {process_count} processes."
+      )
+    share = prompts // process_count
+    self.position = 0
+    self._mine = slice(process_index * share, (process_index + 1) * share)
+    self._order = _order(len(split.records), prompts, seed)
+    self._split = split
+    self._pad = tokenizer.pad_token_id
+
+  def __getitem__(self, number: int) -> Prompts:
+    return take(self._split, self._order[number][self._mine], self._pad)
+
+  def next(self) -> Prompts:
+    prompts = self[self.position]
+    self.position += 1
+    return prompts
+
+  def get_state(self) -> dict[str, int]:
+    return {"position": self.position}
+
+  def set_state(self, state: dict[str, int]):
+    self.position = int(state["position"])
+
+
+def take(split: Split, indices: np.ndarray, pad: int) -> Prompts:
+  """The prompts at these indices of the split."""
+  rows = [split.prompts[i] for i in indices]
+  return Prompts(
+    tokens=left_pad(rows, split.budget, pad),
+    length=np.array([len(row) for row in rows], np.int32),
+    id=split.ids[indices],
+    example=[split.records[i] for i in indices],
+  )
+
+
+def demonstrations(split: Split, tokenizer, batch_size: int, max_tokens: int, seed: int, step: int):
+  """Batch number `step` for supervised fine-tuning, a pure function of (seed, step).
+
+  Returns tokens [rows, L + T] int32 (left-padded prompt, then demonstration and EOS), mask
+  [rows, T] float32, prompt_length [rows] int32, and cut: how many responses were longer than
+  T = max_tokens.  Those end at T without an EOS, as running into the budget does.
+  """
+  if batch_size > len(split.records):
+    raise ValueError(
+      f"config.cold_start.batch_size = {batch_size} is more than the {len(split.records)} rows of"
+      f" split '{split.name}'; lower it."
+    )
+  indices = _order(len(split.records), batch_size, seed)[step]
+  prompts = take(split, indices, tokenizer.pad_token_id)
+  responses = text.encode_responses(tokenizer, [row["demonstration"] for row in prompts.example])
+  tokens = np.full((batch_size, max_tokens), tokenizer.pad_token_id, np.int32)
+  mask = np.zeros((batch_size, max_tokens), np.float32)
+  for i, response in enumerate(responses):
+    kept = response[:max_tokens]
+    tokens[i, : len(kept)] = kept
+    mask[i, : len(kept)] = 1
+  return dict(
+    tokens=np.concatenate([prompts.tokens, tokens], axis=1),
+    mask=mask,
+    prompt_length=prompts.length,
+    cut=sum(len(response) > max_tokens for response in responses),
+  )

@@ -1,0 +1,61 @@
+"""Text to tokens and back.  Tokens in, tokens out: what was sampled is never encoded again."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+from transformers import AutoTokenizer, PreTrainedTokenizerBase
+
+EMBEDDED = Path(__file__).parent / "tokenizer"
+
+
+def load_tokenizer(folder: str | Path = EMBEDDED) -> PreTrainedTokenizerBase:
+  """The tokenizer of a local Hugging Face folder; by default the one of the embedded task."""
+  if not Path(folder, "tokenizer_config.json").is_file():
+    raise ValueError(f"'{folder}' holds no tokenizer_config.json, so it is no tokenizer folder.")
+  tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
+  if tokenizer.pad_token_id is None:
+    tokenizer.pad_token = tokenizer.eos_token  # only fills the shape: lengths are explicit
+  return tokenizer
+
+
+def eos_ids(tokenizer: PreTrainedTokenizerBase, folder: str | Path = EMBEDDED) -> tuple[int, ...]:
+  """Every token that ends a response: the tokenizer's own and all that generation_config.json has.
+
+  A chat model often has two, and honouring one makes nearly every response look cut by the budget.
+  """
+  ids = [tokenizer.eos_token_id]
+  path = Path(folder, "generation_config.json")
+  if path.is_file():
+    listed = json.loads(path.read_text()).get("eos_token_id", [])
+    ids += listed if isinstance(listed, list) else [listed]
+  ids = tuple(sorted({i for i in ids if i is not None}))
+  if not ids:
+    raise ValueError(f"Neither the tokenizer nor generation_config.json in '{folder}' has an EOS.")
+  return ids
+
+
+def encode_prompts(tokenizer: PreTrainedTokenizerBase, questions: list[str]) -> list[np.ndarray]:
+  """Each question as the user's turn of the chat template, up to where the assistant speaks."""
+  if tokenizer.chat_template is None:
+    raise ValueError(f"The tokenizer in '{tokenizer.name_or_path}' has no chat template; add one.")
+  chats = [[{"role": "user", "content": question}] for question in questions]
+  tokens = tokenizer.apply_chat_template(chats, add_generation_prompt=True, return_dict=False)
+  return [np.asarray(row, np.int32) for row in tokens]
+
+
+def encode_responses(tokenizer: PreTrainedTokenizerBase, texts: list[str]) -> list[np.ndarray]:
+  """Each text as the assistant would sample it, with the EOS that closes its turn."""
+  rows = tokenizer(texts, add_special_tokens=False)["input_ids"]
+  return [np.asarray([*row, tokenizer.eos_token_id], np.int32) for row in rows]
+
+
+def decode(tokenizer: PreTrainedTokenizerBase, tokens, length) -> str | list:
+  """Text of the first `length` tokens, without special tokens.
+
+  tokens [..., T] and length [...] int; the answer is nested lists of str in the shape of `length`.
+  """
+  tokens, length = np.asarray(tokens), np.asarray(length)
+  if length.ndim == 0:
+    return tokenizer.decode(tokens[: int(length)], skip_special_tokens=True)
+  return [decode(tokenizer, *row) for row in zip(tokens, length, strict=True)]
