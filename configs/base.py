@@ -19,6 +19,7 @@ def get_config(scale: str = "mini") -> ConfigDict:
   c.seed = 0
   c.steps = 60  # rollouts in the whole run
   c.verbose = True  # progress bars; False prints plain lines only
+  c.cache_dir = "~/.cache/grpojax"  # cold starts, datasets, compiled programs; safe to delete
 
   c.objective = ConfigDict()
   # R -> A inside one group.  ddof=1 and eps=1e-6 as verl, tunix and slime do; the paper says only "std".
@@ -28,8 +29,10 @@ def get_config(scale: str = "mini") -> ConfigDict:
   c.objective.surrogate = dict(fn="ppo_clip", low=0.2, high=0.2)
   c.objective.aggregate = dict(fn="sequence_mean")
   # Lists: any name -> a slot.  Add one by a flag: --config.objective.penalty="{'kl': {...}}"
+  c.objective.shape = ConfigDict()  # the record before the formula: rewards, who is scored, pi_old
   c.objective.select = ConfigDict()  # which tokens count at all
   c.objective.correct = ConfigDict()  # sampler mismatch weights, no gradient
+  c.objective.veto = ConfigDict()  # tokens dropped because of where the policy has moved
   c.objective.penalty = ConfigDict()  # costs with gradient, each with its `beta`
   c.reference = ""  # "" none; "init": the policy that RL starts from (needed by KL penalties)
 
@@ -91,7 +94,6 @@ def get_config(scale: str = "mini") -> ConfigDict:
   c.cold_start.batch_size = 64  # rows
   c.cold_start.learning_rate = 3e-3  # cosine to a tenth
   c.cold_start.seed = 0
-  c.cold_start.cache_dir = "~/.cache/grpojax"  # also holds datasets and compiled programs
 
   c.eval = ConfigDict()
   c.eval.every = 20  # steps; also before the first and after the last

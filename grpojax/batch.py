@@ -62,4 +62,7 @@ class Batch(NamedTuple):
   prompt_length: Array | None = None  # [P, G] int32
   extra: dict[str, Any] | None = None  # what single estimators need: step scores, anchors, ...
   advantage: Array | None = None  # [P, G, T] float32, filled by objective.prepare
-  weight: Array | None = None  # [P, G, T] float32, filled by objective.prepare
+  weight: Array | None = None  # [P, G, T] float32, share of the loss; filled by objective.prepare
+  share: Array | None = None  # [P, G, T] float32, share of a mean over tokens; filled by prepare
+  trust: Array | None = None  # [P, G, T] float32, mismatch weight; by prepare if any is configured
+  sampled: Array | None = None  # [P, G] float32, tokens before `select`; filled by prepare

@@ -1,0 +1,22 @@
+"""GSPO: one ratio per completion, so clipping drops whole completions.  https://arxiv.org/abs/2507.18071
+
+    python -m grpojax.main --config=configs/gspo.py --workdir=runs/gspo
+    ... --config.objective.surrogate.high=5e-4
+    ... --config.updates_per_rollout=4               # the paper's
+
+The clip range is the paper's.  It is that narrow on purpose: a mean log-ratio moves little, and a
+large share of the completions is clipped.
+"""
+
+from ml_collections import ConfigDict
+
+from configs import base
+
+
+def get_config(arg: str = "mini") -> ConfigDict:
+  c = base.get_config(arg)
+  c.name = "gspo"
+  c.objective.ratio = dict(fn="sequence")
+  c.objective.surrogate = dict(fn="ppo_clip", low=3e-4, high=4e-4)
+  c.objective.aggregate = dict(fn="sequence_mean")
+  return c

@@ -1,0 +1,24 @@
+"""The formula.  A variant of GRPO is a record of small choices, each a pure function:
+
+    loss(θ) = Σ w · ( Σ_k β_k D_k  −  c · J(ℓ, A) )      sums over prompts, completions, tokens
+
+    shape      Batch -> Batch                     first of all: rewards, who is scored, which π_old
+    advantage  group (Batch without P) -> [G]     A  sees one group; [G, T] where tokens differ
+    rescale    advantages, batch -> the same      A  sees the optimiser batch
+    select     batch -> [P, G, T]                    0/1: which tokens count, changes denominators
+    correct    batch -> [P, G, T]                 c  sampler mismatch: how much a token is trusted
+    aggregate  mask, valid -> [P, G, T]           w  sees the optimiser batch
+    ratio      delta, mask, advantage [T] -> [T]  ℓ  sees one completion
+    surrogate  log_ratio, logp, advantage -> []   J  sees one token
+    veto       logp, batch -> [P, G, T]           c  0/1: dropped because of where θ has moved
+    penalty    logp, batch, entropy -> [P, G, T]  D  with gradient, times its beta
+
+The first six know no θ: `prepare` runs them once per optimiser step on all that step will see, so
+`loss` is a plain sum and microbatches and devices only add up.
+"""
+
+from grpojax.objective.build import bind, build
+from grpojax.objective.describe import describe
+from grpojax.objective.formula import Correction, Objective, loss, prepare
+
+__all__ = ["Correction", "Objective", "bind", "build", "describe", "loss", "prepare"]

@@ -1,0 +1,120 @@
+"""config.objective -> Objective.  Every mistake in it is refused here, before a device is touched.
+
+`config.objective.ratio.fn = 'sequence'` is `sequence` in grpojax/objective/ratio.py; the other keys
+are its keyword-only arguments.  `fn = 'my.module:my_ratio'` is the same for a function of your own.
+There is nothing to register; what starts with an underscore is not on the menu.
+"""
+
+import importlib
+import inspect
+from collections.abc import Callable
+from typing import NamedTuple
+
+from jax.tree_util import Partial
+from ml_collections import ConfigDict
+
+from grpojax.objective.formula import Correction, Objective
+
+SLOTS = ("advantage", "rescale", "ratio", "surrogate", "aggregate")
+LISTS = ("shape", "select", "correct", "veto", "penalty")  # any name -> a slot, in the names' order
+
+
+class Bound(NamedTuple):
+  """A function with its words and switches.  Equal and hashable, so that jit's cache hits."""
+
+  fn: Callable
+  static: tuple[tuple[str, object], ...]
+
+  def __call__(self, *args, **numbers):
+    return self.fn(*args, **dict(self.static), **numbers)
+
+
+def build(config: ConfigDict) -> Objective:
+  """`config.objective` -> Objective.  Raises ValueError naming the key and what to change."""
+  config = ConfigDict(config).to_dict()
+  unknown = sorted(set(config) - {*SLOTS, *LISTS})
+  if unknown:
+    raise ValueError(
+      f"config.objective has no '{unknown[0]}'; it takes {', '.join(SLOTS + LISTS)}."
+    )
+  single = {slot: _slot(slot, config[slot], f"config.objective.{slot}") for slot in SLOTS}
+  lists = {
+    slot: tuple(
+      _entry(slot, knobs, f"config.objective.{slot}.{label}")
+      for label, knobs in sorted(config.get(slot, {}).items())
+    )
+    for slot in LISTS
+  }
+  return Objective(**single, **lists)
+
+
+def bind(fn: Callable, **knobs) -> Partial:
+  """fn with its knobs.  Numbers become traced leaves; words, switches and None stay static."""
+  static = {key: value for key, value in knobs.items() if isinstance(value, str | bool)}
+  numbers = {key: value for key, value in knobs.items() if key not in static}
+  return Partial(Bound(fn, tuple(sorted(static.items()))), **numbers)
+
+
+def functions(slot: str) -> dict[str, Callable]:
+  """The menu of a slot: the public functions that grpojax/objective/<slot>.py defines."""
+  module = importlib.import_module(f"grpojax.objective.{slot}")
+  return {
+    name: fn
+    for name, fn in vars(module).items()
+    if inspect.isfunction(fn) and fn.__module__ == module.__name__ and not name.startswith("_")
+  }
+
+
+def knobs_of(fn: Callable) -> dict[str, inspect.Parameter]:
+  """The keyword-only parameters of a function: what the config may set."""
+  parameters = inspect.signature(fn).parameters
+  return {k: p for k, p in parameters.items() if p.kind is inspect.Parameter.KEYWORD_ONLY}
+
+
+def _entry(slot: str, knobs: dict, path: str):
+  """One member of a list, with what its slot keeps beside the function."""
+  if slot == "penalty":
+    if "beta" not in knobs:
+      raise ValueError(f"{path} needs beta, the factor of this penalty in the loss.")
+    return knobs["beta"], _slot(slot, _without(knobs, "beta"), path)
+  if slot == "correct":
+    rest = _without(knobs, "renormalize", "batch_normalize")
+    switches = [bool(knobs.get(key, False)) for key in ("renormalize", "batch_normalize")]
+    return Correction(*switches, _slot(slot, rest, path))
+  return _slot(slot, knobs, path)
+
+
+def _slot(slot: str, knobs: dict, path: str) -> Partial:
+  """A dict of fn and knobs -> the bound function."""
+  if not isinstance(knobs, dict) or not isinstance(knobs.get("fn"), str):
+    raise ValueError(f"{path} is {knobs!r}, but must be a dict of fn and its keyword arguments.")
+  fn, knobs = _find(slot, knobs["fn"], path), _without(knobs, "fn")
+  takes = knobs_of(fn)
+  menu = f"it takes {', '.join(takes)}" if takes else "it takes nothing but fn"
+  for key in knobs:
+    if key not in takes:
+      raise ValueError(f"{path}: {fn.__name__} has no {key}; {menu}.")
+  for key, parameter in takes.items():
+    if parameter.default is inspect.Parameter.empty and key not in knobs:
+      raise ValueError(f"{path}: {fn.__name__} needs {key}.")
+  return bind(fn, **knobs)
+
+
+def _find(slot: str, name: str, path: str) -> Callable:
+  """'sequence' -> grpojax.objective.<slot>.sequence; 'module:function' -> that function."""
+  if ":" not in name:
+    menu = functions(slot)
+    if name not in menu:
+      raise ValueError(
+        f"{path}.fn = '{name}', but grpojax/objective/{slot}.py has only {', '.join(menu)}."
+      )
+    return menu[name]
+  module, function = name.split(":", 1)
+  try:
+    return getattr(importlib.import_module(module), function)
+  except (ImportError, AttributeError) as error:
+    raise ValueError(f"{path}.fn = '{name}' cannot be imported: {error}.") from error
+
+
+def _without(knobs: dict, *keys: str) -> dict:
+  return {key: value for key, value in knobs.items() if key not in keys}

@@ -1,0 +1,61 @@
+"""What a prepared batch says before anything is learned from it."""
+
+import jax.numpy as jnp
+
+from grpojax.batch import Array, Batch
+from grpojax.objective import stats
+from grpojax.objective.formula import EXP_LIMIT
+
+
+def describe(batch: Batch) -> dict[str, Array]:
+  """Prepared batch -> scalar metrics that do not depend on θ, over the whole optimiser batch."""
+  return _groups(batch) | _tokens(batch) | _mismatch(batch)
+
+
+def _groups(batch: Batch) -> dict[str, Array]:
+  """Groups without contrast teach nothing: how many, and are they hopeless or solved?"""
+  valid, accuracy = batch.valid, batch.accuracy
+  group = valid.any(1)
+  flat = group & (stats.spread(batch.reward, valid, axis=1)[:, 0] == 0)
+  wrong = jnp.where(valid, accuracy, 0.0).max(1) <= 0
+  right = jnp.where(valid, accuracy, 1.0).min(1) >= 1
+  share = lambda which: which.sum() / jnp.maximum(group.sum(), 1)  # noqa: E731
+  return {
+    "frac_reward_zero_std": share(flat),
+    "frac_reward_zero_std/all_wrong": share(flat & wrong),
+    "frac_reward_zero_std/all_right": share(flat & right),
+    "rows/invalid": (~valid).sum(),
+  }
+
+
+def _tokens(batch: Batch) -> dict[str, Array]:
+  """Advantages over tokens, and how many tokens `select` and rejection left."""
+  on = batch.mask > 0
+  any_on = on.any()
+  return {
+    "advantage/mean": stats.mean(batch.advantage, on),
+    "advantage/min": jnp.where(any_on, jnp.where(on, batch.advantage, jnp.inf).min(), 0.0),
+    "advantage/max": jnp.where(any_on, jnp.where(on, batch.advantage, -jnp.inf).max(), 0.0),
+    "select/keep_rate": batch.mask.sum() / jnp.maximum(batch.sampled.sum(), 1),
+  }
+
+
+def _mismatch(batch: Batch) -> dict[str, Array]:
+  """Sampler against learner on the same parameters: their log-probs, ρ = π_old / μ, and its ESS."""
+  if batch.old_logp is None or batch.sampler_logp is None:
+    return {}
+  on = batch.mask > 0
+  delta = batch.old_logp - batch.sampler_logp
+  rho = jnp.exp(jnp.clip(delta, -EXP_LIMIT, EXP_LIMIT))
+  square_of_sum = stats.total(rho, on) ** 2
+  sum_of_squares = stats.total(rho**2, on) * jnp.maximum(on.sum(), 1)
+  metrics = {
+    "sampling/sampling_logp_difference/mean": stats.mean(jnp.abs(delta), on),
+    "sampling/sampling_logp_difference/max": jnp.where(on, jnp.abs(delta), 0.0).max(),
+    "sampling/importance_sampling_ratio/mean": stats.mean(rho, on),
+    "sampling/importance_sampling_ratio/min": jnp.where(on, rho, jnp.inf).min(),
+    "sampling/importance_sampling_ratio/max": jnp.where(on, rho, 0.0).max(),
+    # Share of the tokens that are as good as unweighted ones, (Σρ)² / (N Σρ²).
+    "sampling/effective_sample_size": square_of_sum / jnp.maximum(sum_of_squares, 1e-30),
+  }
+  return {key: jnp.where(on.any(), value, 0.0) for key, value in metrics.items()}

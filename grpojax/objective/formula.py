@@ -1,0 +1,157 @@
+"""prepare and loss: everything that knows no θ, and everything that does."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from grpojax.batch import Array, Batch
+
+EXP_LIMIT = 20.0  # e^20 is never a sane ratio; verl, tunix and OpenRLHF clamp there too
+
+
+class Correction(NamedTuple):
+  """A mismatch weight and what else happens with it.  Switches may be traced booleans."""
+
+  renormalize: bool  # rejected tokens also leave the mask: policy term, penalties, denominators
+  batch_normalize: bool  # divide by the mean over the batch: of tokens, or of rows if [P, G, 1]
+  fn: Callable  # batch -> factor [P, G, T] or [P, G, 1]
+
+
+class Objective(NamedTuple):
+  """One choice per slot.  A pytree: numbers are leaves, so that a sweep over them compiles once."""
+
+  advantage: Callable
+  rescale: Callable
+  ratio: Callable
+  surrogate: Callable
+  aggregate: Callable
+  select: tuple[Callable, ...] = ()
+  correct: tuple[Correction, ...] = ()
+  penalty: tuple[tuple[float, Callable], ...] = ()
+  shape: tuple[Callable, ...] = ()
+  veto: tuple[Callable, ...] = ()
+
+
+def prepare(objective: Objective, batch: Batch) -> Batch:
+  """Fills mask, advantage, weight, share and trust.  Once per optimiser step, on its whole batch.
+
+  Plain sums over the arrays are sums over the optimiser batch, also under `jit` on a mesh.  Nothing
+  here depends on θ.  Raises ValueError while tracing where a field is missing.
+  """
+  batch = jax.lax.stop_gradient(_clean(batch))
+  valid, sampled = batch.valid, batch.mask.sum(-1)
+  for change in objective.shape:
+    batch = change(batch)
+  advantage = jax.vmap(objective.advantage)(batch)  # [P, G] or [P, G, T]
+  advantage = jnp.where(_like(batch.valid, advantage), advantage, 0.0)
+
+  mask, trust = batch.mask, None
+  for keep in objective.select:
+    mask = mask * keep(batch)
+  for correction in objective.correct:
+    factor = _factor(correction, batch)
+    mask = jnp.where(correction.renormalize & (factor == 0), 0.0, mask)
+    trust = factor * (1.0 if trust is None else trust)
+  batch = batch._replace(mask=mask, valid=valid)
+
+  advantage = objective.rescale(advantage, batch)
+  return batch._replace(
+    advantage=jnp.where(mask > 0, _like(advantage, mask), 0.0),
+    weight=objective.aggregate(mask, valid),
+    share=mask / jnp.maximum(mask.sum(), 1),
+    trust=None if trust is None else jnp.broadcast_to(trust, mask.shape),
+    sampled=sampled,
+  )
+
+
+def loss(objective: Objective, logp: Array, batch: Batch, entropy: Array | None = None):
+  """logp [P, G, T] of π_θ and a prepared batch -> (loss, metrics), scalars in logp's dtype.
+
+  `entropy` [P, G, T] is π_θ's, in nats.  Loss and metrics are sums with weights made by `prepare`,
+  so those of microbatches add up to those of the batch.  Metrics are means over tokens.
+  """
+  on = batch.mask > 0
+  logp = jnp.where(on, logp, 0.0)  # garbage behind the mask stops here, before any exp
+  entropy = None if entropy is None else jnp.where(on, entropy, 0.0)
+
+  trust = 1.0 if batch.trust is None else batch.trust
+  for keep in objective.veto:
+    trust = trust * jax.lax.stop_gradient(keep(logp, batch))
+  total = -(batch.weight * trust * _gain(objective, logp, batch)).sum()
+  metrics = {"loss/policy": total}
+  for beta, penalty in objective.penalty:
+    cost = beta * (batch.weight * penalty(logp, batch, entropy)).sum()
+    key = f"loss/{name(penalty)}"
+    metrics[key] = metrics.get(key, 0.0) + cost
+    total = total + cost
+  return total, jax.lax.stop_gradient(metrics | _watch(objective, logp, batch, entropy))
+
+
+def name(fn: Callable) -> str:
+  """The name of a slot's function, bound or not."""
+  while not hasattr(fn, "__name__"):
+    fn = getattr(fn, "fn", None) or fn.func
+  return fn.__name__
+
+
+def _gain(objective: Objective, logp: Array, batch: Batch) -> Array:
+  """J [P, G, T]: the ratio sees a completion, the surrogate a token."""
+  old_logp = logp if batch.old_logp is None else batch.old_logp  # None: strictly on-policy
+  delta = jnp.where(batch.mask > 0, logp - jax.lax.stop_gradient(old_logp), 0.0)
+  log_ratio = jax.vmap(jax.vmap(objective.ratio))(delta, batch.mask, batch.advantage)
+  log_ratio = jnp.clip(log_ratio, -EXP_LIMIT, EXP_LIMIT)
+  return jax.vmap(jax.vmap(jax.vmap(objective.surrogate)))(log_ratio, logp, batch.advantage)
+
+
+def _watch(objective: Objective, logp: Array, batch: Batch, entropy: Array | None) -> dict:
+  """Means over tokens.  Clipped: no gradient although A is not 0, whatever the rule."""
+  logp, on = jax.lax.stop_gradient(logp), batch.mask > 0
+  slope = jax.grad(lambda x: jnp.where(on, _gain(objective, x, batch), 0.0).sum())(logp)
+  clipped = on & (batch.advantage != 0) & (slope == 0)
+  token_mean = lambda x: (batch.share * x).sum()  # noqa: E731
+  k3 = lambda x: jnp.exp(jnp.clip(x, -EXP_LIMIT, EXP_LIMIT)) - 1 - x  # noqa: E731
+  metrics = {
+    "clip_ratio/low_mean": token_mean(clipped & (batch.advantage < 0)),
+    "clip_ratio/high_mean": token_mean(clipped & (batch.advantage > 0)),
+    "clip_ratio/region_mean": token_mean(clipped),
+  }
+  if entropy is not None:
+    metrics["entropy"] = token_mean(entropy)
+  if batch.old_logp is not None:
+    metrics["ppo_kl"] = token_mean(k3(logp - batch.old_logp))  # KL(π_old‖π_θ), samples from π_old
+  if batch.ref_logp is not None:
+    metrics["kl"] = token_mean(k3(batch.ref_logp - logp))  # KL(π_θ‖π_ref)
+  return metrics
+
+
+def _clean(batch: Batch) -> Batch:
+  """Invalid rows leave the mask; what is behind the mask becomes 0, whatever it was."""
+  mask = jnp.where(batch.valid[..., None], batch.mask, 0.0)
+  behind = lambda x: None if x is None else jnp.where(mask > 0, x, 0.0)  # noqa: E731
+  return batch._replace(
+    mask=mask,
+    reward=jnp.where(batch.valid, batch.reward, 0.0),
+    accuracy=jnp.where(batch.valid, batch.accuracy, 0.0),
+    sampler_logp=behind(batch.sampler_logp),
+    old_logp=behind(batch.old_logp),
+    ref_logp=behind(batch.ref_logp),
+    entropy=behind(batch.entropy),
+  )
+
+
+def _factor(correction: Correction, batch: Batch) -> Array:
+  """The mismatch weight, 0 behind the mask, divided by its mean where asked."""
+  factor = correction.fn(batch)
+  on = batch.mask > 0
+  counted = on.any(-1, keepdims=True) if factor.shape[-1] == 1 else on
+  factor = jnp.where(counted, factor, 0.0)
+  average = factor.sum() / jnp.maximum(counted.sum(), 1)
+  usable = correction.batch_normalize & (average > 0)
+  return factor / jnp.where(usable, average, 1.0)
+
+
+def _like(x: Array, target: Array) -> Array:
+  """Row values [P, G] repeated over the tokens of `target` [P, G, T]; else x itself."""
+  return x if x.ndim == target.ndim else jnp.broadcast_to(x[..., None], target.shape)

@@ -1,0 +1,30 @@
+"""How far has a completion moved?  delta, mask, advantage [T] -> log-ratio [T].
+
+delta = log π_θ − log π_old, 0 behind the mask.  Laws: 0 on-policy, and blind to what is masked.
+"""
+
+import jax
+import jax.numpy as jnp
+
+from grpojax.batch import Array
+from grpojax.objective import stats
+
+
+def token(delta: Array, mask: Array, advantage: Array) -> Array:
+  """delta: each token for itself.  PPO, https://arxiv.org/abs/1707.06347"""
+  return delta
+
+
+def sequence(delta: Array, mask: Array, advantage: Array) -> Array:
+  """Mean of delta: one length-normalised ratio per completion.  GSPO, https://arxiv.org/abs/2507.18071"""
+  return jnp.broadcast_to(stats.mean(delta, mask > 0), delta.shape)
+
+
+def sequence_token(delta: Array, mask: Array, advantage: Array) -> Array:
+  """sg[mean of delta − delta] + delta: the sequence's value, the token's gradient.  GSPO-token"""
+  return jax.lax.stop_gradient(stats.mean(delta, mask > 0) - delta) + delta
+
+
+def sequence_product(delta: Array, mask: Array, advantage: Array) -> Array:
+  """Sum of delta: the exact ratio of the completions.  TRL's RLOO, https://arxiv.org/abs/2402.14740"""
+  return jnp.broadcast_to(stats.total(delta, mask > 0), delta.shape)

@@ -1,0 +1,30 @@
+"""Masked statistics.  `on` marks what counts; nothing behind it can reach a result.
+
+Variances take two passes: in float32, E[x²] − E[x]² turns equal rewards into huge advantages.
+"""
+
+import jax.numpy as jnp
+
+
+def total(x, on, axis=None):
+  """Sum of x where `on`, along `axis` (kept, so that it broadcasts back)."""
+  return jnp.where(on, x, 0.0).sum(axis, keepdims=axis is not None)
+
+
+def mean(x, on, axis=None):
+  """Mean of x where `on`; 0 where nothing is."""
+  return total(x, on, axis) / jnp.maximum(total(1.0, on, axis), 1.0)
+
+
+def std(x, on, *, ddof, axis=None):
+  """Standard deviation with an explicit ddof; 0 where fewer than ddof + 1 values are on."""
+  squares = total((x - mean(x, on, axis)) ** 2, on, axis)
+  return jnp.sqrt(squares / jnp.maximum(total(1.0, on, axis) - ddof, 1.0))
+
+
+def spread(x, on, axis=None):
+  """max − min where `on`.  Exactly 0 for equal values, which a computed std is not."""
+  keep = axis is not None
+  high = jnp.where(on, x, -jnp.inf).max(axis, keepdims=keep)
+  low = jnp.where(on, x, jnp.inf).min(axis, keepdims=keep)
+  return jnp.maximum(high - low, 0.0)
