@@ -15,7 +15,7 @@ from orbax.checkpoint import v1 as ocp
 # What may change between a run and its continuation: how long, how often, on what, how loudly.
 FREE_KEYS = (
   "steps", "verbose", "mesh", "microbatches", "logprob_chunk", "eval.every", "checkpoint",
-  "cold_start.cache_dir",
+  "cache_dir",
 )  # fmt: skip
 
 

@@ -6,7 +6,7 @@ from math import comb
 import numpy as np
 
 
-def pass_at_k(correct: np.ndarray, samples: int, k: int) -> np.ndarray:
+def pass_at_k(correct, samples: int, k: int) -> np.ndarray:
   """1 - C(n - c, k) / C(n, k) per question: unbiased for "one of k is right".  correct [P] counts.
 
   Source: Chen et al. 2021, https://arxiv.org/abs/2107.03374 equation 1.
@@ -16,7 +16,7 @@ def pass_at_k(correct: np.ndarray, samples: int, k: int) -> np.ndarray:
   return np.array([1 - comb(samples - int(c), k) / comb(samples, k) for c in correct])
 
 
-def majority(answers: list[str | None], right: np.ndarray) -> float:
+def majority(answers: list[str | None], right) -> float:
   """Accuracy of the most frequent answer; ties are averaged.  Samples without an answer do not vote."""
   votes = Counter(a for a in answers if a is not None)
   if not votes:
@@ -26,21 +26,30 @@ def majority(answers: list[str | None], right: np.ndarray) -> float:
   return float(np.mean([right[answers.index(a)] for a in winners]))
 
 
-def summarise(right: np.ndarray, answers, length: np.ndarray, ended: np.ndarray) -> dict[str, float]:
-  """right, length, ended [P, k] and answers (P lists of k) -> metrics under `eval/`.
+def per_question(right, answers, length, ended) -> dict[str, np.ndarray]:
+  """right, length, ended [P, k] and answers (P lists of k) -> one number per question, each [P]."""
+  return {
+    "correct": right.sum(axis=1),
+    "majority": np.array([majority(a, r) for a, r in zip(answers, right, strict=True)]),
+    "length": length.mean(axis=1),
+    "ended": ended.mean(axis=1),
+  }
+
+
+def summarise(questions: dict[str, np.ndarray], k: int) -> dict[str, float]:
+  """Numbers per question, k samples each -> metrics under `eval/`.
 
   pass@1 is the unbiased estimator at k = 1, which equals avg@k, the mean over all samples; its
   interval is 1.96 standard errors over questions (ddof 1), the unit that was sampled.
   """
-  questions, k = right.shape
-  correct = right.sum(axis=1)
+  correct = questions["correct"]
   pass1 = pass_at_k(correct, k, 1)
   return {
     "eval/pass@1": float(pass1.mean()),
-    "eval/pass@1_ci95": float(1.96 * pass1.std(ddof=1) / np.sqrt(questions)),
-    f"eval/avg@{k}": float(right.mean()),
+    "eval/pass@1_ci95": float(1.96 * pass1.std(ddof=1) / np.sqrt(len(pass1))),
+    f"eval/avg@{k}": float(correct.mean() / k),
     f"eval/pass@{k}": float(pass_at_k(correct, k, k).mean()),
-    f"eval/maj@{k}": float(np.mean([majority(a, r) for a, r in zip(answers, right, strict=True)])),
-    "eval/mean_length": float(length.mean()),
-    "eval/clipped_ratio": float(1 - ended.mean()),
+    f"eval/maj@{k}": float(questions["majority"].mean()),
+    "eval/mean_length": float(questions["length"].mean()),
+    "eval/clipped_ratio": float(1 - questions["ended"].mean()),
   }

@@ -1,0 +1,125 @@
+"""What a person sees while a run goes: compilations, progress, and one table at the end.
+
+Only process 0 prints.  Where the terminal cannot redraw a line (a log file, a pod's stdout) or
+`verbose` is off, there are no bars and no carriage returns: one plain line per event.
+"""
+
+import contextlib
+import functools
+import time
+from collections.abc import Mapping
+
+import jax
+import rich.console
+import rich.table
+from tqdm import tqdm
+
+# metric, its word on the screen, its format
+STATUS = (
+  ("reward", "reward", "{:.3g}"),
+  ("accuracy", "accuracy", "{:.3g}"),
+  ("completions/mean_length", "length", "{:.0f}"),
+  ("entropy", "entropy", "{:.3g}"),
+  ("tokens_per_second/rollout", "tok/s", "{:.0f}"),
+)
+
+
+def say(text: str) -> None:
+  """One line, above the bar if there is one."""
+  if jax.process_index() == 0:
+    tqdm.write(text)
+
+
+@functools.cache
+def say_once(text: str) -> None:
+  """The same trouble is said once; its count is in the metrics."""
+  say(text)
+
+
+@contextlib.contextmanager
+def compiling(name: str):
+  """`with compiling("update"): ...` says what is being compiled, and then how long it took."""
+  say(f"compiling {name} ...")
+  start = time.perf_counter()
+  yield
+  say(f"compiled {name} in {time.perf_counter() - start:.1f} s")
+
+
+def bar(total: int, start: int, verbose: bool) -> tqdm:
+  """The progress bar of a run of `total` steps that begins, or resumes, after step `start`."""
+  return tqdm(
+    total=total,
+    initial=start,
+    dynamic_ncols=True,
+    bar_format="step {n_fmt}/{total_fmt} |{bar}|{postfix}, {remaining} left",
+    disable=True if not verbose or jax.process_index() != 0 else None,  # None: unless a terminal
+  )
+
+
+def advance(progress: tqdm, step: int, metrics: Mapping[str, float]) -> None:
+  """Shows step `step` of the run: on the bar, or as a line of its own where bars are off."""
+  shown = [f"{word} {form.format(metrics[name])}" for name, word, form in STATUS if name in metrics]
+  if progress.disable:
+    say(f"step {step}/{progress.total} {' '.join(shown)}")
+    return
+  progress.set_postfix_str(" ".join(shown), refresh=False)
+  progress.update(step - progress.n)
+
+
+def comparison(before: Mapping, after: Mapping) -> list[tuple[str, str, str, str]]:
+  """Rows (name, before, after, difference) of two evaluations, as text with units."""
+  rows = []
+  for name in {**before, **after}:
+    if not name.startswith(("eval/pass@", "eval/maj@", "eval/mean_length", "eval/clipped_ratio")):
+      continue
+    if name.endswith("_ci95"):
+      continue
+    scale, unit = (1, "tokens") if name == "eval/mean_length" else (100, "%")
+    texts = [_value(metrics, name, scale, unit) for metrics in (before, after)]
+    difference = ""
+    if before.get(name) is not None and after.get(name) is not None:
+      change = "points" if unit == "%" else unit
+      difference = f"{scale * (after[name] - before[name]):+.1f} {change}"
+    rows.append((LABELS.get(name, name.removeprefix("eval/")), *texts, difference))
+  return rows
+
+
+LABELS = {"eval/mean_length": "mean length", "eval/clipped_ratio": "truncated"}
+
+
+def _value(metrics: Mapping, name: str, scale: float, unit: str) -> str:
+  """`41.2 ± 2.1 %`; the ± is half of the 95 % confidence interval."""
+  if name not in metrics:
+    return "not measured"
+  if metrics[name] is None:
+    return "not finite"
+  half_width = metrics.get(f"{name}_ci95")
+  spread = "" if half_width is None else f" ± {scale * half_width:.1f}"
+  return f"{scale * metrics[name]:.1f}{spread} {unit}"
+
+
+def duration(seconds: float) -> str:
+  """`7.3 s`, `4 min 05 s`, `2 h 10 min`."""
+  if seconds < 60:
+    return f"{seconds:.1f} s"
+  minutes, seconds = divmod(round(seconds), 60)
+  if minutes < 60:
+    return f"{minutes} min {seconds:02d} s"
+  return f"{minutes // 60} h {minutes % 60:02d} min"
+
+
+def final_table(before: Mapping, after: Mapping, report_path, times: Mapping[str, float]) -> None:
+  """The end of a run: two evaluations compared, seconds by phase, where the report is."""
+  if jax.process_index() != 0:
+    return
+  table = rich.table.Table(title="held-out questions", title_justify="left")
+  table.add_column("")
+  for heading in ("before", "after", "difference"):
+    table.add_column(heading, justify="right")
+  for row in comparison(before, after):
+    table.add_row(*row)
+  console = rich.console.Console(highlight=False)
+  console.print(table)
+  longest_first = sorted(times.items(), key=lambda item: -item[1])
+  console.print("time: " + ", ".join(f"{name} {duration(value)}" for name, value in longest_first))
+  console.print(f"report: {report_path}", soft_wrap=True, markup=False)

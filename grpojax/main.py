@@ -1,0 +1,39 @@
+"""python -m grpojax.main --config=configs/gspo.py [--workdir=runs/gspo] [--config.steps=100 ...]"""
+
+import os
+import sys
+from pathlib import Path
+
+os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")  # no advice about a missing torch
+
+import jax
+from absl import app, flags, logging
+from ml_collections import config_flags
+
+from grpojax import train
+
+CONFIG = config_flags.DEFINE_config_file(
+  "config", None, "Recipe, e.g. configs/gspo.py or configs/gspo.py:mini.", lock_config=True
+)
+WORKDIR = flags.DEFINE_string("workdir", None, "Where the run lives; default runs/<config.name>.")
+
+
+def main(argv):
+  if len(argv) > 1:
+    raise app.UsageError(f"Unknown arguments {argv[1:]}; overrides are written --config.key=value.")
+  logging.set_verbosity(logging.WARNING)  # libraries report every checkpoint at INFO
+  config = CONFIG.value
+  workdir = Path(WORKDIR.value or f"runs/{config.name}").absolute()
+  jax.config.update("jax_numpy_rank_promotion", "raise")
+  cache = Path(config.cache_dir).expanduser() / "programs"
+  jax.config.update("jax_compilation_cache_dir", str(cache))
+  try:
+    job = train.prepare(config, workdir)
+  except ValueError as error:  # a config or a dataset that cannot work, said in one sentence
+    sys.exit(f"error: {error}")
+  train.run(job)
+
+
+if __name__ == "__main__":
+  flags.mark_flag_as_required("config")
+  app.run(main)

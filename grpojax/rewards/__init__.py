@@ -1,0 +1,214 @@
+"""What a completion is worth: text -> number, in plain Python.
+
+A reward is a function, and the name of its first parameter says what it sees:
+  fn(sample, *, knobs) -> float | None                      one completion
+  fn(group, accuracy, *, knobs) -> list[float | None]       the G completions of one prompt
+None means that it abstains, as it must where the truth is unknown.  What it reads of the dataset it
+declares: `fn.needs = ("answer",)`.  What makes its knobs illegal it may declare as well:
+`fn.check(**knobs)` raises ValueError.  The one called `accuracy` may name what it compares, for
+majority votes: `fn.answer(text, **knobs) -> str | None`.  In the config, `fn` is 'rules:integer_answer' (a function of
+grpojax/rewards/rules.py) or 'my.module:my_reward'.
+
+The reward called `accuracy` is the task's own verdict, 0 or 1; it is reported, and decides which
+groups are mixed, without weight or shaping.  What is trained on is the weighted sum of them all.
+"""
+
+import importlib
+import importlib.util
+import inspect
+import math
+import numbers
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+_ABSTAINED = "abstained"
+
+
+class Sample(NamedTuple):
+  """One completion, as a reward sees it."""
+
+  text: str  # the completion, without special tokens
+  example: dict  # the row of the dataset
+  length: int  # of the completion in tokens, EOS included; never to be measured on the text
+  ended: bool  # False: the response budget cut it
+
+
+class Reward(NamedTuple):
+  name: str
+  fn: Callable  # knobs bound
+  sees_group: bool
+  weight: float
+  needs: tuple[str, ...]
+  answer: Callable  # text -> str | None, knobs bound
+
+
+class Rewards(NamedTuple):
+  """`accuracy` comes first."""
+
+  all: tuple[Reward, ...]
+
+  @property
+  def needs(self) -> tuple[str, ...]:
+    """The fields of the dataset that some reward reads."""
+    return tuple(sorted({field for reward in self.all for field in reward.needs}))
+
+  def answer(self, text: str) -> str | None:
+    """What a completion answers, in a form that equal answers share; None if it has no answer."""
+    return self.all[0].answer(text)
+
+
+class Graded(NamedTuple):
+  """What the rewards say of P prompts with G completions each.  All numpy."""
+
+  reward: np.ndarray  # [P, G] float32, the weighted sum; 0 where not valid
+  accuracy: np.ndarray  # [P, G] float32
+  valid: np.ndarray  # [P, G] bool: every reward gave a finite number
+  parts: dict[str, np.ndarray]  # name -> [P, G] float32, without its weight; 0 where it gave none
+  counts: dict[str, int]  # "rewards/<name>/failed" and "rewards/<name>/abstained", in completions
+  first_error: str  # what the first failure was, "" if there was none
+
+
+def build(config) -> Rewards:
+  """config.reward: name -> dict(fn, weight=1.0, knobs).  Raises ValueError naming the key."""
+  if "accuracy" not in config:
+    raise ValueError(
+      "config.reward.accuracy is missing; set it to the reward that tells right from wrong, such as"
+      " dict(fn='rules:integer_answer', marker='#')."
+    )
+  names = ["accuracy", *(name for name in config if name != "accuracy")]
+  return Rewards(tuple(_build_one(f"config.reward.{name}", name, config[name]) for name in names))
+
+
+def _build_one(key: str, name: str, slot) -> Reward:
+  knobs = {k: v for k, v in slot.items() if k not in ("fn", "weight")}
+  weight = slot.get("weight", 1.0)
+  if not isinstance(weight, numbers.Real) or not math.isfinite(weight):
+    raise ValueError(f"{key}.weight = {weight!r} must be a finite number.")
+  fn = _find(key, slot.get("fn", ""))
+  parameters = inspect.signature(fn).parameters.values()
+  takes = {p.name: p.default for p in parameters if p.kind is p.KEYWORD_ONLY}
+  for knob in knobs:
+    if knob not in takes:
+      takes_text = ", ".join([*takes, "weight"])
+      raise ValueError(f"{key}: {fn.__name__} has no {knob}; it takes {takes_text}.")
+  for knob, default in takes.items():
+    if default is inspect.Parameter.empty and knob not in knobs:
+      raise ValueError(f"{key}: {fn.__name__} needs {knob}.")
+  if hasattr(fn, "check"):
+    try:
+      fn.check(**{k: v for k, v in takes.items() if v is not inspect.Parameter.empty} | knobs)
+    except ValueError as error:
+      raise ValueError(f"{key}: {error}") from None
+  sees_group = _scope(fn) == "group"
+  try:
+    inspect.signature(fn).bind(*["group", "accuracy"] if sees_group else ["sample"], **knobs)
+  except TypeError as error:
+    raise ValueError(f"{key}: {fn.__name__} cannot be called as a reward ({error}).") from None
+  if sees_group and name == "accuracy":
+    raise ValueError(f"{key}.fn = '{slot.fn}' sees a whole group; accuracy is of one completion.")
+  needs = tuple(getattr(fn, "needs", ()))
+  answer = _bind(fn.answer, knobs) if hasattr(fn, "answer") else str.strip
+  return Reward(name, _bind(fn, knobs), sees_group, float(weight), needs, answer)
+
+
+def _bind(fn: Callable, knobs: dict) -> Callable:
+  return lambda *seen: fn(*seen, **knobs)
+
+
+def _find(key: str, path: str) -> Callable:
+  module_name, _, name = path.partition(":")
+  if not (module_name and name):
+    raise ValueError(f"{key}.fn = '{path}' must be 'file:function', as 'rules:integer_answer' is.")
+  ours = f"{__name__}.{module_name}"
+  try:
+    is_ours = importlib.util.find_spec(ours) is not None
+    module = importlib.import_module(ours if is_ours else module_name)
+  except ModuleNotFoundError as error:
+    if error.name is None or not f"{module_name}.".startswith(f"{error.name}."):
+      raise  # the module is there, and something that it imports is not
+    raise ValueError(
+      f"{key}.fn = '{path}', but there is neither grpojax/rewards/{module_name}.py nor a module"
+      f" '{module_name}'."
+    ) from None
+  fn = getattr(module, name, None)
+  if name.startswith("_") or not callable(fn) or not _scope(fn):
+    menu = [n for n, f in vars(module).items() if inspect.isfunction(f) and _scope(f)]
+    where = f"grpojax/rewards/{module_name}.py" if is_ours else module.__file__
+    raise ValueError(
+      f"{key}.fn = '{path}', but the rewards in {where} (functions whose first parameter is"
+      f" `sample` or `group`) are only {', '.join(menu) or 'none'}."
+    )
+  return fn
+
+
+def _scope(fn: Callable) -> str:
+  first = next(iter(inspect.signature(fn).parameters), "")
+  return first if first in ("sample", "group") else ""
+
+
+def score(rewards: Rewards, examples, completions, lengths, ended) -> Graded:
+  """Runs every reward on every completion; what one of them gets wrong costs a row, not the run.
+
+  Args:
+    examples: P rows of the dataset.
+    completions: P lists of G texts.
+    lengths: [P, G] int, in tokens.
+    ended: [P, G] bool.
+
+  A row for which some reward raised, abstained, or gave no finite number is not valid and has
+  reward 0, and is counted.
+  """
+  groups = [
+    [Sample(text, example, int(n), bool(end)) for text, n, end in zip(*rows, strict=True)]
+    for example, *rows in zip(examples, completions, lengths, ended, strict=True)
+  ]
+  total = np.zeros(np.shape(lengths), np.float32)
+  valid = np.ones(np.shape(lengths), bool)
+  parts, counts, first_error = {}, {}, ""
+  for reward in rewards.all:
+    accuracy = parts.get("accuracy", total).tolist()
+    graded = [_grade(reward, *seen) for seen in zip(groups, accuracy, strict=True)]
+    parts[reward.name] = np.array([[value for value, _ in row] for row in graded], np.float32)
+    total += np.float32(reward.weight) * parts[reward.name]
+    valid &= np.array([[not missing for _, missing in row] for row in graded])
+    missing = [why for row in graded for _, why in row if why]
+    errors = [why for why in missing if why != _ABSTAINED]
+    counts[f"rewards/{reward.name}/failed"] = len(errors)
+    counts[f"rewards/{reward.name}/abstained"] = len(missing) - len(errors)
+    if errors and not first_error:
+      first_error = f"Reward '{reward.name}' {errors[0]}."
+  return Graded(
+    np.where(valid, total, np.float32(0)), parts["accuracy"], valid, parts, counts, first_error
+  )
+
+
+def _grade(reward: Reward, group: list[Sample], accuracy: list[float]) -> list[tuple[float, str]]:
+  """For each of the group (value, ""), or (0, why there is none)."""
+  if not reward.sees_group:
+    return [_number(*_call(reward.fn, sample)) for sample in group]
+  values, error = _call(reward.fn, group, accuracy)
+  if not error and np.shape(values) != (len(group),):
+    error = f"gave {values!r:.80} for {len(group)} completions"
+  return [_number(value, error) for value in ([None] * len(group) if error else values)]
+
+
+def _call(fn: Callable, *seen) -> tuple[Any, str]:
+  try:
+    return fn(*seen), ""
+  except (KeyboardInterrupt, SystemExit):
+    raise
+  except BaseException as error:  # verifiers have timeouts that are no Exception
+    return None, f"raised {error!r:.200}"
+
+
+def _number(value, error: str = "") -> tuple[float, str]:
+  if error:
+    return 0.0, error
+  if value is None:
+    return 0.0, _ABSTAINED
+  is_number = isinstance(value, numbers.Real | np.bool_)
+  if not is_number or not abs(value) <= np.finfo(np.float32).max:  # NaN is not <= either
+    return 0.0, f"gave {value!r:.80}, which is no finite number"
+  return float(value), ""

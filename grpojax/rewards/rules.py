@@ -1,0 +1,60 @@
+"""Right or wrong, decided by a rule: the marked answer, and every step on the way."""
+
+import operator
+import re
+
+# A minus may be the hyphen or U+2212, "1,234" and "$72" are numbers, "72.0" is the integer 72.
+_NUMBER = re.compile(r"\s*\$?\s*([-+\u2212]?)((?:[0-9]{1,3}(?:,[0-9]{3})+|[0-9]+))(?:\.0*)?")
+_END = re.compile(r"[.,;:!?]*(?:[\s)\]}$*\"']|</|$)")  # may follow: "72." and "72)", not "72-8"
+
+
+def extract(text: str, marker: str) -> str | None:
+  """The integer behind the last `marker`, without leading zeros: "...#072." -> "72".
+
+  The last marker speaks: None if no integer stands behind it, whatever stood behind earlier ones.
+  Also None if the number goes on as something else ("#72.5", "#72-8", "#72x").  A number that the
+  response budget cut in the middle cannot be told from a whole one.
+  """
+  _, found, tail = text.rpartition(marker)
+  return _leading_integer(tail) if found else None
+
+
+def _leading_integer(text: str) -> str | None:
+  match = _NUMBER.match(text)
+  if not match or not _END.match(text, match.end()):
+    return None
+  sign, digits = match.groups()
+  digits = digits.replace(",", "").lstrip("0") or "0"
+  return f"-{digits}" if sign in ("-", "\u2212") and digits != "0" else digits
+
+
+def integer_answer(sample, *, marker: str) -> float | None:
+  """1 if the integer behind the last `marker` is the row's answer, else 0; None without a truth.
+
+  Compared as strings of digits, so that no length of number is an error.
+  """
+  truth = _leading_integer(str(sample.example["answer"]))
+  if truth is None:
+    return None
+  return float(extract(sample.text, marker) == truth)
+
+
+def _check_marker(*, marker):
+  if not isinstance(marker, str) or not marker:
+    raise ValueError(f"marker = {marker!r} must be a text, such as '#'.")
+
+
+integer_answer.needs = ("answer",)
+integer_answer.check = _check_marker
+integer_answer.answer = extract
+
+_STEP = re.compile(r"(?<![0-9.=])([0-9]{1,9})([-+*])([0-9]{1,9})=([0-9]{1,9})(?![0-9.])")
+_APPLY = {"+": operator.add, "-": operator.sub, "*": operator.mul}
+
+
+def arithmetic_steps(text: str) -> list[float]:
+  """A step verifier: for every "a+b=c" in the text, 1 if it is so, else 0."""
+  return [
+    float(_APPLY[sign](int(left), int(right)) == int(result))
+    for left, sign, right, result in _STEP.findall(text)
+  ]

@@ -1,0 +1,114 @@
+"""Everything that is made once: data, model, programs.  Nothing here runs on the device yet."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+from jax.sharding import Mesh
+from ml_collections import ConfigDict
+
+from grpojax import learner, models, sampler, sharding
+from grpojax.batch import Prompts, Rollout
+from grpojax.data import pipeline, text
+from grpojax.program import program
+
+
+class Data(NamedTuple):
+  tokenizer: Any
+  train: pipeline.Split
+  held_out: pipeline.Split
+  stream: pipeline.Stream  # of this process's share of the training prompts
+
+
+class Programs(NamedTuple):
+  """Compiled at their first call; every shape is static."""
+
+  sample: Callable  # (params, Prompts, key) -> Rollout on the host
+  sample_eval: Callable  # the same with config.eval's choice of tokens and number of samples
+  logp: Callable  # (params, tokens, prompt_length) -> logp, entropy
+  update: Callable  # (state, objective, batch) -> (state, metrics)
+  fresh: Callable  # params -> State with a new optimiser
+
+
+def load_data(config: ConfigDict, needs: tuple[str, ...]) -> Data:
+  """Prepares and reads the dataset; `needs` are the fields that the rewards read."""
+  tokenizer = text.load_tokenizer()
+  path = pipeline.prepare(config.data, Path(config.cache_dir) / "datasets")
+  train, held_out = (
+    pipeline.load_split(config.data, path, name, tokenizer, needs)
+    for name in ("train", config.eval.split)
+  )
+  rank, count = jax.process_index(), jax.process_count()
+  stream = pipeline.Stream(train, tokenizer, config.rollout.prompts, config.seed, rank, count)
+  return Data(tokenizer, train, held_out, stream)
+
+
+def build_model(config: ConfigDict, tokenizer) -> models.Model:
+  return models.build(config.model, len(tokenizer))
+
+
+def build_programs(config: ConfigDict, model: models.Model, tokenizer, mesh: Mesh) -> Programs:
+  """Objective-independent: the objective is an argument of `update`."""
+  schedule = learner.warmup_constant(config.optimizer)
+  tx = learner.make_optimizer(config.optimizer, schedule)
+  where = learner.state_shardings(model, tx, mesh)
+  everywhere, rows = sharding.replicated(mesh), sharding.batch_sharding(mesh)
+  logp = learner.make_logp(
+    model,
+    response_budget=config.rollout.max_tokens,
+    temperature=config.rollout.temperature,
+    chunk=config.logprob_chunk,
+  )
+  make = lambda name, G, choice: _sampler(config, name, model, tokenizer, mesh, G, choice)  # noqa: E731
+  train_choice = sampler.Choice(config.rollout.temperature)
+  eval_choice = sampler.Choice(*(config.eval[key] for key in sampler.Choice._fields))
+  sample = make("rollout", config.rollout.group_size, train_choice)
+  same = (config.eval.samples, eval_choice) == (config.rollout.group_size, train_choice)
+  return Programs(
+    sample=sample,
+    sample_eval=sample if same else make("evaluation", config.eval.samples, eval_choice),
+    logp=program(
+      "log-probs", logp, in_shardings=(where.params, rows, rows), out_shardings=(rows, rows)
+    ),
+    update=program(
+      "update",
+      learner.make_update(logp, tx, schedule, config.microbatches),
+      in_shardings=(where, everywhere, rows),
+      out_shardings=(where, everywhere),
+      donate_argnums=0,
+    ),
+    fresh=jax.jit(lambda params: learner.fresh(params, tx), out_shardings=where),
+  )
+
+
+def state_layout(config: ConfigDict, model: models.Model, mesh: Mesh):
+  """(shapes, shardings) of the learner's state, for restoring a checkpoint."""
+  tx = learner.make_optimizer(config.optimizer, learner.warmup_constant(config.optimizer))
+  shapes = jax.eval_shape(lambda params: learner.fresh(params, tx), model.shapes)
+  return shapes, learner.state_shardings(model, tx, mesh)
+
+
+def _sampler(config, name, model, tokenizer, mesh, group_size, choice):
+  where = sharding.param_shardings(mesh, model.axes, model.shapes)
+  everywhere, rows = sharding.replicated(mesh), sharding.batch_sharding(mesh)
+  prefill, decode = sampler.build(
+    model,
+    group_size=group_size,
+    max_tokens=config.rollout.max_tokens,
+    choice=choice,
+    eos_ids=text.eos_ids(tokenizer),
+  )
+  prefill = program(
+    f"{name} prefill", prefill, in_shardings=(where, rows, rows), out_shardings=rows
+  )
+  decode = program(
+    f"{name} decode", decode, in_shardings=(where, rows, everywhere, rows), out_shardings=rows
+  )
+
+  def sample(params, prompts: Prompts, key) -> Rollout:
+    tokens, length, ids = sharding.to_device(mesh, (prompts.tokens, prompts.length, prompts.id))
+    key = jax.device_put(key, everywhere)
+    return sharding.to_host(decode(params, prefill(params, tokens, length), key, ids))
+
+  return sample

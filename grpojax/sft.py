@@ -1,0 +1,131 @@
+"""The cold start: supervised training on the task's own demonstrations, cached by what made it.
+
+SFT is REINFORCE with advantage one on somebody else's tokens, so the learner's update is used as it
+is: one completion per prompt, weight 1 / tokens.
+"""
+
+import hashlib
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import jax
+import numpy as np
+import optax
+from ml_collections import ConfigDict
+from orbax.checkpoint import v1 as ocp
+
+from grpojax import console, learner, sharding
+from grpojax import objective as objective_lib
+from grpojax.batch import Batch
+from grpojax.data import pipeline
+from grpojax.metrics import Writer
+from grpojax.models import Model
+from grpojax.program import program
+
+OBJECTIVE = ConfigDict(
+  dict(
+    advantage=dict(fn="raw"),
+    rescale=dict(fn="identity"),
+    ratio=dict(fn="token"),
+    surrogate=dict(fn="reinforce"),
+    aggregate=dict(fn="token_mean"),
+    shape={},
+    select={},
+    correct={},
+    penalty={},
+  )
+)
+MADE_BY = ("sft.py", "learner.py", "logprobs.py", "models", "data", "objective")  # source files
+
+
+def fingerprint(config: ConfigDict) -> str:
+  """Hash of all that decides the cold start's parameters: config, tokenizer, source."""
+  recipe = {
+    "model": config.model.to_dict(),
+    "data": config.data.to_dict(),
+    "max_tokens": config.rollout.max_tokens,
+    "cold_start": config.cold_start.to_dict(),
+  }
+  digest = hashlib.sha256(json.dumps(recipe, sort_keys=True).encode())
+  here = Path(__file__).parent
+  for name in MADE_BY:
+    files = [here / name] if (here / name).is_file() else sorted((here / name).rglob("*.*"))
+    for path in files:
+      if path.suffix in (".py", ".json", ".jinja"):
+        digest.update(path.name.encode() + path.read_bytes())
+  return digest.hexdigest()[:16]
+
+
+def cold_start(config: ConfigDict, model: Model, mesh, split, tokenizer, writer: Writer) -> dict:
+  """Parameters after SFT, sharded over `mesh`; from the cache if they are there."""
+  where = sharding.param_shardings(mesh, model.axes, model.shapes)
+  cache = Path(config.cache_dir).expanduser() / "cold_start" / fingerprint(config)
+  if cache.exists():
+    console.say(f"cold start: from {cache}")
+    abstract = jax.tree.map(
+      lambda s, w: jax.ShapeDtypeStruct(s.shape, s.dtype, sharding=w), model.shapes, where
+    )
+    return ocp.load(cache, abstract)
+  params = train(config, model, mesh, split, tokenizer, writer)
+  if config.cold_start.steps:
+    ocp.save(cache, params)
+  return params
+
+
+def train(config: ConfigDict, model: Model, mesh, split, tokenizer, writer: Writer) -> dict:
+  """SFT from random parameters, `config.cold_start.steps` updates."""
+  c = config.cold_start
+  schedule = optax.schedules.warmup_cosine_decay_schedule(
+    0.0, c.learning_rate, c.warmup_steps, c.steps, 0.1 * c.learning_rate
+  )
+  tx = learner.make_optimizer(config.optimizer, schedule)
+  where = learner.state_shardings(model, tx, mesh)
+  everywhere, rows = sharding.replicated(mesh), sharding.batch_sharding(mesh)
+  init = jax.jit(learner.make_init(model, tx), out_shardings=where)
+  state = init(jax.random.key(c.seed))
+  logp_fn = learner.make_logp(
+    model, response_budget=config.rollout.max_tokens, temperature=1.0, chunk=config.logprob_chunk
+  )
+  update = program(
+    "cold-start update",
+    learner.make_update(logp_fn, tx, schedule, microbatches=1),
+    in_shardings=(where, everywhere, rows),
+    out_shardings=(where, everywhere),
+    donate_argnums=0,
+  )
+  objective = jax.device_put(objective_lib.build(OBJECTIVE), everywhere)
+  batch_of = _reader(config, split, tokenizer)
+  with console.bar(c.steps, 0, config.verbose) as progress:
+    for step in range(1, c.steps + 1):
+      state, metrics = update(state, objective, sharding.to_device(mesh, batch_of(step - 1)))
+      if step % 20 == 0 or step == c.steps:
+        metrics = {k: float(v) for k, v in jax.device_get(metrics).items()}
+        shown = {k: metrics[k] for k in ("loss", "grad_norm", "entropy")}
+        writer.write("cold_start", step, shown)
+        console.advance(progress, step, shown)
+  return state.params
+
+
+def _reader(config: ConfigDict, split, tokenizer) -> Callable[[int], Batch]:
+  """step -> this process's rows of that step's demonstrations."""
+  c, rank, count = config.cold_start, jax.process_index(), jax.process_count()
+
+  def batch_of(step: int) -> Batch:
+    demo = pipeline.demonstrations(
+      split, tokenizer, c.batch_size, config.rollout.max_tokens, c.seed, step
+    )
+    mine = slice(rank * c.batch_size // count, (rank + 1) * c.batch_size // count)
+    demo = {k: demo[k][mine, None] for k in ("tokens", "mask", "prompt_length")}  # G = 1
+    ones = np.ones(demo["prompt_length"].shape, np.float32)
+    return Batch(
+      mask=demo["mask"],
+      reward=ones,
+      accuracy=ones,
+      valid=ones > 0,
+      ended=ones > 0,
+      tokens=demo["tokens"],
+      prompt_length=demo["prompt_length"],
+    )
+
+  return batch_of
