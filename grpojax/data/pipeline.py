@@ -164,7 +164,7 @@ def _read(path: str | Path, split: str) -> list[dict[str, Any]]:
       record = source[row]
     except Exception as error:
       raise ValueError(
-        f"Row {row} of split '{split}' cannot be read ({error}); delete {path}, and it is made anew."
+        f"Row {row} of split '{split}' cannot be read ({error}); delete {path} and start again."
       ) from error
     records.append({k: v.decode() if isinstance(v, bytes) else v for k, v in record.items()})
   return records

@@ -3,16 +3,18 @@
 A reward is a function, and the name of its first parameter says what it sees:
   fn(sample, *, knobs) -> float | None                      one completion
   fn(group, accuracy, *, knobs) -> list[float | None]       the G completions of one prompt
-None means that it abstains, as it must where the truth is unknown.  What it reads of the dataset it
-declares: `fn.needs = ("answer",)`.  What makes its knobs illegal it may declare as well:
-`fn.check(**knobs)` raises ValueError.  The one called `accuracy` may name what it compares, for
-majority votes: `fn.answer(text, **knobs) -> str | None`.  In the config, `fn` is 'rules:integer_answer' (a function of
-grpojax/rewards/rules.py) or 'my.module:my_reward'.
+None means that it abstains, as it must where the truth is unknown.  In the config, `fn` is
+'rules:integer_answer' (a function of grpojax/rewards/rules.py) or 'my.module:my_reward'.  A reward
+may declare, as attributes:
+  needs = ("answer",)              the fields of the dataset that it reads
+  check(**knobs)                   raises ValueError where its knobs are illegal
+  answer(text, **knobs)            -> str | None, what majority votes compare; else the whole text
 
 The reward called `accuracy` is the task's own verdict, 0 or 1; it is reported, and decides which
 groups are mixed, without weight or shaping.  What is trained on is the weighted sum of them all.
 """
 
+import functools
 import importlib
 import importlib.util
 import inspect
@@ -82,39 +84,43 @@ def build(config) -> Rewards:
 
 
 def _build_one(key: str, name: str, slot) -> Reward:
-  knobs = {k: v for k, v in slot.items() if k not in ("fn", "weight")}
+  fn = _find(key, slot.get("fn", ""))
+  sees_group = _scope(fn) == "group"
+  if sees_group and name == "accuracy":
+    raise ValueError(f"{key}.fn = '{slot.fn}' sees a whole group; accuracy is of one completion.")
   weight = slot.get("weight", 1.0)
   if not isinstance(weight, numbers.Real) or not math.isfinite(weight):
     raise ValueError(f"{key}.weight = {weight!r} must be a finite number.")
-  fn = _find(key, slot.get("fn", ""))
+  knobs = {k: v for k, v in slot.items() if k not in ("fn", "weight")}
+  _check_knobs(key, fn, knobs, ["group", "accuracy"] if sees_group else ["sample"])
+  return Reward(
+    name=name,
+    fn=functools.partial(fn, **knobs),
+    sees_group=sees_group,
+    weight=float(weight),
+    needs=tuple(getattr(fn, "needs", ())),
+    answer=functools.partial(fn.answer, **knobs) if hasattr(fn, "answer") else str.strip,
+  )
+
+
+def _check_knobs(key: str, fn: Callable, knobs: dict, seen: list[str]):
   parameters = inspect.signature(fn).parameters.values()
   takes = {p.name: p.default for p in parameters if p.kind is p.KEYWORD_ONLY}
   for knob in knobs:
     if knob not in takes:
-      takes_text = ", ".join([*takes, "weight"])
-      raise ValueError(f"{key}: {fn.__name__} has no {knob}; it takes {takes_text}.")
-  for knob, default in takes.items():
-    if default is inspect.Parameter.empty and knob not in knobs:
+      menu = ", ".join([*takes, "weight"])
+      raise ValueError(f"{key}: {fn.__name__} has no {knob}; it takes {menu}.")
+  defaults = {knob: value for knob, value in takes.items() if value is not inspect.Parameter.empty}
+  for knob in takes:
+    if knob not in defaults | knobs:
       raise ValueError(f"{key}: {fn.__name__} needs {knob}.")
-  if hasattr(fn, "check"):
-    try:
-      fn.check(**{k: v for k, v in takes.items() if v is not inspect.Parameter.empty} | knobs)
-    except ValueError as error:
-      raise ValueError(f"{key}: {error}") from None
-  sees_group = _scope(fn) == "group"
   try:
-    inspect.signature(fn).bind(*["group", "accuracy"] if sees_group else ["sample"], **knobs)
+    inspect.signature(fn).bind(*seen, **knobs)
+    getattr(fn, "check", dict)(**defaults | knobs)
   except TypeError as error:
     raise ValueError(f"{key}: {fn.__name__} cannot be called as a reward ({error}).") from None
-  if sees_group and name == "accuracy":
-    raise ValueError(f"{key}.fn = '{slot.fn}' sees a whole group; accuracy is of one completion.")
-  needs = tuple(getattr(fn, "needs", ()))
-  answer = _bind(fn.answer, knobs) if hasattr(fn, "answer") else str.strip
-  return Reward(name, _bind(fn, knobs), sees_group, float(weight), needs, answer)
-
-
-def _bind(fn: Callable, knobs: dict) -> Callable:
-  return lambda *seen: fn(*seen, **knobs)
+  except ValueError as error:
+    raise ValueError(f"{key}: {error}") from None
 
 
 def _find(key: str, path: str) -> Callable:
