@@ -14,14 +14,14 @@ import rich.console
 import rich.table
 from tqdm import tqdm
 
-# metric, its word on the screen, its format
-STATUS = (
-  ("reward", "reward", "{:.3g}"),
-  ("accuracy", "accuracy", "{:.3g}"),
-  ("completions/mean_length", "length", "{:.0f}"),
-  ("entropy", "entropy", "{:.3g}"),
-  ("tokens_per_second/rollout", "tok/s", "{:.0f}"),
-)
+STATUS = {
+  "reward": "reward {:.3g}",
+  "accuracy": "accuracy {:.3g}",
+  "completions/mean_length": "length {:.0f}",
+  "entropy": "entropy {:.3g}",
+  "tokens_per_second/rollout": "{:.0f} tok/s",
+}
+LABELS = {"eval/mean_length": "mean length", "eval/clipped_ratio": "truncated"}
 
 
 def say(text: str) -> None:
@@ -58,7 +58,7 @@ def bar(total: int, start: int, verbose: bool) -> tqdm:
 
 def advance(progress: tqdm, step: int, metrics: Mapping[str, float]) -> None:
   """Shows step `step` of the run: on the bar, or as a line of its own where bars are off."""
-  shown = [f"{word} {form.format(metrics[name])}" for name, word, form in STATUS if name in metrics]
+  shown = [form.format(metrics[name]) for name, form in STATUS.items() if name in metrics]
   if progress.disable:
     say(f"step {step}/{progress.total} {' '.join(shown)}")
     return
@@ -82,9 +82,6 @@ def comparison(before: Mapping, after: Mapping) -> list[tuple[str, str, str, str
       difference = f"{scale * (after[name] - before[name]):+.1f} {change}"
     rows.append((LABELS.get(name, name.removeprefix("eval/")), *texts, difference))
   return rows
-
-
-LABELS = {"eval/mean_length": "mean length", "eval/clipped_ratio": "truncated"}
 
 
 def _value(metrics: Mapping, name: str, scale: float, unit: str) -> str:

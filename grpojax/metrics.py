@@ -26,6 +26,8 @@ from pathlib import Path
 import jax
 from tensorboardX import SummaryWriter
 
+PHASES = ("rollout", "reward", "logprob", "update", "host", "eval", "checkpoint")
+
 
 class Writer:
   """Appends records; only process 0 writes, on the others every method does nothing.
@@ -151,15 +153,16 @@ def read(workdir: str | os.PathLike, name: str = "metrics") -> list[dict]:
 
 
 def phase_seconds(records: list[dict]) -> dict[str, float]:
-  """Total seconds by phase over all records; "other" is what no phase claimed."""
-  total = {}
+  """Total seconds by phase over all records, PHASES first; "other" is what no phase claimed."""
+  total = dict.fromkeys(PHASES, 0.0)
   for record in records:
     for name, value in record.items():
       if name.startswith("time/") and value is not None:
         phase = name.removeprefix("time/")
         total[phase] = total.get(phase, 0.0) + value
-  other = total.pop("step", 0.0) - sum(total.values())
-  return {**total, "other": other} if other > 0 else total
+  step = total.pop("step", 0.0)
+  total["other"] = step - sum(total.values())
+  return {phase: seconds for phase, seconds in total.items() if seconds > 0}
 
 
 def _cut(path: Path, resume_step: int) -> None:

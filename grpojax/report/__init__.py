@@ -1,0 +1,85 @@
+"""A workdir -> report.html: one file that opens anywhere, without a server, scripts or a network.
+
+    python -m grpojax.report runs/grpo
+
+figures.py draws, page.html arranges; everything from the run is escaped there.
+"""
+
+import json
+import os
+from datetime import UTC, datetime
+from pathlib import Path
+
+import jinja2
+
+from grpojax import console, metrics
+from grpojax.report import figures
+
+PAGE = Path(__file__).with_name("page.html")
+
+
+def write(workdir: str | os.PathLike) -> Path:
+  """Writes `<workdir>/report.html` from what the run has recorded so far; returns its path."""
+  workdir = Path(workdir)
+  records = metrics.read(workdir)
+  if not records:
+    raise FileNotFoundError(f"{workdir}/metrics.jsonl has no records; is this a run's --workdir?")
+  config = _text(workdir / "config.json")
+  evals = [record for record in records if record["kind"] == "eval"]
+  groups = metrics.read(workdir, "completions")
+  environment = jinja2.Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
+  html = environment.from_string(PAGE.read_text(encoding="utf-8")).render(
+    title=json.loads(config or "{}").get("name") or workdir.resolve().name,
+    facts=_facts(records, json.loads(config or "{}")),
+    warnings=_warnings(records),
+    evals=evals,
+    rows=console.comparison(evals[0] if len(evals) > 1 else {}, evals[-1]) if evals else [],
+    figures=figures.draw(records),
+    samples=[[g for g in groups if g["step"] == step][:2] for step in _first_and_last(groups)],
+    commands=_text(workdir / "commands.txt"),
+    config=config,
+    palette=figures.COLOURS,
+  )
+  path = workdir / "report.html"
+  whole = path.with_suffix(".tmp")
+  whole.write_text(html, encoding="utf-8", errors="replace")
+  os.replace(whole, path)
+  return path
+
+
+def _facts(records, config) -> str:
+  """One line: how far, how long, which seed, until when."""
+  train = [record["step"] for record in records if record["kind"] == "train"]
+  seconds = sum(metrics.phase_seconds(records).values())
+  facts = [f"step {max(train, default=0)} of {config.get('steps', max(train, default=0))}"]
+  facts += [f"{key} {config[key]}" for key in ("scale", "seed") if key in config]
+  facts += [console.duration(seconds)] if seconds else []
+  facts.append(f"last record {datetime.fromtimestamp(records[-1]['wall'], UTC):%Y-%m-%d %H:%M} UTC")
+  return " · ".join(facts)
+
+
+def _warnings(records) -> list[str]:
+  """What the curves alone would hide: values that were not finite, steps without a record."""
+  broken = {}
+  for record in records:
+    for name, value in record.items():
+      if value is None:
+        broken.setdefault(name, []).append(record["step"])
+  warnings = [
+    f"{name} was not finite in {len(steps)} records, first at step {steps[0]}: gaps in its curve."
+    for name, steps in broken.items()
+  ]
+  train = {record["step"] for record in records if record["kind"] == "train"}
+  missing = sorted(set(range(min(train), max(train))) - train) if train else []
+  if missing:
+    warnings.append(f"{len(missing)} training steps have no record, the first is {missing[0]}.")
+  return warnings
+
+
+def _first_and_last(groups) -> list[int]:
+  steps = [group["step"] for group in groups]
+  return sorted({min(steps), max(steps)}) if steps else []
+
+
+def _text(path: Path) -> str:
+  return path.read_text(encoding="utf-8") if path.exists() else ""

@@ -1,0 +1,217 @@
+"""Records -> curves, as SVG that takes the page's colours: one drawing, right on light and on dark.
+
+A figure is drawn if one of its metrics was measured.  Legends are no part of the drawing: the page
+writes them as text, where they cannot cover a curve.
+"""
+
+import io
+import itertools
+import math
+import re
+
+import matplotlib
+import numpy as np
+from matplotlib.figure import Figure
+
+from grpojax import console, metrics
+
+# Okabe-Ito, which colour-blind readers can tell apart.  The page decides what the names look like.
+COLOURS = {
+  "blue": "#0072b2",
+  "vermillion": "#d55e00",
+  "green": "#009e73",
+  "purple": "#cc79a7",
+  "orange": "#e69f00",
+  "sky": "#56b4e9",
+  "yellow": "#f0e442",
+  "grey": "#999999",
+}
+DASHES = ("solid", "dashed", "dotted")
+INK = "#010101"  # becomes the page's text colour
+STYLE = {
+  "svg.fonttype": "none",  # text stays text, in the reader's font
+  "font.size": 9.5,
+  "text.color": INK,
+  "xtick.color": INK,
+  "ytick.color": INK,
+  "axes.labelcolor": INK,
+  "axes.edgecolor": INK,
+  "axes.spines.top": False,
+  "axes.spines.right": False,
+  "axes.grid": True,
+  "axes.axisbelow": True,
+  "axes.formatter.limits": (-3, 5),
+  "grid.color": INK,
+  "grid.alpha": 0.15,
+}
+
+# title, unit, {metric: word in the legend}, what to know when reading it.  "%" scales by 100.
+LINES = (
+  ("Reward", "mean per completion", {"reward": "reward", "accuracy": "accuracy"}, ""),
+  (
+    "Groups without contrast",
+    "% of groups",
+    {"frac_reward_zero_std": "all rewards equal"},
+    "These groups have no advantage and teach nothing.",
+  ),
+  (
+    "Completion length",
+    "tokens",
+    {
+      "completions/mean_length": "all",
+      "completions/mean_terminated_length": "those that ended",
+      "eval/mean_length": "held out",
+    },
+    "",
+  ),
+  (
+    "Truncated completions",
+    "% of completions",
+    {"completions/clipped_ratio": "training", "eval/clipped_ratio": "held out"},
+    "Cut by the response budget before they ended.",
+  ),
+  ("Entropy", "nats per token", {"entropy": "policy"}, ""),
+  (
+    "Clipped tokens",
+    "% of tokens",
+    {"clip_ratio/low_mean": "below the range", "clip_ratio/high_mean": "above the range"},
+    "0 is expected when a rollout feeds one update only: the policy has not moved yet.",
+  ),
+  (
+    "KL divergence",
+    "nats per token",
+    {"kl": "from the reference", "ppo_kl": "from the rollout's policy"},
+    "",
+  ),
+  ("Gradient norm", "global L2 norm, before clipping", {"grad_norm": "gradient"}, ""),
+  (
+    "Sampler against learner",
+    "|difference of log-probs|, nats",
+    {
+      "sampling/sampling_logp_difference/mean": "mean",
+      "sampling/sampling_logp_difference/max": "largest",
+    },
+    "Growth means that the sampler runs another policy than the one being trained.",
+  ),
+  (
+    "Speed",
+    "tokens per second",
+    {"tokens_per_second/rollout": "rollout", "tokens_per_second/update": "update"},
+    "",
+  ),
+)
+
+
+COLD_START = (
+  "Cold start",
+  "nats per token",
+  {"loss": "loss"},
+  "The cold start counts its own steps.",
+)
+LOGARITHMIC = ("Sampler against learner",)
+
+
+def draw(records: list[dict]) -> list[dict]:
+  """Every figure there is data for: its title, note, legend [(colour, dash, text)] and svg."""
+  names = dict.fromkeys(name for record in records for name in record)  # in the order written
+  accuracy = {
+    name: name.removeprefix("eval/") for name in names if re.match(r"eval/(pass|maj)@\d+$", name)
+  }
+  cold_start = [record for record in records if record["kind"] == "cold_start"]
+  records = [record for record in records if record["kind"] != "cold_start"]
+  with matplotlib.rc_context(STYLE):
+    drawn = [
+      _lines(records, "Held-out accuracy", "% of questions", accuracy, "Band: 95 % confidence."),
+      *(_lines(records, *spec) for spec in LINES),
+      _phases(records),
+      _lines(cold_start, *COLD_START),
+    ]
+  return [figure for figure in drawn if figure]
+
+
+def points(records: list[dict], name: str) -> tuple[np.ndarray, np.ndarray]:
+  """Steps [N] and values [N] of a metric; NaN, a gap in the curve, where one was not finite."""
+  pairs = [(r["step"], r[name]) for r in records if name in r]
+  steps, values = zip(*pairs, strict=True) if pairs else ((), ())
+  return np.array(steps, float), np.array([math.nan if v is None else v for v in values], float)
+
+
+def _lines(records, title, unit, labels, note):
+  """One curve per metric, with a band where its 95 % half width is known; None without data."""
+  scale = 100 if unit.startswith("%") else 1
+  curves = {name: points(records, name) for name in labels}
+  curves = {name: (x, scale * y) for name, (x, y) in curves.items() if np.isfinite(y).any()}
+  if not curves:
+    return None
+  fig, ax = _axes(unit)
+  legend = []
+  styles = zip(itertools.cycle(COLOURS), itertools.cycle(DASHES))
+  for (name, (x, y)), (colour, dash) in zip(curves.items(), styles, strict=False):
+    # Markers on short curves: a value between two gaps has no line to be seen by.
+    ax.plot(x, y, color=COLOURS[colour], ls=dash, lw=1.6, marker="o" if len(x) < 40 else "", ms=3)
+    half_width = scale * points(records, f"{name}_ci95")[1]
+    if len(half_width) == len(y):
+      ax.fill_between(x, y - half_width, y + half_width, color=COLOURS[colour], alpha=0.2, lw=0)
+    legend.append((colour, dash, f"{labels[name]} {_short(y[np.isfinite(y)][-1])}"))
+  lowest = min(np.nanmin(y) for _, y in curves.values())
+  if title in LOGARITHMIC and lowest > 0:
+    ax.set_yscale("log")
+  elif lowest >= 0:
+    ax.set_ylim(bottom=0)
+  return dict(title=title, note=note, legend=legend, svg=_svg(fig, title))
+
+
+def _phases(records):
+  """Seconds per step, stacked by phase; at most 100 bars, each the mean of its steps."""
+  totals = metrics.phase_seconds(records)
+  steps, _ = points(records, "time/step")
+  if not totals or not len(steps):
+    return None
+  width = math.ceil((steps.max() - steps.min() + 1) / 100)
+  edges = np.append(np.arange(steps.min(), steps.max() + 1, width), steps.max() + 1) - 0.5
+
+  def mean_seconds(phase):
+    x, y = points(records, f"time/{phase}")
+    return np.histogram(x, edges, weights=np.nan_to_num(y))[0] / np.diff(edges)
+
+  fig, ax = _axes("seconds per step")
+  bottom = np.zeros(len(edges) - 1)
+  legend = []
+  for (phase, total), colour in zip(totals.items(), itertools.cycle(COLOURS), strict=False):
+    height = mean_seconds("step") - bottom if phase == "other" else mean_seconds(phase)
+    top = bottom + np.maximum(height, 0)
+    ax.stairs(top, edges, baseline=bottom, fill=True, color=COLOURS[colour], lw=0)
+    bottom = top
+    legend.append((colour, "solid", f"{phase} {console.duration(total)}"))
+  ax.set_ylim(bottom=0)
+  note = f"Each bar is the mean of {width} steps." if width > 1 else ""
+  return dict(title="Time by phase", note=note, legend=legend, svg=_svg(fig, "Time by phase"))
+
+
+def _short(value: float) -> str:
+  """Three digits, and no exponent for what a person reads as a whole number: 0.0123, 2431."""
+  return f"{value:.0f}" if 1000 <= abs(value) < 1e6 else f"{value:.3g}"
+
+
+def _axes(unit):
+  fig = Figure(figsize=(4.2, 2.6), layout="constrained")
+  ax = fig.subplots()
+  ax.set_xlabel("training step")
+  ax.set_ylabel(unit)
+  ax.xaxis.get_major_locator().set_params(integer=True)
+  return fig, ax
+
+
+def _svg(fig, title) -> str:
+  """Inline SVG that scales with the page and takes its colours from it."""
+  buffer = io.StringIO()
+  with matplotlib.rc_context({"svg.hashsalt": title}):  # ids: unique in the page, and reproducible
+    fig.savefig(buffer, format="svg", transparent=True, metadata={"Date": None})
+  svg = buffer.getvalue()
+  svg = svg[svg.index("<svg") :]
+  svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
+  svg = re.sub(r' width="[\d.]+pt" height="[\d.]+pt"', f' role="img" aria-label="{title}"', svg)
+  svg = re.sub(r'<g id="[^"]*">', "<g>", svg)
+  for name, colour in COLOURS.items():
+    svg = svg.replace(colour, f"var(--{name})")
+  return svg.replace(INK, "currentColor")

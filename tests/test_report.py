@@ -1,0 +1,244 @@
+"""The report shows what was measured, hides nothing, and trusts no text of the run."""
+
+import math
+import re
+import subprocess
+import sys
+import xml.etree.ElementTree as ElementTree
+
+import numpy as np
+import pytest
+from matplotlib.axes import Axes
+from ml_collections import ConfigDict
+
+from grpojax import console, metrics, report
+from grpojax.report import figures
+
+ALL_FIGURES = {
+  "Held-out accuracy",
+  "Reward",
+  "Groups without contrast",
+  "Completion length",
+  "Truncated completions",
+  "Entropy",
+  "Clipped tokens",
+  "KL divergence",
+  "Gradient norm",
+  "Sampler against learner",
+  "Speed",
+  "Time by phase",
+}
+ATTACK = "<script>alert(1)</script> & </pre>"
+
+
+def a_run(workdir, steps=60, without=()):
+  """A made-up run that looks real; names that begin like one of `without` are not measured."""
+  rng = np.random.default_rng(0)
+
+  def record(writer, kind, step, values):
+    writer.write(kind, step, {n: v for n, v in values.items() if not n.startswith(tuple(without))})
+
+  with metrics.Writer(workdir) as writer:
+    for step in range(steps + 1):
+      skill = 1 / (1 + math.exp(-6 * (step / steps - 0.45)))
+      noise = rng.normal(size=20)
+      if step:
+        record(writer, "train", step, training(skill, noise))
+        prompt = f"What is {step} + 17? {ATTACK}"
+        texts = [f"<think>{step} and 17</think> # {step + 17}", ATTACK, "one line\ntwo lines", ""]
+        group = dict(rewards=[1.0, 0.0, 0.0, 0.0], lengths=[31, 22, 80, 80])
+        group |= dict(ended=[True, True, False, False])
+        writer.completions(step, [dict(prompt=prompt, completions=texts, **group)])
+      if step % max(steps // 6, 1) == 0:
+        record(writer, "eval", step, evaluation(skill, noise))
+  config = {"name": "grpo", "scale": "mini", "seed": 0, "steps": steps}
+  metrics.save_setup(workdir, ConfigDict({**config, "objective": {"ratio": {"fn": "token"}}}))
+  return workdir
+
+
+def training(skill, noise):
+  rollout, update = 2.1 - 0.5 * skill + 0.05 * noise[0], 0.9 + 0.03 * noise[1]
+  return {
+    "reward": 0.1 + 0.75 * skill + 0.04 * noise[2],
+    "accuracy": 0.08 + 0.72 * skill + 0.04 * noise[3],
+    "reward_std": 0.4,
+    "frac_reward_zero_std": np.clip(0.2 + 0.3 * skill + 0.05 * noise[4], 0, 1),
+    "completions/mean_length": 46 - 14 * skill + noise[5],
+    "completions/mean_terminated_length": 41 - 10 * skill + noise[6],
+    "completions/clipped_ratio": np.clip(0.15 * (1 - skill) + 0.01 * noise[7], 0, 1),
+    "entropy": 0.9 - 0.6 * skill + 0.02 * noise[8],
+    "clip_ratio/low_mean": abs(0.004 + 0.001 * noise[9]),
+    "clip_ratio/high_mean": abs(0.006 + 0.001 * noise[10]),
+    "kl": 0.03 * skill + abs(0.002 * noise[11]),
+    "ppo_kl": abs(3e-4 + 1e-4 * noise[12]),
+    "grad_norm": 0.6 + 0.1 * abs(noise[13]),
+    "sampling/sampling_logp_difference/mean": 1.2e-7 * (1 + 0.1 * abs(noise[14])),
+    "sampling/sampling_logp_difference/max": 3e-6 * (1 + 0.2 * abs(noise[15])),
+    "tokens_per_second/rollout": 2400 + 60 * noise[16],
+    "tokens_per_second/update": 6100 + 60 * noise[17],
+    "time/rollout": rollout,
+    "time/reward": 0.05,
+    "time/logprob": 0.3,
+    "time/update": update,
+    "time/host": 0.04,
+    "time/step": rollout + update + 0.45,
+  }
+
+
+def evaluation(skill, noise):
+  return {
+    "eval/pass@1": 0.09 + 0.68 * skill,
+    "eval/pass@1_ci95": 0.021,
+    "eval/avg@8": 0.09 + 0.68 * skill,
+    "eval/pass@8": 0.31 + 0.6 * skill,
+    "eval/maj@8": 0.14 + 0.7 * skill,
+    "eval/mean_length": 45 - 14 * skill,
+    "eval/clipped_ratio": 0.13 * (1 - skill),
+    "time/eval": 3.2,
+    "time/checkpoint": 0.2,
+    "time/step": 3.5,
+  }
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory):
+  return report.write(a_run(tmp_path_factory.mktemp("run"))).read_text(encoding="utf-8")
+
+
+def titles(page):
+  return set(re.findall(r"<figcaption><h3>(.*?)</h3>", page))
+
+
+def test_every_figure_is_there(page):
+  assert titles(page) == ALL_FIGURES
+
+
+@pytest.mark.parametrize(
+  ("without", "missing"),
+  [
+    (["kl", "ppo_kl"], {"KL divergence"}),
+    (["kl"], set()),  # ppo_kl is left
+    (["eval/"], {"Held-out accuracy"}),
+    (["clip_ratio"], {"Clipped tokens"}),
+    (["time/", "tokens_per_second"], {"Time by phase", "Speed"}),
+    (["sampling", "grad_norm", "entropy"], {"Sampler against learner", "Gradient norm", "Entropy"}),
+  ],
+)
+def test_a_figure_is_there_if_its_metric_was_measured(tmp_path, without, missing):
+  drawn = figures.draw(metrics.read(a_run(tmp_path, steps=4, without=without)))
+  assert {figure["title"] for figure in drawn} == ALL_FIGURES - missing
+
+
+def test_a_run_that_was_just_started_has_a_report(tmp_path):
+  with metrics.Writer(tmp_path) as writer:
+    writer.write("train", 1, {"reward": 0.5})
+  text = report.write(tmp_path).read_text()
+  assert titles(text) == {"Reward"}
+  assert "step 1 of 1" in text
+  assert "Held-out questions" not in text
+
+
+def test_a_folder_that_is_no_run_is_refused(tmp_path):
+  with pytest.raises(FileNotFoundError, match="has no records"):
+    report.write(tmp_path)
+
+
+def test_the_table_compares_the_first_and_the_last_evaluation(tmp_path):
+  with metrics.Writer(tmp_path) as writer:
+    for step, accuracy, length in ((0, 0.25, 40.0), (10, 0.9, 99.0), (20, 0.5, 30.5)):
+      values = {"eval/pass@1": accuracy, "eval/pass@1_ci95": 0.031, "eval/avg@4": accuracy}
+      writer.write("eval", step, {**values, "eval/mean_length": length, "eval/clipped_ratio": 0.0})
+  text = report.write(tmp_path).read_text()
+  cells = re.findall(
+    r"<t[hd](?: [^>]*)?>([^<]*)", text[text.index("<table>") : text.index("</table>")]
+  )
+  assert cells == [
+    *("", "before (step 0)", "after (step 20)", "difference"),
+    *("pass@1", "25.0 ± 3.1 %", "50.0 ± 3.1 %", "+25.0 points"),
+    *("mean length", "40.0 tokens", "30.5 tokens", "-9.5 tokens"),
+    *("truncated", "0.0 %", "0.0 %", "+0.0 points"),
+  ]
+
+
+def test_text_of_the_run_is_escaped(page):
+  assert "<script" not in page
+  assert "&lt;script&gt;alert(1)&lt;/script&gt; &amp; &lt;/pre&gt;" in page
+
+
+def test_the_page_needs_nothing_but_itself(page):
+  fetched = re.findall(r"""(?:src|href)=["']?[^#"'][^ >]*|url\([^#)][^)]*|@import""", page)
+  assert fetched == []
+  assert "default-src 'none'" in page
+
+
+def test_a_broken_surrogate_pair_does_not_stop_the_report(tmp_path):
+  with metrics.Writer(tmp_path) as writer:
+    writer.write("train", 1, {"reward": 0.0})
+    group = dict(completions=["\ud800"], rewards=[math.nan], lengths=[1], ended=[True])
+    writer.completions(1, [dict(prompt="", **group)])
+  assert "reward not finite" in report.write(tmp_path).read_text()
+
+
+def test_values_that_are_not_finite_are_gaps_and_are_named(tmp_path):
+  with metrics.Writer(tmp_path) as writer:
+    for step in (1, 2, 3, 5):
+      writer.write("train", step, {"reward": math.nan if step == 2 else 1.0, "kl": math.inf})
+  steps, values = figures.points(metrics.read(tmp_path), "reward")
+  np.testing.assert_array_equal(steps, [1, 2, 3, 5])
+  np.testing.assert_array_equal(values, [1, math.nan, 1, 1])
+  text = report.write(tmp_path).read_text()
+  assert "reward was not finite in 1 records, first at step 2" in text
+  assert "kl was not finite in 4 records, first at step 1" in text
+  assert "1 training steps have no record, the first is 4." in text
+  assert titles(text) == {"Reward"}
+
+
+def test_a_band_is_as_wide_as_the_interval(monkeypatch):
+  bands = []
+  monkeypatch.setattr(Axes, "fill_between", lambda self, *args, **_: bands.append(args))
+  values = {"eval/pass@1": 0.5, "eval/pass@1_ci95": 0.125, "eval/pass@8": 0.75}
+  figures.draw([dict(step=step, kind="eval", **values) for step in (0, 10)])
+  np.testing.assert_array_equal(bands, [([0, 10], [37.5, 37.5], [62.5, 62.5])])
+
+
+def test_phases_stack_to_the_whole_step(monkeypatch):
+  tops = []
+  monkeypatch.setattr(Axes, "stairs", lambda self, top, edges, **_: tops.append((top, edges)))
+  times = {"time/rollout": 2.0, "time/update": 1.0, "time/step": 4.0}
+  records = [dict(step=step, kind="train", **times) for step in range(1, 251)]
+  records += [dict(step=step, kind="eval", **{"time/eval": 6.0, "time/step": 6.0}) for step in (0,)]
+  figure = figures.draw(records)[-1]
+  (top, edges) = tops[
+    -1
+  ]  # 251 steps in bars of 3: the last one holds 2 steps, the first one 0, 1, 2
+  assert (len(top), edges[0], edges[-1]) == (84, -0.5, 250.5)
+  np.testing.assert_allclose(top, [14 / 3] + [4] * 83)
+  words = [label for _, _, label in figure["legend"]]
+  assert words == ["rollout 8 min 20 s", "update 4 min 10 s", "eval 6.0 s", "other 4 min 10 s"]
+
+
+def test_drawings_have_no_colour_of_their_own(page):
+  for svg in re.findall(r"<svg.*?</svg>", page, flags=re.DOTALL):
+    ElementTree.fromstring(svg)
+    assert set(re.findall(r"#[0-9a-f]{6}", svg)) <= {"#ffffff"}
+
+
+def test_the_config_and_the_command_are_at_the_bottom(page):
+  bottom = page[page.index("<h2>Command</h2>") :]
+  assert "pytest" in bottom
+  assert "&#34;fn&#34;: &#34;token&#34;" in bottom
+
+
+def test_it_runs_as_a_module(tmp_path):
+  a_run(tmp_path, steps=2)
+  command = [sys.executable, "-m", "grpojax.report", str(tmp_path)]
+  done = subprocess.run(command, capture_output=True, text=True, check=True)
+  assert done.stdout == f"{tmp_path / 'report.html'}\n"
+
+
+def test_comparison_says_what_is_missing():
+  rows = console.comparison({}, {"eval/pass@1": None, "eval/pass@4": 0.5})
+  assert rows == [
+    ("pass@1", "not measured", "not finite", ""),
+    ("pass@4", "not measured", "50.0 %", ""),
+  ]
