@@ -34,6 +34,7 @@ class Writer:
 
   `resume_step` is the step of the restored checkpoint: records of later steps are cut, because they
   will be written again.  At 0 nothing was restored and the run starts with empty files.
+  commands.txt gets the command line of every start.
   """
 
   def __init__(self, workdir: str | os.PathLike, resume_step: int = 0):
@@ -42,6 +43,8 @@ class Writer:
       return
     workdir = Path(workdir)
     workdir.mkdir(parents=True, exist_ok=True)
+    with (workdir / "commands.txt").open("a" if resume_step else "w", encoding="utf-8") as file:
+      file.write(shlex.join(sys.orig_argv) + "\n")
     self.files = {}
     for name in ("metrics", "completions"):
       path = workdir / f"{name}.jsonl"
@@ -122,17 +125,6 @@ class Timer:
     taken["time/step"] = now - self.start
     self.seconds, self.start = {}, now
     return taken
-
-
-def save_setup(workdir: str | os.PathLike, config) -> None:
-  """config.json, the resolved config; commands.txt gets the command line, one for every start."""
-  if jax.process_index() != 0:
-    return
-  workdir = Path(workdir)
-  workdir.mkdir(parents=True, exist_ok=True)
-  (workdir / "config.json").write_text(config.to_json(indent=2), encoding="utf-8")
-  with (workdir / "commands.txt").open("a", encoding="utf-8") as file:
-    file.write(shlex.join(sys.orig_argv) + "\n")
 
 
 def read(workdir: str | os.PathLike, name: str = "metrics") -> list[dict]:

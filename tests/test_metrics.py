@@ -7,7 +7,6 @@ import struct
 
 import jax
 import pytest
-from ml_collections import ConfigDict
 from tensorboardX.proto.event_pb2 import Event, SessionLog
 
 from grpojax import metrics
@@ -106,7 +105,6 @@ def test_a_metric_cannot_overwrite_the_step(tmp_path):
 def test_only_process_zero_writes(tmp_path, monkeypatch):
   monkeypatch.setattr(jax, "process_index", lambda: 1)
   run(tmp_path, 0, 3)
-  metrics.save_setup(tmp_path, ConfigDict({"seed": 0}))
   assert list(tmp_path.iterdir()) == []
 
 
@@ -149,8 +147,8 @@ def test_timer_splits_a_step_into_phases(monkeypatch):
   assert metrics.phase_seconds([first]) == {"rollout": 3.0, "update": 2.5, "other": 4.5}
 
 
-def test_setup_keeps_the_config_and_every_command(tmp_path):
-  for seed in (0, 1):
-    metrics.save_setup(tmp_path, ConfigDict({"seed": seed}))
-  assert json.loads((tmp_path / "config.json").read_text()) == {"seed": 1}
-  assert len((tmp_path / "commands.txt").read_text().splitlines()) == 2
+def test_commands_has_a_line_for_every_start_of_the_run(tmp_path, monkeypatch):
+  for command, resume_step in (("lost", 0), ("first run", 0), ("resumed", 4)):
+    monkeypatch.setattr(metrics.sys, "orig_argv", ["python", command])
+    metrics.Writer(tmp_path, resume_step).close()
+  assert (tmp_path / "commands.txt").read_text() == "python 'first run'\npython resumed\n"

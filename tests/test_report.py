@@ -1,5 +1,6 @@
 """The report shows what was measured, hides nothing, and trusts no text of the run."""
 
+import json
 import math
 import re
 import subprocess
@@ -9,7 +10,6 @@ import xml.etree.ElementTree as ElementTree
 import numpy as np
 import pytest
 from matplotlib.axes import Axes
-from ml_collections import ConfigDict
 
 from grpojax import console, metrics, report
 from grpojax.report import figures
@@ -17,7 +17,8 @@ from grpojax.report import figures
 ALL_FIGURES = {
   "Held-out accuracy",
   "Reward",
-  "Groups without contrast",
+  "Reward by part",
+  "Groups",
   "Completion length",
   "Truncated completions",
   "Entropy",
@@ -52,7 +53,8 @@ def a_run(workdir, steps=60, without=()):
       if step % max(steps // 6, 1) == 0:
         record(writer, "eval", step, evaluation(skill, noise))
   config = {"name": "grpo", "scale": "mini", "seed": 0, "steps": steps}
-  metrics.save_setup(workdir, ConfigDict({**config, "objective": {"ratio": {"fn": "token"}}}))
+  config["objective"] = {"ratio": {"fn": "token"}}
+  (workdir / "config.json").write_text(json.dumps(config, indent=2))
   return workdir
 
 
@@ -62,7 +64,10 @@ def training(skill, noise):
     "reward": 0.1 + 0.75 * skill + 0.04 * noise[2],
     "accuracy": 0.08 + 0.72 * skill + 0.04 * noise[3],
     "reward_std": 0.4,
-    "frac_reward_zero_std": np.clip(0.2 + 0.3 * skill + 0.05 * noise[4], 0, 1),
+    "frac_reward_zero_std/all_wrong": np.clip(0.3 - 0.3 * skill + 0.05 * noise[4], 0, 1),
+    "frac_reward_zero_std/all_right": np.clip(0.5 * skill + 0.05 * noise[18], 0, 1),
+    "rewards/accuracy/mean": 0.08 + 0.72 * skill + 0.04 * noise[3],
+    "rewards/format/mean": 0.02 + 0.03 * skill,
     "completions/mean_length": 46 - 14 * skill + noise[5],
     "completions/mean_terminated_length": 41 - 10 * skill + noise[6],
     "completions/clipped_ratio": np.clip(0.15 * (1 - skill) + 0.01 * noise[7], 0, 1),
@@ -119,6 +124,7 @@ def test_every_figure_is_there(page):
     (["kl", "ppo_kl"], {"KL divergence"}),
     (["kl"], set()),  # ppo_kl is left
     (["eval/"], {"Held-out accuracy"}),
+    (["rewards/format"], {"Reward by part"}),  # a single part is the reward itself
     (["clip_ratio"], {"Clipped tokens"}),
     (["time/", "tokens_per_second"], {"Time by phase", "Speed"}),
     (["sampling", "grad_norm", "entropy"], {"Sampler against learner", "Gradient norm", "Entropy"}),

@@ -49,10 +49,14 @@ STYLE = {
 LINES = (
   ("Reward", "mean per completion", {"reward": "reward", "accuracy": "accuracy"}, ""),
   (
-    "Groups without contrast",
+    "Groups",
     "% of groups",
-    {"frac_reward_zero_std": "all rewards equal"},
-    "These groups have no advantage and teach nothing.",
+    {
+      "frac_reward_zero_std/all_wrong": "all wrong",
+      "frac_reward_zero_std/all_right": "all right",
+      "dynamic_sampling/keep_rate": "kept by dynamic sampling",
+    },
+    "Groups that are all wrong or all right have no advantage and teach nothing.",
   ),
   (
     "Completion length",
@@ -114,19 +118,26 @@ LOGARITHMIC = ("Sampler against learner",)
 def draw(records: list[dict]) -> list[dict]:
   """Every figure there is data for: its title, note, legend [(colour, dash, text)] and svg."""
   names = dict.fromkeys(name for record in records for name in record)  # in the order written
-  accuracy = {
-    name: name.removeprefix("eval/") for name in names if re.match(r"eval/(pass|maj)@\d+$", name)
-  }
+  accuracy = _labels(names, r"eval/((?:pass|maj)@\d+)")
+  parts = _labels(names, r"rewards/(.+)/mean")
+  parts = parts if len(parts) > 1 else {}  # a single part is the reward itself
   cold_start = [record for record in records if record["kind"] == "cold_start"]
   records = [record for record in records if record["kind"] != "cold_start"]
   with matplotlib.rc_context(STYLE):
     drawn = [
       _lines(records, "Held-out accuracy", "% of questions", accuracy, "Band: 95 % confidence."),
       *(_lines(records, *spec) for spec in LINES),
+      _lines(records, "Reward by part", "mean per completion", parts, ""),
       _phases(records),
       _lines(cold_start, *COLD_START),
     ]
   return [figure for figure in drawn if figure]
+
+
+def _labels(names, pattern) -> dict[str, str]:
+  """{metric: what the pattern's group caught} of the metrics that match."""
+  matches = {name: re.fullmatch(pattern, name) for name in names}
+  return {name: match[1] for name, match in matches.items() if match}
 
 
 def points(records: list[dict], name: str) -> tuple[np.ndarray, np.ndarray]:
@@ -183,8 +194,11 @@ def _phases(records):
     ax.stairs(top, edges, baseline=bottom, fill=True, color=COLOURS[colour], lw=0)
     bottom = top
     legend.append((colour, "solid", f"{phase} {console.duration(total)}"))
-  ax.set_ylim(bottom=0)
-  note = f"Each bar is the mean of {width} steps." if width > 1 else ""
+  ceiling = 4 * np.median(bottom)  # compiling in the first step must not flatten all others
+  ax.set_ylim(0, min(ceiling, 1.05 * bottom.max()))
+  note = f"Each bar is the mean of {width} steps. " if width > 1 else ""
+  if tall := (bottom > ceiling).sum():
+    note += f"{tall} bars go on beyond the top, up to {console.duration(bottom.max())}."
   return dict(title="Time by phase", note=note, legend=legend, svg=_svg(fig, "Time by phase"))
 
 
