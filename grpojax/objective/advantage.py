@@ -9,6 +9,7 @@ import jax.numpy as jnp
 
 from grpojax.batch import Array, Batch
 from grpojax.objective import stats
+from grpojax.objective.fields import field
 
 
 def raw(group: Batch) -> Array:
@@ -30,6 +31,147 @@ def leave_one_out(group: Batch) -> Array:
   """R − mean of the others = n / (n − 1) · (R − mean).  RLOO, https://arxiv.org/abs/2402.14740"""
   n = stats.total(1.0, group.valid)
   return _if_contrast(group, _centered(group) * n / jnp.maximum(n - 1, 1))
+
+
+def leave_one_out_std(group: Batch, *, eps=1e-6, ddof=1) -> Array:
+  """(R − mean of the others) / (std of all + eps) = n / (n − 1) · zscore: a learning rate."""
+  return leave_one_out(group) / (_std(group, ddof) + eps)
+
+
+def leave_one_out_zscore(group: Batch, *, eps=1e-2, ddof=1) -> Array:
+  """(R − mean of the others) / (std of the others + eps).
+
+  A trap with a small eps: the only success of a group meets others of no spread and gets 1 / eps.
+  """
+  others = group.valid[None, :] & ~jnp.eye(group.valid.size, dtype=bool)
+  spread = stats.std(group.reward[None, :], others, ddof=ddof, axis=1)[:, 0]
+  return leave_one_out(group) / (spread + eps)
+
+
+def mixed_baseline(group: Batch, *, mix=0.0) -> Array:
+  """R − (mix · mean + (1 − mix) · b), with b = `extra["baseline"]` [G] known before the rollout.
+
+  b is a moving average over prompts, or the prompt's own Beta tracker (SPO, G = 1 and mix = 0,
+  https://arxiv.org/abs/2509.13232).  A group of wrong answers is pushed away, not ignored.
+  """
+  mean = stats.mean(group.reward, group.valid)
+  return group.reward - (mix * mean + (1 - mix) * field(group, "baseline"))
+
+
+def pooled(group: Batch, *, eps=1e-6) -> Array:
+  """(R − m) / (s + eps), m and s over all that were ever drawn for the prompt, kept or not.
+
+  `extra["pool_mean"]`, `extra["pool_std"]` [G].  Reinforce-Ada, https://arxiv.org/abs/2510.04996
+  """
+  std = field(group, "pool_std")
+  return jnp.where(std > 0, (group.reward - field(group, "pool_mean")) / (std + eps), 0.0)
+
+
+def return_to_go(group: Batch, *, beta=None) -> Array:
+  """Σ over t' ≥ t of 1[t' last] R − beta (log π_old − log π_ref), [G, T].  REINFORCE++
+
+  https://arxiv.org/abs/2501.03262; whitened over the batch next.  beta None: no KL in the reward.
+  A masked token (an observation between two turns) passes on what comes after it.
+  """
+  on = group.mask > 0
+  position = jnp.where(on, jnp.arange(on.shape[1])[None, :], -1)
+  last = on & (position == position.max(1, keepdims=True))
+  reward = jnp.where(last, group.reward[:, None], 0.0)
+  if beta is not None:
+    x = field(group, "old_logp") - field(group, "ref_logp")
+    reward = reward - beta * jnp.where(on, x, 0.0)
+  return jnp.cumsum(reward[:, ::-1], axis=1)[:, ::-1]
+
+
+def process_supervision(group: Batch, *, eps=1e-6, ddof=1) -> Array:
+  """Σ of the z-scored step scores that end at or after t, [G, T].  GRPO with a process reward model
+
+  `extra["step_score"]`, `extra["step_end"]` [G, K]: index of a step's last token, −1 for no step.
+  All steps of the group are normalised together; https://arxiv.org/abs/2402.03300 section 4.1.3
+  """
+  score, end = field(group, "step_score"), field(group, "step_end")
+  on = (end >= 0) & group.valid[:, None]
+  normalized = (score - stats.mean(score, on)) / (stats.std(score, on, ddof=ddof) + eps)
+  normalized = jnp.where(on & (stats.spread(score, on) > 0), normalized, 0.0)
+  token = jnp.arange(group.mask.shape[1])[None, None, :]
+  return jnp.where(end[:, :, None] >= token, normalized[:, :, None], 0.0).sum(1)
+
+
+def gtpo(
+  group: Batch, *, alpha1=1.0, alpha2=0.1, low=1e-3, high=jnp.inf, pool="all", eps=1e-8, ddof=0
+) -> Array:
+  """Token rewards by entropy H, z-scored in the group, [G, T].  GTPO, https://arxiv.org/abs/2508.04349
+
+  On right answers alpha1 + alpha2 H / mean H, on wrong ones −alpha1 − alpha2 H⁻¹ / mean H⁻¹, means
+  over the answers of that kind that reach t.  H of π_old is clamped to [low, high].  pool "all"
+  counts the other kind's tokens as zeros (equal entropies then give GRPO); "own" leaves them out.
+  """
+  on = (group.mask > 0) & group.valid[:, None]
+  entropy = jnp.clip(field(group, "entropy"), low, high)
+  return _entropy_zscore(group, entropy, on, alpha1, alpha2, pool, eps, ddof)
+
+
+def grpo_s(
+  group: Batch, *, beta1=1.0, beta2=0.1, low=1e-3, high=jnp.inf, pool="all", eps=1e-8, ddof=0
+) -> Array:
+  """GTPO with one entropy per completion, its tokens' mean, [G].  GRPO-S, the same paper"""
+  on = (group.mask > 0) & group.valid[:, None]
+  entropy = stats.mean(jnp.clip(field(group, "entropy"), low, high), on, axis=1)
+  rows = on.any(1, keepdims=True)
+  entropy = jnp.where(rows, entropy, 1.0)
+  return _entropy_zscore(group, entropy, rows, beta1, beta2, pool, eps, ddof)[:, 0]
+
+
+def gigpo(
+  group: Batch, *, omega=1.0, gamma=0.95, std=False, episodes="trajectories", eps=1e-6, ddof=1
+) -> Array:
+  """A of the episode + omega · A of the step, [G].  GiGPO, https://arxiv.org/abs/2505.10978
+
+  Rows are turns; `reward` is the episode's return.  `extra` [G]: `trajectory` and `anchor` (ids),
+  `turn` (its number), `step_reward`.  Turns with the same anchor are compared by discounted return.
+  std False divides by 1 (as Dr. GRPO).  episodes "rows" counts a trajectory once per turn, as the
+  authors' code does.  With error fingerprints as anchors (agents/anchors.py) this is ESSA.
+  """
+  if episodes not in ("trajectories", "rows"):
+    raise ValueError(f"gigpo: episodes = '{episodes}'; it is 'trajectories' or 'rows'.")
+  names = ("trajectory", "turn", "anchor", "step_reward")
+  trajectory, turn, anchor, step_reward = (field(group, name) for name in names)
+  both = group.valid[:, None] & group.valid[None, :]
+  same = both & (trajectory[:, None] == trajectory[None, :])
+  ahead = turn[None, :] - turn[:, None]
+  discounted = jnp.where(same & (ahead >= 0), gamma**ahead * step_reward[None, :], 0.0)
+  first = ~(same & (ahead < 0)).any(1)  # each trajectory counts once, by its first turn
+  counted = both if episodes == "rows" else both & first[None, :]
+  episode = _relative(group.reward, counted, std, eps, ddof)
+  step = _relative(discounted.sum(1), both & (anchor[:, None] == anchor[None, :]), std, eps, ddof)
+  return episode + omega * step
+
+
+def _relative(x: Array, members: Array, std: bool, eps, ddof) -> Array:
+  """(x_b − mean) / (std + eps, or 1) among the members [G, G] of row b; 0 if they do not differ."""
+  x = x[None, :]
+  scale = stats.std(x, members, ddof=ddof, axis=1) + eps if std else jnp.ones_like(x.T)
+  relative = (x.T - stats.mean(x, members, axis=1)) / scale
+  return jnp.where(stats.spread(x, members, axis=1) > 0, relative, 0.0)[:, 0]
+
+
+def _entropy_zscore(group: Batch, entropy: Array, on: Array, base, bonus, pool, eps, ddof) -> Array:
+  """Entropy-shaped rewards of right and wrong answers, each z-scored, [G, T] (or [G, 1])."""
+  if pool not in ("all", "own"):
+    raise ValueError(f"config.objective.advantage.pool = '{pool}'; it is 'all' or 'own'.")
+  right = on & (group.accuracy[:, None] > 0.5)
+  wrong = on & ~right
+  # What shaping adds to a right answer (the paper's overlong term) joins its tokens' reward.
+  shaping = (group.reward - group.accuracy)[:, None]
+  gain = base + bonus * entropy / stats.mean(entropy, right, axis=0) + shaping
+  pain = -base - bonus / entropy / stats.mean(1 / entropy, wrong, axis=0)
+
+  def zscore_of(kind, value):
+    value, counted = jnp.where(kind, value, 0.0), on if pool == "all" else kind
+    scale = stats.std(value, counted, ddof=ddof) + eps
+    return jnp.where(kind, (value - stats.mean(value, counted)) / scale, 0.0)
+
+  return jnp.where(right.any() & wrong.any(), zscore_of(right, gain) + zscore_of(wrong, pain), 0.0)
 
 
 def _centered(group: Batch) -> Array:

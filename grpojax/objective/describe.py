@@ -4,7 +4,6 @@ import jax.numpy as jnp
 
 from grpojax.batch import Array, Batch
 from grpojax.objective import stats
-from grpojax.objective.formula import EXP_LIMIT
 
 
 def describe(batch: Batch) -> dict[str, Array]:
@@ -46,7 +45,7 @@ def _mismatch(batch: Batch) -> dict[str, Array]:
     return {}
   on = batch.mask > 0
   delta = batch.old_logp - batch.sampler_logp
-  rho = jnp.exp(jnp.clip(delta, -EXP_LIMIT, EXP_LIMIT))
+  rho = stats.exp(delta)
   square_of_sum = stats.total(rho, on) ** 2
   sum_of_squares = stats.total(rho**2, on) * jnp.maximum(on.sum(), 1)
   metrics = {

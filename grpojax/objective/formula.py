@@ -7,8 +7,7 @@ import jax
 import jax.numpy as jnp
 
 from grpojax.batch import Array, Batch
-
-EXP_LIMIT = 20.0  # e^20 is never a sane ratio; verl, tunix and OpenRLHF clamp there too
+from grpojax.objective import stats
 
 
 class Correction(NamedTuple):
@@ -101,7 +100,7 @@ def _gain(objective: Objective, logp: Array, batch: Batch) -> Array:
   old_logp = logp if batch.old_logp is None else batch.old_logp  # None: strictly on-policy
   delta = jnp.where(batch.mask > 0, logp - jax.lax.stop_gradient(old_logp), 0.0)
   log_ratio = jax.vmap(jax.vmap(objective.ratio))(delta, batch.mask, batch.advantage)
-  log_ratio = jnp.clip(log_ratio, -EXP_LIMIT, EXP_LIMIT)
+  log_ratio = jnp.clip(log_ratio, -stats.EXP_LIMIT, stats.EXP_LIMIT)
   return jax.vmap(jax.vmap(jax.vmap(objective.surrogate)))(log_ratio, logp, batch.advantage)
 
 
@@ -111,7 +110,7 @@ def _watch(objective: Objective, logp: Array, batch: Batch, entropy: Array | Non
   slope = jax.grad(lambda x: jnp.where(on, _gain(objective, x, batch), 0.0).sum())(logp)
   clipped = on & (batch.advantage != 0) & (slope == 0)
   token_mean = lambda x: (batch.share * x).sum()  # noqa: E731
-  k3 = lambda x: jnp.exp(jnp.clip(x, -EXP_LIMIT, EXP_LIMIT)) - 1 - x  # noqa: E731
+  k3 = lambda x: stats.exp(x) - 1 - x  # noqa: E731
   metrics = {
     "clip_ratio/low_mean": token_mean(clipped & (batch.advantage < 0)),
     "clip_ratio/high_mean": token_mean(clipped & (batch.advantage > 0)),

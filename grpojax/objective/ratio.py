@@ -28,3 +28,19 @@ def sequence_token(delta: Array, mask: Array, advantage: Array) -> Array:
 def sequence_product(delta: Array, mask: Array, advantage: Array) -> Array:
   """Sum of delta: the exact ratio of the completions.  TRL's RLOO, https://arxiv.org/abs/2402.14740"""
   return jnp.broadcast_to(stats.total(delta, mask > 0), delta.shape)
+
+
+def arithmetic(delta: Array, mask: Array, advantage: Array) -> Array:
+  """log of the mean of exp(delta).  GRPO-S, https://arxiv.org/abs/2508.04349"""
+  on = mask > 0
+  mean = stats.mean(stats.exp(delta), on)
+  return jnp.broadcast_to(jnp.log(jnp.where(on.any(), mean, 1.0)), delta.shape)
+
+
+def geometric(delta: Array, mask: Array, advantage: Array, *, low=0.4, high=0.4) -> Array:
+  """Mean of delta, each first clipped on the side its advantage pulls to.  GMPO
+
+  A > 0: at most high; else at least −low, in log space.  https://arxiv.org/abs/2507.20673
+  """
+  clipped = jnp.where(advantage > 0, jnp.minimum(delta, high), jnp.maximum(delta, -low))
+  return jnp.broadcast_to(stats.mean(clipped, mask > 0), delta.shape)

@@ -4,8 +4,11 @@ Runs before `aggregate`: what is dropped here leaves the policy term, the penalt
 denominator but the B of `constant`.  Each filter sees the same batch, so their order is nothing.
 """
 
+import jax.numpy as jnp
+
 from grpojax.batch import Array, Batch
 from grpojax.objective import stats
+from grpojax.objective.fields import field
 
 
 def mixed_groups(batch: Batch) -> Array:
@@ -13,8 +16,7 @@ def mixed_groups(batch: Batch) -> Array:
 
   Accuracy and not reward: a length penalty makes a group of right answers look mixed.
   """
-  spread = stats.spread(batch.accuracy, batch.valid, axis=1)
-  return _float(spread > 0, batch)[..., None]
+  return (stats.spread(batch.accuracy, batch.valid, axis=1) > 0)[..., None]
 
 
 def finished(batch: Batch) -> Array:
@@ -22,8 +24,13 @@ def finished(batch: Batch) -> Array:
 
   Their rewards stay in the group's baseline; `shape.finished_only` takes them out of it as well.
   """
-  return _float(batch.ended, batch)[..., None]
+  return batch.ended[..., None]
 
 
-def _float(keep: Array, batch: Batch) -> Array:
-  return keep.astype(batch.mask.dtype)
+def top_entropy(batch: Batch, *, share=0.2) -> Array:
+  """The `share` of tokens where π_old was least certain.  https://arxiv.org/abs/2506.01939
+
+  The quantile is the whole optimiser batch's: per microbatch it would depend on their number.
+  """
+  entropy = jnp.where(batch.mask > 0, field(batch, "entropy"), jnp.nan)
+  return entropy >= jnp.nanquantile(entropy, 1 - share)

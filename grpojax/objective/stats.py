@@ -5,6 +5,13 @@ Variances take two passes: in float32, E[x²] − E[x]² turns equal rewards int
 
 import jax.numpy as jnp
 
+EXP_LIMIT = 20.0  # e^20 is never a sane ratio; verl, tunix and OpenRLHF clamp there too
+
+
+def exp(x):
+  """e^x with x clamped to ±20: what is compared with a bound need not overflow."""
+  return jnp.exp(jnp.clip(x, -EXP_LIMIT, EXP_LIMIT))
+
 
 def total(x, on, axis=None):
   """Sum of x where `on`, along `axis` (kept, so that it broadcasts back)."""
