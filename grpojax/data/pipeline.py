@@ -161,12 +161,12 @@ def _read(path: str | Path, split: str) -> list[dict[str, Any]]:
   records = []
   for row in range(len(source)):
     try:
-      record = source[row]
+      record = {k: v.decode() if isinstance(v, bytes) else v for k, v in source[row].items()}
     except Exception as error:
       raise ValueError(
         f"Row {row} of split '{split}' cannot be read ({error}); delete {path} and start again."
       ) from error
-    records.append({k: v.decode() if isinstance(v, bytes) else v for k, v in record.items()})
+    records.append(record)
   return records
 
 
@@ -247,6 +247,10 @@ def demonstrations(split: Split, tokenizer, batch_size: int, max_tokens: int, se
     raise ValueError(
       f"config.cold_start.batch_size = {batch_size} is more than the {len(split.records)} rows of"
       f" split '{split.name}'; lower it."
+    )
+  if "demonstration" not in split.records[0]:
+    raise ValueError(
+      f"Split '{split.name}' has no demonstrations to imitate; set config.cold_start.steps = 0."
     )
   indices = _order(len(split.records), batch_size, seed)[step]
   prompts = take(split, indices, tokenizer.pad_token_id)

@@ -26,6 +26,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 _ABSTAINED = "abstained"
+_FLOAT32_MAX = float(np.finfo(np.float32).max)
 
 
 class Sample(NamedTuple):
@@ -87,7 +88,7 @@ def _build_one(key: str, name: str, slot) -> Reward:
   fn = _find(key, slot.get("fn", ""))
   sees_group = _scope(fn) == "group"
   if sees_group and name == "accuracy":
-    raise ValueError(f"{key}.fn = '{slot.fn}' sees a whole group; accuracy is of one completion.")
+    raise ValueError(f"{key}: {fn.__name__} sees a whole group; accuracy is of one completion.")
   weight = slot.get("weight", 1.0)
   if not isinstance(weight, numbers.Real) or not math.isfinite(weight):
     raise ValueError(f"{key}.weight = {weight!r} must be a finite number.")
@@ -116,7 +117,8 @@ def _check_knobs(key: str, fn: Callable, knobs: dict, seen: list[str]):
       raise ValueError(f"{key}: {fn.__name__} needs {knob}.")
   try:
     inspect.signature(fn).bind(*seen, **knobs)
-    getattr(fn, "check", dict)(**defaults | knobs)
+    if hasattr(fn, "check"):
+      fn.check(**defaults | knobs)
   except TypeError as error:
     raise ValueError(f"{key}: {fn.__name__} cannot be called as a reward ({error}).") from None
   except ValueError as error:
@@ -129,7 +131,7 @@ def _find(key: str, path: str) -> Callable:
     raise ValueError(f"{key}.fn = '{path}' must be 'file:function', as 'rules:integer_answer' is.")
   ours = f"{__name__}.{module_name}"
   try:
-    is_ours = importlib.util.find_spec(ours) is not None
+    is_ours = "." not in module_name and importlib.util.find_spec(ours) is not None
     module = importlib.import_module(ours if is_ours else module_name)
   except ModuleNotFoundError as error:
     if error.name is None or not f"{module_name}.".startswith(f"{error.name}."):
@@ -194,9 +196,9 @@ def _grade(reward: Reward, group: list[Sample], accuracy: list[float]) -> list[t
   """For each of the group (value, ""), or (0, why there is none)."""
   if not reward.sees_group:
     return [_number(*_call(reward.fn, sample)) for sample in group]
-  values, error = _call(reward.fn, group, accuracy)
-  if not error and np.shape(values) != (len(group),):
-    error = f"gave {values!r:.80} for {len(group)} completions"
+  values, error = _call(lambda: list(reward.fn(group, accuracy)))
+  if not error and len(values) != len(group):
+    error = f"gave {len(values)} numbers for a group of {len(group)}"
   return [_number(value, error) for value in ([None] * len(group) if error else values)]
 
 
@@ -215,6 +217,6 @@ def _number(value, error: str = "") -> tuple[float, str]:
   if value is None:
     return 0.0, _ABSTAINED
   is_number = isinstance(value, numbers.Real | np.bool_)
-  if not is_number or not abs(value) <= np.finfo(np.float32).max:  # NaN is not <= either
-    return 0.0, f"gave {value!r:.80}, which is no finite number"
+  if not is_number or not abs(value) <= _FLOAT32_MAX:  # NaN is not <= either
+    return 0.0, f"gave a {type(value).__name__} that is no finite number in float32"
   return float(value), ""
