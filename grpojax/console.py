@@ -6,6 +6,7 @@ Only process 0 prints.  Where the terminal cannot redraw a line (a log file, a p
 
 import contextlib
 import functools
+import re
 import time
 from collections.abc import Mapping
 
@@ -16,12 +17,15 @@ from tqdm import tqdm
 
 STATUS = {
   "reward": "reward {:.3g}",
-  "accuracy": "accuracy {:.3g}",
+  "accuracy": "acc {:.2g}",
   "completions/mean_length": "length {:.0f}",
-  "entropy": "entropy {:.3g}",
+  "entropy": "entropy {:.2g}",
   "tokens_per_second/rollout": "{:.0f} tok/s",
 }
-LABELS = {"eval/mean_length": "mean length", "eval/clipped_ratio": "truncated"}
+LABELS = {
+  "eval/mean_length": ("mean length, tokens", 1),
+  "eval/clipped_ratio": ("truncated, %", 100),
+}
 
 
 def say(text: str) -> None:
@@ -51,7 +55,7 @@ def bar(total: int, start: int, verbose: bool) -> tqdm:
     total=total,
     initial=start,
     dynamic_ncols=True,
-    bar_format="step {n_fmt}/{total_fmt} |{bar}|{postfix}, {remaining} left",
+    bar_format="{n_fmt}/{total_fmt} |{bar}| {remaining} left {desc}",
     disable=True if not verbose or jax.process_index() != 0 else None,  # None: unless a terminal
   )
 
@@ -62,37 +66,37 @@ def advance(progress: tqdm, step: int, metrics: Mapping[str, float]) -> None:
   if progress.disable:
     say(f"step {step}/{progress.total} {' '.join(shown)}")
     return
-  progress.set_postfix_str(" ".join(shown), refresh=False)
+  progress.set_description_str(" ".join(shown), refresh=False)
   progress.update(step - progress.n)
 
 
 def comparison(before: Mapping, after: Mapping) -> list[tuple[str, str, str, str]]:
-  """Rows (name, before, after, difference) of two evaluations, as text with units."""
+  """Rows (name and unit, before, after, difference) of two evaluations, as text."""
   rows = []
   for name in {**before, **after}:
-    if not name.startswith(("eval/pass@", "eval/maj@", "eval/mean_length", "eval/clipped_ratio")):
+    if name in LABELS:
+      label, scale = LABELS[name]
+    elif re.fullmatch(r"eval/(pass|maj)@\d+", name):
+      label, scale = f"{name.removeprefix('eval/')}, %", 100
+    else:
       continue
-    if name.endswith("_ci95"):
-      continue
-    scale, unit = (1, "tokens") if name == "eval/mean_length" else (100, "%")
-    texts = [_value(metrics, name, scale, unit) for metrics in (before, after)]
-    difference = ""
+    difference = "-"
     if before.get(name) is not None and after.get(name) is not None:
-      change = "points" if unit == "%" else unit
-      difference = f"{scale * (after[name] - before[name]):+.1f} {change}"
-    rows.append((LABELS.get(name, name.removeprefix("eval/")), *texts, difference))
+      difference = f"{scale * (after[name] - before[name]):+.1f}"
+    rows.append((label, _value(before, name, scale), _value(after, name, scale), difference))
   return rows
 
 
-def _value(metrics: Mapping, name: str, scale: float, unit: str) -> str:
-  """`41.2 ± 2.1 %`; the ± is half of the 95 % confidence interval."""
+def _value(metrics: Mapping, name: str, scale: float) -> str:
+  """`41.2 ± 2.1`, where the ± is half of the 95 % confidence interval."""
   if name not in metrics:
-    return "not measured"
+    return "-"
   if metrics[name] is None:
     return "not finite"
   half_width = metrics.get(f"{name}_ci95")
-  spread = "" if half_width is None else f" ± {scale * half_width:.1f}"
-  return f"{scale * metrics[name]:.1f}{spread} {unit}"
+  return f"{scale * metrics[name]:.1f}" + (
+    f" ± {scale * half_width:.1f}" if half_width is not None else ""
+  )
 
 
 def duration(seconds: float) -> str:

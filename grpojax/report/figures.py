@@ -81,12 +81,8 @@ LINES = (
     {"clip_ratio/low_mean": "below the range", "clip_ratio/high_mean": "above the range"},
     "0 is expected when a rollout feeds one update only: the policy has not moved yet.",
   ),
-  (
-    "KL divergence",
-    "nats per token",
-    {"kl": "from the reference", "ppo_kl": "from the rollout's policy"},
-    "",
-  ),
+  ("KL from the reference", "nats per token", {"kl": "KL"}, ""),
+  ("KL from the old policy", "nats per token", {"ppo_kl": "KL"}, ""),
   ("Gradient norm", "global L2 norm, before clipping", {"grad_norm": "gradient"}, ""),
   (
     "Sampler against learner",
@@ -121,13 +117,15 @@ def draw(records: list[dict]) -> list[dict]:
   accuracy = _labels(names, r"eval/((?:pass|maj)@\d+)")
   parts = _labels(names, r"rewards/(.+)/mean")
   parts = parts if len(parts) > 1 else {}  # a single part is the reward itself
+  reward, *others = LINES
   cold_start = [record for record in records if record["kind"] == "cold_start"]
   records = [record for record in records if record["kind"] != "cold_start"]
   with matplotlib.rc_context(STYLE):
     drawn = [
       _lines(records, "Held-out accuracy", "% of questions", accuracy, "Band: 95 % confidence."),
-      *(_lines(records, *spec) for spec in LINES),
+      _lines(records, *reward),
       _lines(records, "Reward by part", "mean per completion", parts, ""),
+      *(_lines(records, *spec) for spec in others),
       _phases(records),
       _lines(cold_start, *COLD_START),
     ]
@@ -198,7 +196,7 @@ def _phases(records):
   ax.set_ylim(0, min(ceiling, 1.05 * bottom.max()))
   note = f"Each bar is the mean of {width} steps. " if width > 1 else ""
   if tall := (bottom > ceiling).sum():
-    note += f"{tall} bars go on beyond the top, up to {console.duration(bottom.max())}."
+    note += f"Beyond the top: {tall} of {len(bottom)} bars, up to {console.duration(bottom.max())}."
   return dict(title="Time by phase", note=note, legend=legend, svg=_svg(fig, "Time by phase"))
 
 
