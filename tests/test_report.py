@@ -248,3 +248,15 @@ def test_comparison_says_what_is_missing():
     ("pass@1, %", "-", "not finite", "-"),
     ("pass@4, %", "-", "50.0", "-"),
   ]
+
+
+def test_a_first_step_that_compiles_does_not_flatten_the_others():
+  seconds = [50.0, 2.0, 2.0, 2.0]
+  records = [
+    {"step": step, "kind": "train", "time/update": s, "time/step": s}
+    for step, s in enumerate(seconds, start=1)
+  ]
+  (figure,) = figures.draw(records)
+  assert figure["note"] == "Beyond the top: 1 of 4 bars, up to 50.0 s."
+  assert ">8<" in figure["svg"].replace(" ", "")  # the axis ends at four times the median
+  assert ">10<" not in figure["svg"].replace(" ", "")
