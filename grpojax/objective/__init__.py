@@ -18,7 +18,8 @@ The first six know no θ: `prepare` runs them once per optimiser step on all tha
 """
 
 from grpojax.objective.build import bind, build
+from grpojax.objective.check import check
 from grpojax.objective.describe import describe
 from grpojax.objective.formula import Correction, Objective, loss, prepare
 
-__all__ = ["Correction", "Objective", "bind", "build", "describe", "loss", "prepare"]
+__all__ = ["Correction", "Objective", "bind", "build", "check", "describe", "loss", "prepare"]

@@ -1,23 +1,43 @@
 """What a function reads beside its arguments, and the sentence for a run that does not have it."""
 
+from typing import NamedTuple
+
 from grpojax.batch import Array, Batch
 
-PROVIDED_BY = dict(
-  ref_logp="set config.reference = 'init'",
-  sampler_logp="the sampler did not return it; take what reads it out of config.objective",
-  old_logp="the learner recomputes it, or config.objective.shape.bypass = dict(fn='bypass')",
-  entropy="the learner returns it beside log π",
+
+class Extra(NamedTuple):
+  """An entry of Batch.extra."""
+
+  per: str  # "row": [P, G]; "step": [P, G, K], K process steps
+  source: str  # who fills it
+
+
+_TURNS = "only agents' rollouts have turns as rows"
+_PROCESS = "a process reward model has to score the steps of a completion"
+EXTRA = dict(
+  baseline=Extra("row", "the training loop has to keep a moving average or a tracker per prompt"),
+  pool_mean=Extra("row", "sampling with adaptive group sizes has to report it"),
+  pool_std=Extra("row", "sampling with adaptive group sizes has to report it"),
+  step_score=Extra("step", _PROCESS),
+  step_end=Extra("step", _PROCESS),
+  trajectory=Extra("row", _TURNS),
+  turn=Extra("row", _TURNS),
+  anchor=Extra("row", _TURNS),
+  step_reward=Extra("row", _TURNS),
 )
+SOURCE = dict(
+  ref_logp="set config.reference = 'init'",
+  sampler_logp="take what reads it out of config.objective, or let the sampler return it",
+  old_logp="let the learner recompute it, or set config.objective.shape.bypass = dict(fn='bypass')",
+  entropy="let the learner return it beside log π_old",
+) | {name: extra.source for name, extra in EXTRA.items()}
 
 
 def field(batch: Batch, name: str) -> Array:
   """batch.<name> or batch.extra[name]; raises ValueError, while tracing, where it is absent."""
-  value = getattr(batch, name, None)
-  if value is None:
-    value = (batch.extra or {}).get(name)
+  value = batch.extra.get(name) if name in EXTRA and batch.extra else getattr(batch, name, None)
   if value is None:
     raise ValueError(
-      f"The objective reads '{name}', which this run does not have: "
-      f"{PROVIDED_BY.get(name, 'put it into Batch.extra')}."
+      f"config.objective needs '{name}', which this run does not have: {SOURCE[name]}."
     )
   return value

@@ -1,0 +1,25 @@
+"""GiGPO: an episode's advantage plus that of the step, among turns that saw the same state.
+
+    python -m grpojax.main --config=configs/gigpo.py --workdir=runs/gigpo
+    ... --config.objective.advantage.std=False           # as Dr. GRPO; the code's default
+    ... --config.objective.advantage.episodes=rows       # statistics over turns, as its code
+
+https://arxiv.org/abs/2505.10978: omega 1, gamma 0.95, N = 8, KL 0.01.  Rows are turns: a rollout
+has to fill Batch.extra with trajectory, turn, anchor and step_reward.
+"""
+
+from ml_collections import ConfigDict
+
+from configs import base
+
+
+def get_config(arg: str = "mini") -> ConfigDict:
+  c = base.get_config(arg)
+  c.name = "gigpo"
+  c.objective.advantage = dict(
+    fn="gigpo", omega=1.0, gamma=0.95, std=True, episodes="trajectories", eps=1e-6, ddof=1
+  )
+  c.objective.aggregate = dict(fn="token_mean")
+  c.objective.penalty.kl = dict(fn="kl_k3", beta=0.01)
+  c.reference = "init"
+  return c

@@ -1,0 +1,18 @@
+"""All of it: GSPO-token + GiGPO + Dr. GRPO, a row being one turn.
+
+    python -m grpojax.main --config=configs/stack.py --workdir=runs/stack
+
+No public code runs this combination as a whole; what it means here is objective/ and its cases.
+"""
+
+from ml_collections import ConfigDict
+
+from configs import agent
+
+
+def get_config(arg: str = "mini") -> ConfigDict:
+  c = agent.get_config(arg)
+  c.name = "stack"
+  c.objective.ratio = dict(fn="sequence_token")
+  c.objective.surrogate = dict(fn="ppo_clip", low=3e-4, high=4e-4)
+  return c

@@ -1,0 +1,1 @@
+"""Multi-turn environments: what a turn is compared with."""

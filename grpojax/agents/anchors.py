@@ -1,0 +1,42 @@
+"""Anchors: which turns of different trajectories faced the same situation?
+
+GiGPO's anchor (https://arxiv.org/abs/2505.10978) is the observation before the turn.  ESSA's is a
+fingerprint of the validator's last answer, so that the same kind of error is the same situation
+wherever it happened.  An anchor is any hashable value; the objective compares numbers.
+"""
+
+import re
+from collections.abc import Hashable, Sequence
+
+import numpy as np
+
+_FORGET = (
+  (r"'[^']*'", "'<X>'"),
+  (r"`[^`]*`", "`<X>`"),
+  (r'"[^"]*"', '"<X>"'),
+  (r"\b\d+\b", "<N>"),
+  (r"\s+", " "),
+)
+
+
+def canonical(message: str) -> str:
+  """An error message without the names and numbers that differ from case to case."""
+  message = message.strip()
+  for pattern, word in _FORGET:
+    message = re.sub(pattern, word, message)
+  return message
+
+
+def error_anchor(verb: str, message: str) -> tuple[str, str, str]:
+  """The anchor after the tool `verb` was refused with `message`.
+
+  Other answers have anchors of the same form: ("ok", verb), ("read", verb, argument), ("invalid",).
+  Which verbs read and which write is the environment's to say.
+  """
+  return ("write", verb, canonical(message) or "unknown")
+
+
+def ids(anchors: Sequence[Hashable]) -> np.ndarray:
+  """[rows] int32: equal anchors get equal numbers.  Keep prompts apart by having one group each."""
+  seen = {anchor: number for number, anchor in enumerate(dict.fromkeys(anchors))}
+  return np.array([seen[anchor] for anchor in anchors], np.int32)

@@ -1,0 +1,103 @@
+"""Objectives that build and make no sense.  Each gets one sentence that says what to change."""
+
+import jax
+import jax.numpy as jnp
+from ml_collections import ConfigDict
+
+from grpojax.batch import Batch
+from grpojax.objective.build import build
+from grpojax.objective.fields import EXTRA
+from grpojax.objective.formula import Objective, loss, prepare
+
+NEED_A_GROUP = (  # advantages that are 0 for a single completion; a test holds this list
+  "center", "zscore", "leave_one_out", "leave_one_out_std", "leave_one_out_zscore",
+  "gtpo", "grpo_s",
+)  # fmt: skip
+NORMALISED_INSIDE = ("sequence", "arithmetic", "geometric")  # ratios that contain 1 / length
+
+
+def check(config: ConfigDict, extra: tuple[str, ...] = ()) -> None:
+  """Raises ValueError for what is wrong with `config.objective` in the run that `config` describes.
+
+  `extra` names the entries of Batch.extra that the run fills.  Nothing is compiled: the objective
+  is traced once on a batch of shapes, which finds every field that it reads and the run lacks.
+  """
+  o = config.objective
+  _one_denominator(o.aggregate)
+  objective = build(o)
+  _length_norm(o)
+  _group(config)
+  _ranges(o)
+  batch, logp = _shapes(config, extra)
+  jax.eval_shape(_update, objective, logp, batch)
+
+
+def _update(objective: Objective, logp, batch: Batch):
+  return loss(objective, logp, prepare(objective, batch), -logp)
+
+
+def _one_denominator(aggregate: ConfigDict) -> None:
+  fn, budget = aggregate.get("fn"), aggregate.get("budget")
+  if budget is not None and fn in ("token_mean", "prompt_mean", "sequence_mean", "sequence_sum"):
+    raise ValueError(
+      f"config.objective.aggregate: fn = '{fn}' and budget = {budget} are two denominators, and a "
+      "loss has one; drop budget, or set fn = 'constant'."
+    )
+
+
+def _length_norm(o: ConfigDict) -> None:
+  if o.aggregate.fn == "constant" and o.ratio.fn in NORMALISED_INSIDE:
+    raise ValueError(
+      f"config.objective.ratio.fn = '{o.ratio.fn}' has 1 / length inside, which aggregate.fn = "
+      "'constant' cannot drop; set config.objective.ratio.fn = 'sequence_token'."
+    )
+
+
+def _group(config: ConfigDict) -> None:
+  if config.rollout.group_size > 1:
+    return
+  fn = config.objective.advantage.fn
+  if fn in NEED_A_GROUP:
+    raise ValueError(
+      f"config.rollout.group_size = 1 leaves {fn} nothing to compare, so every advantage is 0; "
+      "raise it, or set config.objective.advantage.fn to return_to_go, mixed_baseline or raw."
+    )
+  if any(entry.fn == "mixed_groups" for entry in config.objective.select.values()):
+    raise ValueError(
+      "config.rollout.group_size = 1 has no mixed groups; take mixed_groups out of "
+      "config.objective.select."
+    )
+
+
+def _ranges(o: ConfigDict) -> None:
+  if o.advantage.fn == "leave_one_out_zscore" and o.advantage.get("eps", 1e-2) < 1e-2:
+    raise ValueError(
+      f"config.objective.advantage.eps = {o.advantage.eps} gives the only success of a group the "
+      "advantage 1 / eps; choose at least 0.01."
+    )
+  if o.surrogate.fn == "dual_clip" and o.surrogate.get("floor", 3.0) <= 1:
+    raise ValueError(
+      f"config.objective.surrogate.floor = {o.surrogate.floor} would clip bad answers on-policy; "
+      "choose more than 1 (the paper: 3)."
+    )
+
+
+def _shapes(config: ConfigDict, extra: tuple[str, ...]) -> tuple[Batch, jax.ShapeDtypeStruct]:
+  """The batch that the learner will see, as shapes with few prompts and tokens."""
+  P, G, T, K = 2, config.rollout.group_size, 4, 3
+  of = lambda *shape, dtype=jnp.float32: jax.ShapeDtypeStruct(shape, dtype)  # noqa: E731
+  token, row, flag = of(P, G, T), of(P, G), of(P, G, dtype=bool)
+  sizes = {"row": row, "step": of(P, G, K)}
+  batch = Batch(
+    mask=token,
+    reward=row,
+    accuracy=row,
+    valid=flag,
+    ended=flag,
+    sampler_logp=token,
+    old_logp=token,
+    ref_logp=token if config.reference else None,
+    entropy=token,
+    extra={name: sizes[EXTRA[name].per] for name in extra},
+  )
+  return batch, token

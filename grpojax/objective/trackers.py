@@ -1,0 +1,42 @@
+"""What a run may remember between its steps, as pure functions.  Keep all of it in float32."""
+
+import jax
+import jax.numpy as jnp
+
+from grpojax.batch import Array
+
+
+def ema(average, value, *, rate):
+  """(1 − rate) · average + rate · value, for every leaf.
+
+  A moving baseline (value: the step's mean reward; use the average from before the step), or a
+  reference policy that follows (value: θ; TR-DPO, https://arxiv.org/abs/2404.09656, has rate 0.6
+  every 512 steps).  In bfloat16 a rate below 2⁻⁸ is lost.
+  """
+  return jax.tree.map(lambda old, new: (1 - rate) * old + rate * new, average, value)
+
+
+def beta_mean(successes: Array, failures: Array) -> Array:
+  """Expected reward of a prompt, successes / (successes + failures), the baseline of SPO."""
+  return successes / (successes + failures)
+
+
+def beta_update(successes: Array, failures: Array, reward: Array, *, keep) -> tuple[Array, Array]:
+  """The Beta tracker after a reward in 0..1, older ones discounted by `keep`.  SPO
+
+  https://arxiv.org/abs/2509.13232.  Call it after its mean has been used.
+  """
+  return keep * successes + reward, keep * failures + 1 - reward
+
+
+def beta_keep(distance: Array) -> Array:
+  """How much of the past still holds: 2^(−distance / 0.06) in 0.875..0.96.  SPO
+
+  `distance` is the mean of |log π − log π'| since the prompt was last seen.
+  """
+  return jnp.clip(2.0 ** (-distance / 0.06), 0.875, 0.96)
+
+
+def prompt_weight(success_rate: Array, *, floor=0.05) -> Array:
+  """sqrt(p (1 − p)) + floor: how often to draw a prompt; never 0, so it can come back.  SPO"""
+  return jnp.sqrt(success_rate * (1 - success_rate)) + floor
