@@ -5,6 +5,7 @@ import collections
 import filecmp
 import json
 import operator
+import random
 import re
 import threading
 
@@ -13,6 +14,7 @@ import pytest
 from ml_collections import ConfigDict
 
 from grpojax.data import mini_aime, pipeline, text
+from grpojax.data.mini_aime import problems, scratchpad
 
 TOKENIZER = text.load_tokenizer()
 END = TOKENIZER.eos_token_id
@@ -145,6 +147,12 @@ def test_demonstrations_work_it_out_and_flawed_ones_slip_exactly_once():
     assert (answer == row["answer"]) == (not meta["wrong"]), row
     assert answer == steps[-1][-1] and all(0 <= int(step[-1]) <= 999 for step in steps)
     assert len(with_repeats) == meta["operations"] + meta["rechecks"], row
+
+
+def test_a_slip_that_would_not_change_the_answer_is_none():
+  steps = problems.to_steps(("*", ("+", 2, 3), ("-", 4, 4)))
+  slipped = [scratchpad.slipped_values(steps, random.Random(seed)) for seed in range(50)]
+  assert all(values[0] == 5 and values[-1] != 0 for values in slipped)
 
 
 def test_the_steps_are_those_of_the_expression_in_an_order_that_works():
@@ -331,8 +339,9 @@ def test_a_flipped_bit_is_found_at_start_up(folder, tmp_path):
 
 def test_long_prompts_are_dropped_and_counted_and_never_cut(folder, train):
   assert train.dropped + len(train.records) == 300
-  short = pipeline.load_split(config(prompt_budget=20), folder, "train", TOKENIZER)
-  fits = [i for i, prompt in zip(train.ids, train.prompts, strict=True) if len(prompt) <= 20]
+  budget = len(train.prompts[0])  # a prompt that just fits
+  short = pipeline.load_split(config(prompt_budget=budget), folder, "train", TOKENIZER)
+  fits = [i for i, prompt in zip(train.ids, train.prompts, strict=True) if len(prompt) <= budget]
   assert short.ids.tolist() == fits and 0 < len(fits) < len(train.records)
   assert short.dropped == 300 - len(fits)
   for record, prompt in zip(short.records, short.prompts, strict=True):

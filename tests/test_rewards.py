@@ -185,8 +185,8 @@ def test_group_relative_overlong_is_the_stored_table():
     # easy, mean 325 above midrange ... twice the limit costs a half and no more
     ([1, 1, 1, 1000, 1], [1, 1, 1, 1, 1], [0, 0, 0, -0.5 * (1000 - 500.5) / 500.5, 0]),
     ([1, 9, 9, 9], [1, 1, 1, 1], [0, -0.5 * (9 - 7) / 7, -0.5 * (9 - 7) / 7, -0.5 * (9 - 7) / 7]),
-    ([1, 99], [1, 0], [0, 0]),  # half right: not medium
-    ([1, 99], [0, 0], [0, 0]),
+    ([99, 1], [1, 0], [0, 0]),  # half right: not medium
+    ([99, 1], [0, 0], [0, 0]),
   ],
 )
 def test_group_relative_overlong_by_hand(lengths, accuracy, penalty):
@@ -221,8 +221,9 @@ def test_the_reward_is_the_weighted_sum_and_accuracy_stays_untouched():
 
 
 def test_a_group_reward_sees_its_own_group_and_its_accuracy():
-  config = accuracy_only(long=dict(fn="shaping:group_relative_overlong", easy=0.7))
-  built = rewards.build(config)
+  built = rewards.build(
+    dict(long=dict(fn="shaping:group_relative_overlong", easy=0.7)) | accuracy_only()
+  )
   lengths = np.array([[100, 200, 450, 900], [450, 200, 100, 900]])
   texts = [["#1", "#1", "#1", "#2"], ["#1", "#2", "#2", "#2"]]
   graded = rewards.score(built, [{"answer": 1}] * 2, texts, lengths, np.ones((2, 4), bool))
@@ -267,10 +268,13 @@ def crooked_group(group, accuracy):
 
 @pytest.mark.parametrize("outcome", ["nan", "inf", "text", "huge", "big", "raise", "timeout"])
 def test_a_failing_reward_costs_its_row_and_nothing_else(outcome):
-  config = accuracy_only(odd=dict(fn=f"{__name__}:crooked"))
-  graded = score(config, [["good", outcome], ["none", "true"]])
+  config = accuracy_only(
+    odd=dict(fn=f"{__name__}:crooked"),
+    length=dict(fn="shaping:soft_overlong", max_tokens=10, cache=4),
+  )
+  graded = score(config, [["good", outcome], ["none", "true"]], length=7)
   np.testing.assert_array_equal(graded.valid, [[True, False], [False, True]])
-  np.testing.assert_array_equal(graded.reward, [[0.5, 0], [0, 1]])
+  np.testing.assert_array_equal(graded.reward, [[0.25, 0], [0, 0.75]])
   np.testing.assert_array_equal(graded.parts["odd"], [[0.5, 0], [0, 1]])
   assert graded.counts["rewards/odd/failed"] == 1
   assert graded.counts["rewards/odd/abstained"] == 1
