@@ -44,17 +44,23 @@ def make_optimizer(config: ConfigDict, schedule: optax.Schedule) -> optax.Gradie
 
 
 def state_shardings(model: Model, tx: optax.GradientTransformation, mesh: Mesh) -> State:
-  """Where every leaf of a State lives: optimiser moments beside their parameters."""
+  """Where every leaf of a State lives: an optimiser moment beside the parameter of its path."""
   params = sharding.param_shardings(mesh, model.axes, model.shapes)
   everywhere = sharding.replicated(mesh)
-  opt_state = optax.tree_utils.tree_map_params(
-    tx,
-    lambda _, where: where,
-    jax.eval_shape(tx.init, model.shapes),
-    params,
-    transform_non_params=lambda _: everywhere,
-  )
+  named = {_names(path): leaf for path, leaf in jax.tree.leaves_with_path(params)}
+
+  def beside(path, _):
+    names = _names(path)
+    tails = (names[i:] for i in range(len(names)))
+    return next((named[tail] for tail in tails if tail in named), everywhere)
+
+  opt_state = jax.tree.map_with_path(beside, jax.eval_shape(tx.init, model.shapes))
   return State(params, opt_state, everywhere)
+
+
+def _names(path) -> tuple[str, ...]:
+  """The dict keys on a tree path: (..., "layers", "q")."""
+  return tuple(key.key for key in path if isinstance(key, jax.tree_util.DictKey))
 
 
 def make_init(model: Model, tx: optax.GradientTransformation):

@@ -24,6 +24,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import jax
+import numpy as np
 from tensorboardX import SummaryWriter
 
 PHASES = ("rollout", "reward", "logprob", "update", "host", "eval", "checkpoint")
@@ -125,6 +126,15 @@ class Timer:
     taken["time/step"] = now - self.start
     self.seconds, self.start = {}, now
     return taken
+
+
+def over_updates(updates: list[Mapping[str, float]]) -> dict[str, float]:
+  """Metrics of one step's updates -> their mean; of a name ending in /max the largest, /min the least."""
+  merge = {"max": np.max, "min": np.min}
+  return {
+    name: float(merge.get(name.rpartition("/")[2], np.mean)([u[name] for u in updates]))
+    for name in updates[0]
+  }
 
 
 def read(workdir: str | os.PathLike, name: str = "metrics") -> list[dict]:

