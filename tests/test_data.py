@@ -145,7 +145,7 @@ def test_demonstrations_work_it_out_and_flawed_ones_slip_exactly_once():
     slips = sum(apply[sign](int(a), int(b)) != int(c) for a, sign, b, c in steps)
     assert slips == meta["wrong"], row
     assert (answer == row["answer"]) == (not meta["wrong"]), row
-    assert answer == steps[-1][-1] and all(0 <= int(step[-1]) <= 999 for step in steps)
+    assert answer == with_repeats[-1][-1] and all(0 <= int(step[-1]) <= 999 for step in steps)
     assert len(with_repeats) == meta["operations"] + meta["rechecks"], row
 
 
@@ -158,7 +158,7 @@ def test_a_slip_that_would_not_change_the_answer_is_none():
 def test_the_steps_are_those_of_the_expression_in_an_order_that_works():
   for row in generate(300, wrong=0.0, rambling=0.0)["train"]:
     known = collections.Counter(re.findall(r"\d+", json.loads(row["meta"])["expression"]))
-    _, steps, _ = steps_of(row["demonstration"])
+    _, steps, _ = steps_of(row["demonstration"])  # nothing is repeated but what occurs twice
     for a, _, b, c in steps:
       known.subtract([a, b])
       assert min(known.values()) >= 0, row  # each number and each result is used once
