@@ -37,7 +37,7 @@ def get_config(scale: str = "mini") -> ConfigDict:
   c.reference = ""  # "" none; "init": the policy that RL starts from (needed by KL penalties)
 
   c.rollout = ConfigDict()
-  c.rollout.prompts = 16  # P, prompts of one rollout
+  c.rollout.prompts = 32  # P, prompts of one rollout
   c.rollout.group_size = 8  # G, completions of one prompt
   c.rollout.max_tokens = 80  # T, response budget in tokens, EOS included
   c.rollout.temperature = 1.0  # the learner's log-probs use the same temperature
@@ -53,7 +53,7 @@ def get_config(scale: str = "mini") -> ConfigDict:
   c.microbatches = 1  # pieces that one update is computed in; changes memory, never the numbers
   c.logprob_chunk = 32  # tokens whose logits exist at once, per row
   c.optimizer = ConfigDict()  # AdamW
-  c.optimizer.learning_rate = 1e-3  # constant after warm-up; 1e-6 is usual for 7B and more
+  c.optimizer.learning_rate = 3e-4  # constant after warm-up; 1e-6 is usual for 7B and more
   c.optimizer.warmup_steps = 5
   c.optimizer.b1 = 0.9
   c.optimizer.b2 = 0.95
@@ -63,7 +63,7 @@ def get_config(scale: str = "mini") -> ConfigDict:
   c.data = ConfigDict()
   c.data.task = "mini_aime"
   c.data.version_seed = 0  # another seed, another dataset
-  c.data.train = 8192  # rows per split
+  c.data.train = 16384  # rows per split
   c.data.validation = 256
   c.data.test = 512
   c.data.wrong = 0.3  # share of the demonstrations in which one step slips
@@ -72,12 +72,12 @@ def get_config(scale: str = "mini") -> ConfigDict:
   c.data.overlong_prompts = "drop"  # longer ones: "drop" (and count) or "error"
 
   c.model = ConfigDict()  # Qwen2.5 architecture, keys as in Hugging Face's config.json
-  c.model.hidden_size = 128
-  c.model.num_hidden_layers = 3
+  c.model.hidden_size = 64
+  c.model.num_hidden_layers = 2
   c.model.num_attention_heads = 4
   c.model.num_key_value_heads = 2
-  c.model.head_dim = 32
-  c.model.intermediate_size = 384
+  c.model.head_dim = 16
+  c.model.intermediate_size = 192
   c.model.rms_norm_eps = 1e-6
   c.model.rope_theta = 10000.0
   c.model.attention_bias = True  # QKV bias, as Qwen2 has
@@ -90,9 +90,10 @@ def get_config(scale: str = "mini") -> ConfigDict:
   c.mesh.tensor = 1
 
   c.cold_start = ConfigDict()  # SFT on the task's own demonstrations, cached by what made it
-  c.cold_start.steps = 400
-  c.cold_start.batch_size = 64  # rows
-  c.cold_start.learning_rate = 3e-3  # cosine to a tenth
+  c.cold_start.steps = 1200
+  c.cold_start.batch_size = 32  # rows
+  c.cold_start.learning_rate = 2e-2  # of Muon, after warm-up; cosine to a tenth
+  c.cold_start.warmup_steps = 20
   c.cold_start.seed = 0
 
   c.eval = ConfigDict()
@@ -122,6 +123,6 @@ def _tiny(c):
   c.rollout.update(prompts=4, group_size=4, max_tokens=48)
   c.data.update(train=256, validation=16, test=32)
   c.model.update(hidden_size=32, num_hidden_layers=2, head_dim=8, intermediate_size=64)
-  c.cold_start.update(steps=4, batch_size=16)
+  c.cold_start.update(steps=4, batch_size=16, warmup_steps=1)
   c.eval.update(every=2, prompts=8, samples=4)
   c.checkpoint.every = 1

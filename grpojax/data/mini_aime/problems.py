@@ -30,7 +30,8 @@ class Step(NamedTuple):
 
 _STORY_SHARE = 0.35
 _OPERATIONS_ODDS = {1: 3, 2: 4, 3: 2, 4: 1}
-_RIGHT_SHARE = 0.4  # of the trees, how many may have an operation on the right of another
+_RIGHT_SHARE = 0.15  # of the trees, how many may have an operation on the right of another
+_TWO_DIGITS = {"left": 0.4, "right": 0.08}  # share of the numbers on that side of an operation
 _BIG_SHARE = 0.25  # of the problems that go beyond 99 on the way, how many are kept
 
 _NAMES = ("Ann", "Bob", "Eve", "Tom", "Max", "Ida")
@@ -43,7 +44,7 @@ _STORIES = {  # name -> odds, text, tree
   "open": (3, "{a} bags of {b} {things}, {c} eaten. Left?", ("-", ("*", "a", "b"), "c")),
   "cost": (3, "{a} big, {b} small {things}, {c} coins each. Cost?", ("*", ("+", "a", "b"), "c")),
   "boxes": (
-    3,
+    1,
     "{a} bags of {b} {things}, {c} of {d}. In all?",
     ("+", ("*", "a", "b"), ("*", "c", "d")),
   ),
@@ -81,25 +82,24 @@ def _draw_expression(rng: random.Random, operations: int) -> Problem:
   return Problem(f"{render(tree)}=?", tree, "expression")
 
 
-def _draw_tree(rng: random.Random, operations: int) -> Tree:
+def _draw_tree(rng: random.Random, operations: int, side: str = "left") -> Tree:
   if operations == 0:
-    return _draw_number(rng)
+    return _draw_number(rng, side)
   on_the_right = rng.randint(0, operations - 1) if rng.random() < _RIGHT_SHARE else 0
   left = _draw_tree(rng, operations - 1 - on_the_right)
-  right = _draw_tree(rng, on_the_right)
+  right = _draw_tree(rng, on_the_right, "right")
   return (rng.choice("+-*"), left, right)
 
 
-def _draw_number(rng: random.Random) -> int:
-  kind = rng.random()
-  if kind < 0.7:
+def _draw_number(rng: random.Random, side: str) -> int:
+  if rng.random() >= _TWO_DIGITS[side]:
     return rng.randint(2, 9)
-  return 10 * rng.randint(1, 9) if kind < 0.8 else rng.randint(11, 99)
+  return rng.choice((10 * rng.randint(1, 9), rng.randint(11, 99)))
 
 
 def _draw_story(rng: random.Random, name: str) -> Problem:
   _, text, tree = _STORIES[name]
-  numbers = {letter: _draw_number(rng) for letter in "abcde"}
+  numbers = {letter: _draw_number(rng, "right" if letter > "a" else "left") for letter in "abcde"}
   question = text.format(name=rng.choice(_NAMES), things=rng.choice(_THINGS), **numbers)
   return Problem(question, _fill(tree, numbers), name)
 

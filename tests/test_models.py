@@ -1,0 +1,93 @@
+"""The decoder against transformers' Qwen2, and against itself with a cache."""
+
+import ast
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from ml_collections import ConfigDict
+
+from configs import base
+from grpojax import models
+
+VOCABULARY = 50
+
+
+@pytest.fixture(scope="module")
+def tiny():
+  config = base.get_config("tiny").model
+  model = models.build(config, VOCABULARY)
+  return model, model.init(jax.random.key(0))
+
+
+def padded_batch(first=(0, 4, 7)):
+  rng = np.random.default_rng(0)
+  return jnp.asarray(rng.integers(0, VOCABULARY, (len(first), 16))), jnp.asarray(first)
+
+
+def test_logits_are_those_of_transformers_qwen2():
+  """Weights and logits of a random torch model, made by tests/data/make_qwen2.py."""
+  stored = np.load(Path(__file__).parent / "data" / "qwen2.npz")
+  config = ConfigDict(ast.literal_eval(str(stored["config"])))
+  params = {"layers": {}}
+  for name in (n for n in stored.files if n.startswith("params/")):
+    *folder, leaf = name.split("/")[1:]
+    (params[folder[0]] if folder else params)[leaf] = jnp.asarray(stored[name])
+  model = models.build(config, stored["logits"].shape[-1])
+  assert jax.tree.map(jnp.shape, params) == jax.tree.map(lambda s: s.shape, model.shapes)
+
+  decoder = model.bind(params)
+  logits = decoder(stored["tokens"], stored["first"]) @ decoder.unembedding().T
+  real = np.arange(17)[None] >= stored["first"][:, None]
+  np.testing.assert_allclose(logits[real], stored["logits"][real], atol=1e-4)
+  assert np.abs(stored["logits"]).max() > 1  # else the tolerance would say nothing
+
+
+def test_decoding_with_a_cache_equals_the_full_forward(tiny):
+  model, params = tiny
+  decoder = model.bind(params)
+  tokens, first = padded_batch()
+  full = decoder(tokens, first)
+  hidden, cache = decoder.prefill(tokens[:, :8], first, 16)
+  np.testing.assert_allclose(hidden, full[:, 7], atol=1e-5)
+  layers = decoder.unstacked_layers()
+  for column in range(8, 16):
+    hidden, cache = decoder.decode(layers, tokens[:, column], column, first, cache)
+    np.testing.assert_allclose(hidden, full[:, column], atol=1e-5)
+
+
+def test_padding_content_and_width_change_nothing(tiny):
+  model, params = tiny
+  decoder = model.bind(params)
+  tokens, first = padded_batch()
+  full = decoder(tokens, first)
+  behind = jnp.arange(16)[None] < first[:, None]
+  np.testing.assert_array_equal(
+    decoder(jnp.where(behind, 7, tokens), first)[~behind], full[~behind]
+  )
+  wider = decoder(jnp.pad(tokens, ((0, 0), (5, 0))), first + 5)[:, 5:]
+  np.testing.assert_allclose(wider[~behind], full[~behind], atol=1e-5)
+
+
+def test_every_parameter_names_its_axes_and_reaches_the_output(tiny):
+  model, params = tiny
+  is_axes = lambda leaf: isinstance(leaf, tuple)  # noqa: E731
+  assert jax.tree.map(len, model.axes, is_leaf=is_axes) == jax.tree.map(jnp.ndim, params)
+  tokens, first = padded_batch()
+  grads = jax.grad(lambda p: (model.bind(p)(tokens, first) ** 2 * jnp.arange(32.0)).sum())(
+    jax.tree.map(lambda p: p + 0.1, params)
+  )
+  assert all(float(jnp.abs(g).max()) > 0 for g in jax.tree.leaves(grads))
+
+
+def test_bfloat16_activations_stay_close_to_float32(tiny):
+  model, params = tiny
+  config = base.get_config("tiny").model
+  config.dtype = "bfloat16"
+  tokens, first = padded_batch((0, 0, 0))
+  narrow = models.build(config, VOCABULARY).bind(params)(tokens, first)
+  assert narrow.dtype == jnp.bfloat16
+  wide = model.bind(params)(tokens, first)
+  np.testing.assert_allclose(narrow.astype(jnp.float32), wide, atol=0.15)

@@ -1,0 +1,169 @@
+"""Samples are a function of the request alone, and their log-probs are the learner's."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from configs import base
+from grpojax import models, sampler, sharding
+from grpojax.logprobs import response_logprobs
+from grpojax.sampler.choose import Choice, choose, filtered
+
+V, L, T, G = 40, 10, 24, 3
+EOS = (3, 5)
+
+
+@pytest.fixture(scope="module")
+def policy():
+  model = models.build(base.get_config("tiny").model, V)
+  params = model.init(jax.random.key(0))
+  # Sharper than random, so that tokens depend on the prompt and not on the draw alone.
+  return model, params | {"embedding": params["embedding"] * 10}
+
+
+def prompts(count=6, width=L):
+  rng = np.random.default_rng(1)
+  length = rng.integers(2, 8, count)
+  tokens = np.zeros((count, width), np.int32)
+  for row, n in enumerate(length):
+    tokens[row, width - n :] = rng.integers(6, V, n)
+  return tokens, length.astype(np.int32), np.arange(100, 100 + count, dtype=np.int32)
+
+
+def run(policy, tokens, length, ids, choice=Choice(), key=0, group_size=G, eos=EOS, budget=T):
+  model, params = policy
+  prefill, decode = sampler.build(
+    model, group_size=group_size, max_tokens=budget, choice=choice, eos_ids=eos
+  )
+  prefilled = jax.jit(prefill)(params, tokens, length)
+  return jax.tree.map(np.asarray, jax.jit(decode)(params, prefilled, jax.random.key(key), ids))
+
+
+def same(a, b):
+  for x, y in zip(a[:3], b[:3], strict=True):
+    np.testing.assert_array_equal(x, y)
+  np.testing.assert_allclose(a.sampler_logp, b.sampler_logp, atol=1e-5)
+
+
+def test_same_request_same_tokens_whatever_the_batch(policy):
+  tokens, length, ids = prompts()
+  whole = run(policy, tokens, length, ids)
+  order = np.array([4, 0, 5, 2, 1, 3])
+  shuffled = run(policy, tokens[order], length[order], ids[order])
+  same(shuffled, jax.tree.map(lambda x: x[order], whole))
+  same(run(policy, tokens[:2], length[:2], ids[:2]), jax.tree.map(lambda x: x[:2], whole))
+  same(run(policy, *prompts(width=L + 7)), whole)
+  fewer = run(policy, tokens, length, ids, group_size=2)
+  same(fewer, jax.tree.map(lambda x: x[:, :2], whole))
+
+
+def test_other_seed_prompt_or_sample_other_tokens(policy):
+  tokens, length, ids = prompts()
+  whole = run(policy, tokens, length, ids)
+  assert (run(policy, tokens, length, ids, key=1).tokens != whole.tokens).any()
+  assert (run(policy, tokens, length, ids + 1).tokens != whole.tokens).any()
+  assert (whole.tokens[:, 0] != whole.tokens[:, 1]).any()
+
+
+def test_same_tokens_on_eight_devices(policy):
+  model, params = policy
+  tokens, length, ids = prompts(count=8)
+  mesh = sharding.make_mesh(base.get_config().mesh)
+  assert mesh.shape["data"] == 8
+  prefill, decode = sampler.build(model, group_size=G, max_tokens=T, choice=Choice(), eos_ids=EOS)
+  rows = sharding.batch_sharding(mesh)
+  everywhere = sharding.replicated(mesh)
+  params_8, key = jax.device_put((params, jax.random.key(0)), everywhere)
+  tokens_8, length_8, ids_8 = sharding.to_device(mesh, (tokens, length, ids))
+  prefilled = jax.jit(prefill, out_shardings=rows)(params_8, tokens_8, length_8)
+  rollout = jax.jit(decode, out_shardings=rows)(params_8, prefilled, key, ids_8)
+  same(sharding.to_host(rollout), run(policy, tokens, length, ids))
+
+
+@pytest.mark.parametrize("temperature", [0.6, 1.0])
+def test_logps_are_those_of_a_fresh_forward_pass(policy, temperature):
+  model, params = policy
+  tokens, length, ids = prompts()
+  rollout = run(policy, tokens, length, ids, Choice(temperature))
+  repeat = lambda x: np.repeat(x[:, None], G, axis=1)  # noqa: E731
+  rows = np.concatenate([repeat(tokens), rollout.tokens], axis=-1)
+  logp, _ = response_logprobs(
+    model.bind(params), rows, repeat(length), T, temperature=temperature, chunk=7
+  )
+  real = np.arange(T)[None, None] < rollout.length[..., None]
+  np.testing.assert_allclose(rollout.sampler_logp[real], np.asarray(logp)[real], atol=1e-5)
+
+
+def test_every_eos_ends_a_response_and_is_part_of_it(policy):
+  rollout = run(policy, *prompts(count=40))
+  real = np.arange(T)[None, None] < rollout.length[..., None]
+  is_eos = np.isin(rollout.tokens, EOS) & real
+  last = np.take_along_axis(rollout.tokens, rollout.length[..., None] - 1, axis=-1)[..., 0]
+  np.testing.assert_array_equal(np.isin(last, EOS), rollout.ended)
+  np.testing.assert_array_equal(is_eos.sum(-1), rollout.ended)  # none before the end
+  assert set(last[rollout.ended].tolist()) == set(EOS)
+  assert (rollout.length[~rollout.ended] == T).all() and (~rollout.ended).any()
+  assert (rollout.tokens[~real] == 0).all() and (rollout.sampler_logp[~real] == 0).all()
+
+
+def test_a_budget_of_one_token(policy):
+  rollout = run(policy, *prompts(), budget=1)
+  assert rollout.tokens.shape == (6, G, 1) and (rollout.length == 1).all()
+
+
+def test_greedy_takes_the_likeliest_token_at_every_step(policy):
+  model, params = policy
+  tokens, length, ids = prompts(count=3)
+  rollout = run(policy, tokens, length, ids, Choice(temperature=0), group_size=1)
+  decoder = model.bind(params)
+  for row in range(3):
+    text = tokens[row, L - length[row] :].tolist()
+    for t in range(rollout.length[row, 0]):
+      hidden = decoder(jnp.asarray([text]), jnp.zeros(1, jnp.int32))[0, -1]
+      text.append(int(jnp.argmax(decoder.unembedding() @ hidden)))
+      assert text[-1] == rollout.tokens[row, 0, t]
+
+
+def kept_by_the_books(logits, choice):
+  """Filters written out with sorting and loops, in float64."""
+  logits = np.asarray(logits, np.float64) / choice.temperature
+  kept = set(range(len(logits)))
+  if choice.top_k:
+    kept = set(sorted(kept, key=lambda i: -logits[i])[: choice.top_k])
+  if choice.top_p < 1:
+    p = {i: np.exp(logits[i]) for i in kept}
+    total, mass, nucleus = sum(p.values()), 0.0, set()
+    for i in sorted(kept, key=lambda i: -logits[i]):
+      if mass / total < choice.top_p:
+        nucleus.add(i)
+      mass += p[i]
+    kept = nucleus
+  if choice.min_p:
+    best = max(np.exp(logits[i]) for i in kept)
+    kept = {i for i in kept if np.exp(logits[i]) >= choice.min_p * best}
+  return kept
+
+
+@pytest.mark.parametrize(
+  "choice",
+  [Choice(1, 5), Choice(0.7, 0, 0.8), Choice(1.3, 0, 1.0, 0.2), Choice(0.9, 12, 0.7, 0.1)],
+)
+def test_filters_keep_what_their_definitions_keep(choice):
+  logits = np.random.default_rng(2).normal(size=(20, V)).astype(np.float32) * 2
+  out = np.asarray(filtered(jnp.asarray(logits), choice))
+  for row in range(20):
+    assert set(np.flatnonzero(np.isfinite(out[row]))) == kept_by_the_books(logits[row], choice)
+
+
+def test_draws_follow_the_distribution_and_report_its_logp():
+  logits = jnp.asarray([[0.0, 1.0, 2.0, -1.0, 0.5]])
+  choice, draws = Choice(temperature=0.8, top_k=3), 20_000
+  keys = jax.random.split(jax.random.key(0), draws)
+  tokens, logp = choose(keys, 0, jnp.broadcast_to(logits, (draws, 5)), choice)
+  p = np.exp(np.array([1.0, 2.0, 0.5]) / 0.8)
+  p /= p.sum()
+  share = np.bincount(tokens, minlength=5) / draws
+  np.testing.assert_allclose(share[[1, 2, 4]], p, atol=4 * np.sqrt(0.25 / draws))
+  assert share[0] == share[3] == 0
+  np.testing.assert_allclose(np.exp(logp)[np.asarray(tokens) == 4], p[2], rtol=1e-5)
