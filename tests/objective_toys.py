@@ -1,0 +1,118 @@
+"""Small batches for the tests of the objective, and its functions by reflection."""
+
+import importlib
+import inspect
+import pkgutil
+
+import jax.numpy as jnp
+import numpy as np
+
+import configs
+from grpojax import objective as lib
+from grpojax.batch import Batch
+from grpojax.objective.build import LISTS, SLOTS, functions, knobs_of
+
+RECIPES = [m.name for m in pkgutil.iter_modules(configs.__path__) if not m.ispkg]
+MENU = {f"{slot}.{name}": fn for slot in (*SLOTS, *LISTS) for name, fn in functions(slot).items()}
+
+
+def menu(slot: str) -> list:
+  """The functions of a slot, for parametrize."""
+  return list(functions(slot).values())
+
+
+def bound(fn):
+  """fn with one half for every knob that has no default."""
+  required = [k for k, p in knobs_of(fn).items() if p.default is inspect.Parameter.empty]
+  return lambda *args: fn(*args, **dict.fromkeys(required, 0.5))
+
+
+def recipe(name: str, scale: str = "tiny"):
+  return importlib.import_module(f"configs.{name}").get_config(scale)
+
+
+def one_of_each() -> dict[str, lib.Objective]:
+  """Every recipe, and GRPO with every function of every list and every rescaling added to it."""
+  found = {name: lib.build(recipe(name).objective) for name in RECIPES}
+  for slot in (*LISTS, "rescale", "aggregate"):
+    for name, fn in functions(slot).items():
+      required = [k for k, p in knobs_of(fn).items() if p.default is inspect.Parameter.empty]
+      knobs = dict(fn=name, **dict.fromkeys(required, 0.5))
+      for switches in _switches(slot):
+        o = recipe("base").objective
+        o[slot] = {"it": knobs | switches} if slot in LISTS else knobs
+        words = [f"{slot}.{name}", *(key for key, value in switches.items() if value is True)]
+        found["-".join(words)] = lib.build(o)
+  return found
+
+
+def _switches(slot: str) -> list[dict]:
+  if slot == "correct":
+    names = ("renormalize", "batch_normalize")
+    return [{}, *({name: True} for name in names)]
+  return [dict(beta=0.1)] if slot == "penalty" else [{}]
+
+
+def group(reward, mask=None, **fields) -> Batch:
+  """One group: reward [G], mask [G, T] (two tokens each unless given), and what else is named."""
+  reward = jnp.asarray(reward, jnp.float32)
+  mask = jnp.ones((reward.size, 2)) if mask is None else jnp.asarray(mask, jnp.float32)
+  extra = {k: jnp.asarray(v) for k, v in fields.items() if k not in Batch._fields}
+  known = {k: jnp.asarray(v) for k, v in fields.items() if k in Batch._fields}
+  defaults = dict(
+    accuracy=(reward > 0.5).astype(jnp.float32),
+    valid=jnp.ones(reward.shape, bool),
+    ended=jnp.ones(reward.shape, bool),
+    extra=extra or None,
+  )
+  return Batch(mask=mask, reward=reward, **defaults | known)
+
+
+def batch(reward, mask=None, **fields) -> Batch:
+  """As `group`, with reward [P, G] and mask [P, G, T]."""
+  reward = jnp.asarray(reward, jnp.float32)
+  mask = jnp.ones((*reward.shape, 2)) if mask is None else mask
+  return group(reward, mask, **fields)
+
+
+def random_batch(seed: int, P: int = 8, G: int = 4, T: int = 6, K: int = 3) -> tuple[Batch, dict]:
+  """A batch with every field there is, ragged, with an empty and an unscored row; numpy float64.
+
+  Also returns `logp` and `entropy` of π_θ [P, G, T], near π_old.
+  """
+  rng = np.random.default_rng(seed)
+  length = rng.integers(1, T + 1, (P, G))
+  valid = np.ones((P, G), bool)
+  if G > 1:
+    length[0, 0], valid[1, 1] = 0, False
+  mask = (np.arange(T) < length[..., None]).astype(float)
+  accuracy = rng.integers(0, 2, (P, G)).astype(float)
+  accuracy[P // 2] = 1.0  # a solved group
+  old = -rng.exponential(1.0, (P, G, T))
+  near = lambda scale: old + rng.normal(0, scale, old.shape)  # noqa: E731
+  row = np.broadcast_to(np.arange(G), (P, G))
+  step_end = np.sort(rng.integers(-1, T, (P, G, K)), axis=-1)
+  extra = dict(
+    baseline=np.repeat(rng.uniform(0.2, 0.8, (P, 1)), G, 1),
+    pool_mean=np.repeat(rng.uniform(0.2, 0.8, (P, 1)), G, 1),
+    pool_std=np.repeat(rng.uniform(0.2, 0.8, (P, 1)), G, 1),
+    step_score=rng.uniform(0, 1, (P, G, K)),
+    step_end=step_end,
+    trajectory=row // 2,
+    turn=row % 2,
+    anchor=rng.integers(0, 2, (P, G)),
+    step_reward=rng.normal(0, 1, (P, G)),
+  )
+  made = Batch(
+    mask=mask,
+    reward=accuracy + rng.normal(0, 0.1, (P, G)),
+    accuracy=accuracy,
+    valid=valid,
+    ended=rng.uniform(size=(P, G)) < 0.8,
+    sampler_logp=near(0.1),
+    old_logp=old,
+    ref_logp=near(0.3),
+    entropy=rng.exponential(1.0, (P, G, T)),
+    extra=extra,
+  )
+  return made, dict(logp=near(0.2), entropy=rng.exponential(1.0, (P, G, T)))

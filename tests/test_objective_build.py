@@ -1,0 +1,189 @@
+"""config.objective -> Objective: what is refused, in which words, and what compiles once."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from ml_collections import ConfigDict
+from objective_toys import bound, group, menu, random_batch, recipe
+
+from grpojax import objective as lib
+from grpojax.objective import advantage
+from grpojax.objective.build import LISTS, SLOTS, functions
+from grpojax.objective.check import NEED_A_GROUP
+
+
+def refused(change, call=lib.check) -> str:
+  """The sentence with which the changed base config is refused."""
+  c = recipe("base")
+  change(c)
+  with pytest.raises(ValueError) as error:
+    call(c)
+  sentence = str(error.value)
+  assert sentence.startswith("config.") and sentence.endswith(".") and "\n" not in sentence
+  return sentence
+
+
+def setting(key: str, value):
+  """A change that sets config.<key> to value."""
+
+  def change(c):
+    *path, last = key.split(".")
+    for part in path:
+      c = c[part]
+    with c.ignore_type():
+      c[last] = value
+
+  return change
+
+
+SENTENCES = [
+  (
+    setting("objective.ratio", dict(fn="sequense")),
+    "config.objective.ratio.fn = 'sequense', but grpojax/objective/ratio.py has only token, "
+    "sequence, sequence_token, sequence_product, arithmetic, geometric.",
+  ),
+  (
+    setting("objective.surrogate", dict(fn="sapo", low=0.1)),
+    "config.objective.surrogate: sapo has no low; it takes tau_pos, tau_neg.",
+  ),
+  (
+    setting("objective.aggregate", dict(fn="constant")),
+    "config.objective.aggregate: constant needs budget.",
+  ),
+  (
+    setting("objective.aggregate", dict(fn="token_mean", budget=80)),
+    "config.objective.aggregate: fn = 'token_mean' and budget = 80 are two denominators, and a "
+    "loss has one; drop budget, or set fn = 'constant'.",
+  ),
+  (
+    setting("objective.penalty.kl", dict(fn="kl_k3")),
+    "config.objective.penalty.kl needs beta, the factor of this penalty in the loss.",
+  ),
+  (
+    setting("objective.penalty.kl", dict(fn="kl_k3", beta=0.1)),
+    "config.objective needs 'ref_logp', which this run does not have: set config.reference = "
+    "'init'.",
+  ),
+  (
+    setting("objective.advantage", dict(fn="mixed_baseline")),
+    "config.objective needs 'baseline', which this run does not have: the training loop has to "
+    "keep a moving average or a tracker per prompt.",
+  ),
+  (
+    setting("objective.ratio", dict(fn="no.such.module:fn")),
+    "config.objective.ratio.fn = 'no.such.module:fn' cannot be imported: No module named 'no'.",
+  ),
+  (
+    setting("objective.ratio", "token"),
+    "config.objective.ratio is 'token', but must be a dict of fn and its keyword arguments.",
+  ),
+  (
+    setting("objective.advantage", dict(fn="_centered")),
+    "config.objective.advantage.fn = '_centered', but grpojax/objective/advantage.py has only ",
+  ),
+  (
+    setting("objective.punishment", dict(fn="kl_k3")),
+    "config.objective has no 'punishment'; it takes advantage, rescale, ratio, surrogate, "
+    "aggregate, shape, select, correct, veto, penalty.",
+  ),
+  (
+    setting("rollout.group_size", 1),
+    "config.rollout.group_size = 1 leaves zscore nothing to compare, so every advantage is 0; "
+    "raise it, or set config.objective.advantage.fn to return_to_go, mixed_baseline or raw.",
+  ),
+  (
+    setting("objective.advantage", dict(fn="leave_one_out_zscore", eps=1e-6)),
+    "config.objective.advantage.eps = 1e-06 gives the only success of a group the advantage "
+    "1 / eps; choose at least 0.01.",
+  ),
+  (
+    setting("objective.surrogate", dict(fn="dual_clip", floor=1.0)),
+    "config.objective.surrogate.floor = 1.0 would clip bad answers on-policy; choose more than 1 "
+    "(the paper: 3).",
+  ),
+]
+
+
+@pytest.mark.parametrize("change, sentence", SENTENCES)
+def test_a_mistake_is_refused_in_one_sentence(change, sentence):
+  assert refused(change).startswith(sentence)
+
+
+def test_plain_gspo_cannot_drop_its_length_norm():
+  def change(c):
+    c.objective.ratio = dict(fn="sequence")
+    c.objective.aggregate = dict(fn="constant", budget=80)
+
+  assert refused(change) == (
+    "config.objective.ratio.fn = 'sequence' has 1 / length inside, which aggregate.fn = 'constant' "
+    "cannot drop; set config.objective.ratio.fn = 'sequence_token'."
+  )
+
+
+def test_one_completion_has_no_mixed_groups():
+  def change(c):
+    c.rollout.group_size = 1
+    c.objective.advantage = dict(fn="return_to_go")
+    c.objective.select.mixed = dict(fn="mixed_groups")
+
+  assert "has no mixed groups" in refused(change)
+
+
+@pytest.mark.parametrize("fn", menu("correct"))
+def test_a_correction_without_the_samplers_log_probs_is_refused_while_tracing(fn):
+  c = recipe("base")
+  c.objective.correct.it = dict(fn=fn.__name__)
+  objective, (batch, _) = lib.build(c.objective), random_batch(0)
+  with pytest.raises(ValueError, match="needs 'sampler_logp', which this run does not have"):
+    jax.eval_shape(lib.prepare, objective, batch._replace(sampler_logp=None))
+
+
+def test_the_advantages_that_need_a_group_are_those_that_vanish_without():
+  one, _ = random_batch(3, G=1)
+  vanish = {
+    fn.__name__
+    for fn in menu("advantage")
+    if not np.any(bound(fn)(jax.tree.map(lambda x: x[0], one._replace(reward=one.reward + 1))))
+  }
+  assert vanish - {"gigpo"} == set(NEED_A_GROUP)  # one turn is not a group of gigpo's either
+
+
+def test_every_slot_has_a_file_and_every_file_a_menu():
+  assert set(lib.Objective._fields) == {*SLOTS, *LISTS}
+  assert all(functions(slot) for slot in (*SLOTS, *LISTS))
+
+
+def test_two_builds_compile_once_and_so_do_two_numbers():
+  c = recipe("grpo")
+  c.objective.advantage = dict(fn="gtpo", pool="all", alpha2=0.1)
+  c.objective.correct.tis = dict(fn="masked_is", high=2.0, weighted=True)
+  batch, theta = random_batch(0)
+  logp = jnp.asarray(theta["logp"])
+
+  @jax.jit
+  def loss(objective):
+    return lib.loss(objective, logp, lib.prepare(objective, batch))[0]
+
+  one = loss(lib.build(c.objective))
+  c.objective.surrogate.low = 0.1
+  c.objective.penalty.kl.beta = 0.2
+  c.objective.advantage.alpha2 = 0.3
+  c.objective.correct.tis.high = 1.1
+  two = loss(lib.build(c.objective))
+  assert loss._cache_size() == 1 and one != two
+  c.objective.advantage.pool = "own"  # a word is another program
+  assert loss(lib.build(c.objective)) != two and loss._cache_size() == 2
+
+
+def test_a_function_of_ones_own_goes_into_a_slot():
+  c = recipe("base")
+  c.objective.advantage = dict(fn="grpojax.objective.advantage:center")
+  objective = lib.build(c.objective)
+  np.testing.assert_allclose(objective.advantage(group([1, 0])), advantage.center(group([1, 0])))
+
+
+def test_a_plain_dict_builds_as_a_config_does():
+  config = recipe("dapo").objective
+  assert jax.tree.structure(lib.build(config)) == jax.tree.structure(lib.build(config.to_dict()))
+  assert isinstance(config, ConfigDict)

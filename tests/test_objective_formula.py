@@ -1,0 +1,190 @@
+"""prepare, loss and describe: what the metrics mean, and the switches of a correction."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from objective_toys import batch, random_batch, recipe
+
+from grpojax import objective as lib
+from grpojax.batch import Batch
+
+
+def built(name="base", **slots):
+  o = recipe(name).objective
+  for slot, value in slots.items():
+    o[slot] = value
+  return lib.build(o)
+
+
+def two_rows(log_ratio) -> tuple[Batch, jnp.ndarray]:
+  """R = 1, 0; two tokens each; log π_old = -1 and log π_θ away from it by log_ratio [2, 2]."""
+  old = jnp.full((1, 2, 2), -1.0)
+  made = batch([[1, 0]], old_logp=old, ref_logp=old - 0.5, sampler_logp=old)
+  return made, old + jnp.asarray([log_ratio])
+
+
+def watched(objective, made, logp, entropy=None) -> dict:
+  return lib.loss(objective, logp, lib.prepare(objective, made), entropy)[1]
+
+
+MIXED = [[0.5, -0.5], [0.5, -0.5]]  # A > 0 is clipped above 1.2, A < 0 below 0.8
+APART = [[0.9, 0.1], [-0.9, -0.1]]  # means 0.5 and -0.5
+
+
+@pytest.mark.parametrize(
+  "log_ratio, slots, low, high",
+  [
+    (MIXED, dict(), 0.25, 0.25),
+    (MIXED, dict(surrogate=dict(fn="linear")), 0, 0),
+    (MIXED, dict(surrogate=dict(fn="cispo")), 0, 0),
+    (MIXED, dict(surrogate=dict(fn="reinforce")), 0, 0),
+    (MIXED, dict(ratio=dict(fn="geometric"), surrogate=dict(fn="linear")), 0.25, 0.25),
+    (MIXED, dict(surrogate=dict(fn="ratio_band", low=0.9, high=1.1)), 0.5, 0.5),
+    (MIXED, dict(ratio=dict(fn="sequence")), 0, 0),
+    (APART, dict(ratio=dict(fn="sequence")), 0.5, 0.5),
+    (APART, dict(ratio=dict(fn="sequence_token")), 0.5, 0.5),
+    (APART, dict(), 0.25, 0.25),
+  ],
+)
+def test_clipped_is_what_has_an_advantage_and_no_gradient(log_ratio, slots, low, high):
+  made, logp = two_rows(log_ratio)
+  seen = watched(built(**slots), made, logp)
+  np.testing.assert_allclose(seen["clip_ratio/low_mean"], low)
+  np.testing.assert_allclose(seen["clip_ratio/high_mean"], high)
+  np.testing.assert_allclose(seen["clip_ratio/region_mean"], low + high)
+
+
+def test_without_contrast_nothing_counts_as_clipped():
+  made, logp = two_rows([[0.5, -0.5], [0.5, -0.5]])
+  seen = watched(built(), made._replace(reward=jnp.ones((1, 2))), logp)
+  assert float(seen["clip_ratio/region_mean"]) == 0
+
+
+def test_entropy_and_divergences_are_means_over_tokens():
+  made, logp = two_rows([[0.5, -0.5], [0.1, 9.0]])
+  made = made._replace(mask=jnp.array([[[1.0, 1], [1, 0]]]))
+  seen = watched(built(), made, logp, entropy=jnp.array([[[1.0, 2], [6, 100]]]))
+  np.testing.assert_allclose(seen["entropy"], 3)
+  x = np.array([0.5, -0.5, 0.1])
+  np.testing.assert_allclose(seen["ppo_kl"], (np.exp(x) - 1 - x).mean(), rtol=1e-5)
+  x = x + 0.5  # to the reference
+  np.testing.assert_allclose(seen["kl"], (np.exp(-x) - 1 + x).mean(), rtol=1e-5)
+
+
+def test_the_parts_of_the_loss_add_up_to_it():
+  o = dict(penalty=dict(kl=dict(fn="kl_k2", beta=0.3), h=dict(fn="entropy_bonus", beta=0.01)))
+  made, logp = two_rows([[0.5, -0.5], [0.1, 0.2]])
+  objective = built(**o)
+  loss, seen = lib.loss(objective, logp, lib.prepare(objective, made), -logp)
+  parts = [value for key, value in seen.items() if key.startswith("loss/")]
+  assert {"loss/policy", "loss/kl_k2", "loss/entropy_bonus"} <= set(seen)
+  np.testing.assert_allclose(sum(parts), loss, rtol=1e-6)
+
+
+@pytest.mark.parametrize("fn", ["token_mean", "sequence_mean", "sequence_sum", "constant"])
+def test_an_entropy_bonus_means_the_same_under_every_aggregation(fn):
+  made, theta = random_batch(0)
+  knobs = dict(budget=100) if fn == "constant" else {}
+  objective = built(
+    aggregate=dict(fn=fn, **knobs), penalty=dict(h=dict(fn="entropy_bonus", beta=0.5))
+  )
+  entropy = jnp.asarray(theta["entropy"])
+  seen = lib.loss(objective, jnp.asarray(theta["logp"]), lib.prepare(objective, made), entropy)[1]
+  np.testing.assert_allclose(seen["loss/entropy_bonus"], -0.5 * seen["entropy"], rtol=1e-5)
+
+
+def test_an_entropy_bonus_pulls_and_its_absence_is_said():
+  made, theta = random_batch(0)
+  objective = built(penalty=dict(h=dict(fn="entropy_bonus", beta=0.5)))
+  prepared, logp = lib.prepare(objective, made), jnp.asarray(theta["logp"])
+  slope = jax.grad(lambda h: lib.loss(objective, logp, prepared, h)[0])(jnp.ones(logp.shape))
+  np.testing.assert_allclose(slope, -0.5 * prepared.share)
+  with pytest.raises(ValueError, match="needs the entropies"):
+    lib.loss(objective, logp, prepared)
+
+
+def mismatched(**switches) -> Batch:
+  """ρ = 1 in the first row and 4 in the second, which IcePop's band rejects."""
+  rho = jnp.log(jnp.array([[[1.0, 1], [4, 4]]]))
+  made = batch([[1, 0]], old_logp=rho, sampler_logp=0 * rho, ref_logp=rho)
+  correct = dict(it=dict(fn="icepop", low=0.5, high=2.0, **switches))
+  return lib.prepare(built(correct=correct), made)
+
+
+def test_a_rejected_row_stays_in_the_denominator_unless_it_is_renormalised():
+  kept, gone = mismatched(), mismatched(renormalize=True)
+  np.testing.assert_allclose(kept.weight[0], [[1 / 4, 1 / 4], [1 / 4, 1 / 4]])
+  np.testing.assert_allclose(gone.weight[0], [[1 / 2, 1 / 2], [0, 0]])
+  np.testing.assert_allclose(kept.trust[0], [[1, 1], [0, 0]])
+  np.testing.assert_allclose(mismatched(batch_normalize=True).trust[0], [[2, 2], [0, 0]])
+  assert float(lib.describe(gone)["select/keep_rate"]) == 0.5
+
+
+def test_a_sequence_factor_is_normalised_over_sequences():
+  """Rows of 1 and 3 tokens with Π ρ = 1, 2: their mean is 1.5, whatever the lengths."""
+  rho = jnp.log(jnp.array([[[1.0, 9, 9], [2, 1, 1]]]))
+  made = batch([[1, 0]], [[[1, 0, 0], [1, 1, 1]]], old_logp=rho, sampler_logp=0 * rho)
+  correct = dict(it=dict(fn="sequence_truncated_is", high=5.0, batch_normalize=True))
+  trust = lib.prepare(built(correct=correct), made).trust
+  np.testing.assert_allclose(trust[0, :, 0], [1 / 1.5, 2 / 1.5], rtol=1e-6)
+
+
+def test_trust_weighs_the_policy_term_and_not_the_penalty():
+  made, logp = two_rows([[0.1, 0.1], [0.1, 0.1]])
+  made = made._replace(sampler_logp=made.old_logp - jnp.log(0.5))  # ρ = 1/2 everywhere
+  kl = dict(kl=dict(fn="kl_k2", beta=1.0))
+  plain = watched(built(penalty=kl), made, logp)
+  halved = watched(built(penalty=kl, correct=dict(it=dict(fn="truncated_is"))), made, logp)
+  np.testing.assert_allclose(halved["loss/policy"], 0.5 * plain["loss/policy"], rtol=1e-5)
+  np.testing.assert_allclose(halved["loss/kl_k2"], plain["loss/kl_k2"])
+
+
+def test_trust_has_no_gradient():
+  """OPSM reads θ; nothing flows through what it decides."""
+  made, logp = two_rows([[0.1, 0.1], [-0.21, -0.21]])
+  objective = built(veto=dict(it=dict(fn="stale_failures", delta=0.2)))
+  prepared = lib.prepare(objective, made)
+  slope = jax.grad(lambda x: lib.loss(objective, x, prepared)[0])(logp)
+  assert np.all(slope[0, 0] != 0) and np.all(slope[0, 1] == 0)
+  assert float(lib.loss(objective, logp, prepared)[1]["clip_ratio/region_mean"]) == 0
+
+
+def test_advantages_have_no_gradient_whatever_the_batch_hangs_on():
+  made, logp = two_rows([[0.1, 0.1], [0.1, 0.1]])
+  objective = built("reinforce_pp")
+
+  def through_old(old):
+    return lib.loss(objective, logp, lib.prepare(objective, made._replace(old_logp=old)))[0]
+
+  np.testing.assert_array_equal(jax.grad(through_old)(made.old_logp), 0)
+
+
+def test_describe_tells_hopeless_groups_from_solved_ones():
+  made = batch(
+    [[1, 1], [0, 0], [1, 0], [0.5, 0.5], [9, 9]],
+    accuracy=[[1.0, 1], [0, 0], [1, 0], [1, 0], [1, 1]],
+    valid=[[True, True]] * 4 + [[False, False]],
+    ended=jnp.ones((5, 2), bool),
+    old_logp=jnp.zeros((5, 2, 2)),
+    sampler_logp=jnp.zeros((5, 2, 2)).at[2, 0, 0].set(np.log(2.0)),
+  )
+  seen = lib.describe(lib.prepare(built("dr_grpo"), made))
+  seen = {key: float(value) for key, value in seen.items()}
+  assert seen["frac_reward_zero_std"] == 0.75
+  assert seen["frac_reward_zero_std/all_wrong"] == seen["frac_reward_zero_std/all_right"] == 0.25
+  assert seen["rows/invalid"] == 2
+  assert (seen["advantage/min"], seen["advantage/max"]) == (-0.5, 0.5)
+  np.testing.assert_allclose(seen["sampling/sampling_logp_difference/max"], np.log(2), rtol=1e-6)
+  np.testing.assert_allclose(seen["sampling/sampling_logp_difference/mean"], np.log(2) / 16)
+  np.testing.assert_allclose(seen["sampling/importance_sampling_ratio/min"], 0.5)
+  np.testing.assert_allclose(seen["sampling/effective_sample_size"], 15.5**2 / (16 * 15.25))
+
+
+def test_huge_ratios_stay_finite():
+  made, logp = two_rows([[1e4, -1e4], [1e4, -1e4]])
+  for name in ("grpo", "gspo", "gmpo", "grpo_s", "sapo", "cispo", "luspo"):
+    objective = built(name)
+    prepared = lib.prepare(objective, made._replace(entropy=jnp.ones((1, 2, 2))))
+    loss, slope = jax.value_and_grad(lambda x, o=objective, p=prepared: lib.loss(o, x, p)[0])(logp)
+    assert np.isfinite(loss) and np.isfinite(slope).all(), name

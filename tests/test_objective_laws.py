@@ -1,0 +1,248 @@
+"""What holds for every function of a slot, also for those that are not written yet.
+
+An exemption names the function and the reason.
+"""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from objective_toys import MENU, bound, menu, random_batch
+
+from grpojax.batch import Batch
+from grpojax.objective import advantage, aggregate, penalty, ratio, rescale
+
+NO_BASELINE = (
+  advantage.raw,  # it is the reward
+  advantage.return_to_go,  # the baseline comes with whitening
+  advantage.mixed_baseline,  # a baseline from outside does not move with the group
+  advantage.pooled,  # neither does one from the pool
+)
+LOG_RATIOS = np.linspace(-3, 3, 61)
+
+
+def group_of(batch: Batch, prompt: int) -> Batch:
+  return jax.tree.map(lambda x: x[prompt], batch)
+
+
+def test_every_function_says_its_formula():
+  for name, fn in MENU.items():
+    assert len((fn.__doc__ or "").splitlines()[0]) > 3, name
+
+
+def slope(fn, log_ratio, advantage):
+  """d gain / d log π, with log_ratio and log π moving together; log π_old = -2."""
+  gain = lambda x: bound(fn)(x, x - 2.0, jnp.float32(advantage))  # noqa: E731
+  return jax.vmap(jax.grad(gain))(jnp.asarray(log_ratio, jnp.float32))
+
+
+@pytest.mark.parametrize("fn", menu("surrogate"))
+@pytest.mark.parametrize("value", [-1.5, 0.0, 2.0])
+def test_on_policy_a_surrogate_is_the_policy_gradient(fn, value):
+  np.testing.assert_allclose(slope(fn, [0.0], value), value, rtol=1e-5)
+
+
+@pytest.mark.parametrize("fn", menu("surrogate"))
+@pytest.mark.parametrize("value", [-1.5, 2.0])
+def test_no_surrogate_makes_a_bad_answer_likelier(fn, value):
+  assert (slope(fn, LOG_RATIOS, value) * value >= 0).all()
+
+
+@pytest.mark.parametrize("fn", menu("surrogate"))
+def test_without_advantage_there_is_no_gradient(fn):
+  np.testing.assert_array_equal(slope(fn, LOG_RATIOS, 0.0), 0)
+
+
+MASK = jnp.array([1.0, 1, 0, 1, 0])
+SIGNS = jnp.array([1.0, -1, 1, 1, -1])
+
+
+@pytest.mark.parametrize("fn", menu("ratio"))
+def test_on_policy_a_ratio_is_one(fn):
+  np.testing.assert_allclose(bound(fn)(jnp.zeros(5), MASK, SIGNS), 0, atol=1e-6)
+
+
+@pytest.mark.parametrize("fn", menu("ratio"))
+def test_a_ratio_is_blind_to_what_is_masked(fn):
+  delta = jnp.array([0.3, -0.2, 0.0, 0.1, 0.0])
+  other = jnp.where(MASK > 0, delta, jnp.array([5.0, 5, 7, 5, -9]))
+  on = np.asarray(MASK) > 0
+  got = [bound(fn)(x, MASK, SIGNS)[on] for x in (delta, other)]
+  np.testing.assert_allclose(*got, rtol=1e-6)
+
+
+@pytest.mark.parametrize("fn", menu("ratio"))
+def test_on_policy_every_token_is_pulled_alike(fn):
+  if fn is ratio.sequence_product:
+    pytest.skip("a product pulls each token once for every token, n times")
+  gradient = jax.grad(lambda d: (MASK * bound(fn)(d, MASK, jnp.ones(5))).sum())(jnp.zeros(5))
+  np.testing.assert_allclose(gradient, MASK, atol=1e-6)
+
+
+@pytest.mark.parametrize("fn", menu("ratio"))
+def test_an_empty_completion_has_a_finite_ratio_and_slope(fn):
+  value, gradient = jax.value_and_grad(lambda d: bound(fn)(d, 0 * MASK, SIGNS).sum())(jnp.zeros(5))
+  assert np.isfinite(value) and np.isfinite(gradient).all()
+
+
+@pytest.mark.parametrize("fn", menu("advantage"))
+def test_an_advantage_ignores_a_bonus_given_to_all(fn):
+  if fn in NO_BASELINE or fn in (advantage.gtpo, advantage.grpo_s):
+    pytest.skip("no baseline; GTPO gives what shaping adds to right answers, and only to them")
+  one = group_of(random_batch(1)[0], 2)
+  got = [bound(fn)(one._replace(reward=one.reward + bonus)) for bonus in (0.0, 10.0)]
+  np.testing.assert_allclose(*got, atol=1e-4)
+
+
+@pytest.mark.parametrize("fn", menu("advantage"))
+@pytest.mark.parametrize("equal", [0.0, 0.7, 123.4])
+def test_an_advantage_vanishes_without_contrast(fn, equal):
+  """In float32 the naive quotient of eight rewards of 123.4 is 0.83."""
+  if fn in NO_BASELINE:
+    pytest.skip("no baseline")
+  one = group_of(random_batch(1, G=8)[0], 2)
+  right = np.full(8, float(equal > 0))
+  extra = one.extra | dict(
+    step_score=np.full((8, 3), equal), anchor=np.arange(8), step_reward=np.zeros(8)
+  )
+  one = one._replace(reward=np.float32(right * 0 + equal), accuracy=right, extra=extra)
+  np.testing.assert_array_equal(bound(fn)(one), 0)
+
+
+@pytest.mark.parametrize("fn", menu("advantage"))
+def test_an_unscored_row_changes_nobody_elses_advantage(fn):
+  one = group_of(random_batch(1)[0], 2)
+  scored = one._replace(valid=np.array([True, True, True, False]))
+  poisoned = scored._replace(
+    reward=np.where(scored.valid, one.reward, 1e9),
+    extra=jax.tree.map(lambda x: np.where(np.arange(4) < 3, x.T, 7).T, one.extra),
+  )
+  alone = jax.tree.map(lambda x: x[:3], one)
+  for batch in (scored, poisoned):
+    np.testing.assert_allclose(bound(fn)(batch)[:3], bound(fn)(alone), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("fn", menu("advantage"))
+def test_a_group_of_one_is_finite(fn):
+  one = group_of(random_batch(1, G=1)[0], 2)
+  assert np.isfinite(bound(fn)(one)).all()
+
+
+@pytest.mark.parametrize("fn", menu("advantage"))
+def test_a_group_advantage_sums_to_zero(fn):
+  several_scales = (advantage.leave_one_out_zscore, advantage.grpo_s, advantage.gigpo)
+  one = group_of(random_batch(1)[0], 2)
+  got = bound(fn)(one)
+  if fn in NO_BASELINE or fn in several_scales or got.ndim == 2:
+    pytest.skip("no baseline, rows divided by different deviations, or one advantage per token")
+  np.testing.assert_allclose(got.sum(), 0, atol=1e-5)
+
+
+@pytest.mark.parametrize("fn", menu("rescale"))
+def test_rescaling_is_blind_to_what_is_masked(fn):
+  batch, _ = random_batch(1)
+  masked = np.where(batch.valid[..., None], batch.mask, 0.0)
+  batch = batch._replace(mask=masked)
+  rows = np.where(batch.valid & (masked.sum(-1) > 0), batch.reward, 0.0)
+  if fn is rescale.batch_zscore:
+    advantages = [rows, np.where(batch.valid, rows, 1e6)]  # it sees completions
+  else:
+    tokens = np.broadcast_to(rows[..., None], masked.shape)
+    advantages = [tokens, np.where(masked > 0, tokens, 1e6)]
+  got = [np.asarray(bound(fn)(jnp.asarray(x), batch)) for x in advantages]
+  on = (masked > 0) if got[0].ndim == 3 else batch.valid
+  np.testing.assert_allclose(got[0][on], got[1][on], rtol=1e-5)
+
+
+@pytest.mark.parametrize("fn", menu("select"))
+def test_a_filter_is_zero_or_one_and_fits_the_mask(fn):
+  batch, _ = random_batch(1)
+  keep = np.asarray(bound(fn)(batch))
+  assert set(np.unique(keep)) <= {0, 1}
+  assert np.broadcast_shapes(keep.shape, batch.mask.shape) == batch.mask.shape
+  assert keep.ndim == 3 and 0 < keep.mean() < 1
+
+
+@pytest.mark.parametrize("fn", menu("correct"))
+def test_without_mismatch_nothing_is_corrected(fn):
+  batch, _ = random_batch(1)
+  factor = bound(fn)(batch._replace(sampler_logp=batch.old_logp))
+  np.testing.assert_allclose(factor, 1, rtol=1e-6)
+
+
+@pytest.mark.parametrize("fn", [*menu("correct"), *menu("veto")])
+def test_trust_is_never_negative_and_blind_to_what_is_masked(fn):
+  batch, theta = random_batch(1)
+  batch = batch._replace(advantage=batch.old_logp)
+  seen = (theta["logp"], batch) if fn in menu("veto") else (batch,)
+  masked = batch.mask > 0
+  noise = lambda x: np.where(masked, x, x + 5)  # noqa: E731
+  other = batch._replace(sampler_logp=noise(batch.sampler_logp), old_logp=noise(batch.old_logp))
+  also = (noise(theta["logp"]), other) if fn in menu("veto") else (other,)
+  got = [np.broadcast_to(bound(fn)(*args), masked.shape)[masked] for args in (seen, also)]
+  assert (got[0] >= 0).all()
+  np.testing.assert_array_equal(*got)
+
+
+@pytest.mark.parametrize("fn", menu("veto"))
+def test_where_the_policy_has_not_moved_nothing_is_vetoed(fn):
+  batch, _ = random_batch(1)
+  batch = batch._replace(advantage=-np.ones_like(batch.mask))
+  assert bool(jnp.all(bound(fn)(jnp.asarray(batch.sampler_logp), batch)))
+
+
+@pytest.mark.parametrize("fn", menu("shape"))
+def test_shaping_touches_reward_valid_and_old_logp_only(fn):
+  batch, _ = random_batch(1)
+  shaped = bound(fn)(batch)
+  restored = shaped._replace(reward=batch.reward, valid=batch.valid, old_logp=batch.old_logp)
+  assert all(x is y for x, y in zip(restored, batch, strict=True))
+  assert any(x is not y for x, y in zip(shaped, batch, strict=True))
+  assert not (np.asarray(shaped.valid) & ~batch.valid).any()
+
+
+@pytest.mark.parametrize("fn", menu("aggregate"))
+def test_a_weight_is_positive_on_the_mask_and_zero_behind_it(fn):
+  batch, _ = random_batch(1)
+  weight = np.asarray(bound(fn)(jnp.asarray(batch.mask), jnp.asarray(batch.valid)))
+  np.testing.assert_array_equal(weight > 0, batch.mask > 0)
+
+
+@pytest.mark.parametrize("fn", menu("aggregate"))
+def test_an_empty_batch_has_no_weight_and_no_nan(fn):
+  zeros = jnp.zeros((2, 2, 3))
+  np.testing.assert_array_equal(bound(fn)(zeros, jnp.zeros((2, 2), bool)), zeros)
+
+
+@pytest.mark.parametrize("fn", menu("aggregate"))
+def test_filler_rows_change_no_weight(fn):
+  """A group that only fills the shape is not valid and has no token."""
+  batch, _ = random_batch(1)
+  mask, valid = jnp.asarray(batch.mask), jnp.asarray(batch.valid)
+  longer = bound(fn)(jnp.concatenate([mask, 0 * mask]), jnp.concatenate([valid, valid & False]))
+  np.testing.assert_allclose(longer[: len(mask)], bound(fn)(mask, valid), rtol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["token_mean", "sequence_mean", "prompt_mean"])
+def test_a_mean_has_weights_that_sum_to_one(name):
+  batch, _ = random_batch(1)
+  weight = getattr(aggregate, name)(jnp.asarray(batch.mask), jnp.asarray(batch.valid))
+  np.testing.assert_allclose(weight.sum(), 1, rtol=1e-6)
+
+
+@pytest.mark.parametrize("fn", menu("penalty"))
+def test_at_the_reference_a_penalty_is_zero(fn):
+  if fn is penalty.entropy_bonus:
+    pytest.skip("entropy has no reference")
+  batch, _ = random_batch(1)
+  cost = bound(fn)(jnp.asarray(batch.ref_logp), jax.tree.map(jnp.asarray, batch), None)
+  np.testing.assert_allclose(cost, 0, atol=1e-6)
+
+
+@pytest.mark.parametrize("fn", menu("penalty"))
+def test_a_divergence_is_never_negative(fn):
+  if fn in (penalty.entropy_bonus, penalty.kl_k1, penalty.kl_k1_corrected):
+    pytest.skip("only its mean is")
+  batch, theta = random_batch(1)
+  cost = bound(fn)(jnp.asarray(theta["logp"]), jax.tree.map(jnp.asarray, batch), None)
+  assert float(cost.min()) >= -1e-6

@@ -1,0 +1,228 @@
+"""One line worked by hand for every function of every slot.  A function without a line fails."""
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from objective_toys import MENU, batch, group
+
+from grpojax.batch import Batch
+from grpojax.objective import (
+  advantage,
+  aggregate,
+  correct,
+  penalty,
+  ratio,
+  rescale,
+  select,
+  shape,
+  surrogate,
+  veto,
+)
+
+LN2 = float(np.log(2))
+ONES = np.ones(3)
+TAIL = [1.0, 1.0, 1.0, 0.0]  # the last token is masked
+NO_EPS = 1 - 2**-0.5  # an eps that makes std 0.7071 a divisor of 1
+LENGTHS = [[[1, 1, 1, 1], [1, 1, 0, 0]], [[1, 0, 0, 0], [0, 0, 0, 0]]]  # 4, 2 | 1, 0 tokens
+ALL, THREE = np.ones((2, 2), bool), np.array([[True, True], [True, False]])
+# Two right answers of entropy 0.4 and 0.2, a wrong one of 0.5.  With alpha 1 and 0.3:
+# gains 1 + 0.3 · 4/3, 1 + 0.3 · 2/3, 0, of mean 0.86667 and deviation 0.61824; pains 0, 0, -1.3.
+GTPO = [0.862662, 0.539164, -1.414214]
+TURNS = dict(trajectory=[0, 0, 1], turn=[0, 1, 0], anchor=[7, 8, 7], step_reward=[0.0, 1.0, 0.0])
+RHO = np.log([[[2.0, 0.5], [4.0, 0.1]]])  # the last token is masked: Π ρ = 1, 4
+MISMATCH = batch([[1, 0]], [[[1, 1], [1, 0]]], old_logp=RHO, sampler_logp=0 * RHO)
+KL = batch([[1, 0]], old_logp=np.full((1, 2, 2), -np.log(3.0)), ref_logp=np.full((1, 2, 2), -LN2))
+THETA = jnp.zeros((1, 2, 2))  # log π_θ: x = log 2, r = 3
+
+
+def weights(*rows):
+  """Row weights put on the tokens of LENGTHS."""
+  return np.asarray(LENGTHS) * np.reshape(rows, (2, 2, 1))
+
+
+ROWS = [
+  (advantage.raw, [group([1, 0])], {}, [1, 0]),
+  (advantage.center, [group([1, 0, 0, 1])], {}, [0.5, -0.5, -0.5, 0.5]),
+  (advantage.zscore, [group([1, 0, 0, 0])], dict(eps=0.0), [1.5, -0.5, -0.5, -0.5]),
+  (advantage.zscore, [group([1, 0, 0, 0])], dict(eps=0.5), [0.75, -0.25, -0.25, -0.25]),
+  (advantage.zscore, [group([1, 0])], dict(eps=0.0, ddof=0), [1, -1]),
+  (advantage.leave_one_out, [group([3, 0, 0])], {}, [3, -1.5, -1.5]),
+  (advantage.leave_one_out_std, [group([1, 0, 0, 0])], dict(eps=0.0), [2, -2 / 3, -2 / 3, -2 / 3]),
+  (advantage.leave_one_out_zscore, [group([2, 1, 0])], dict(eps=NO_EPS), [1.5, 0, -1.5]),
+  (advantage.mixed_baseline, [group([1, 0], baseline=[0.25] * 2)], dict(mix=0.5), [0.625, -0.375]),
+  (
+    advantage.pooled,
+    [group([1, 0], pool_mean=[0.25] * 2, pool_std=[0.5] * 2)],
+    dict(eps=0.0),
+    [1.5, -0.5],
+  ),
+  (
+    advantage.return_to_go,  # rewards of row 1: -0.1 at its first token, 1 - 0.2 at its last
+    [group([1, 2], [[1, 0, 1, 0], [1, 1, 0, 0]], old_logp=[[0.2, 9, 0.4, 9], [0] * 4],
+           ref_logp=np.zeros((2, 4)))],
+    dict(beta=0.5),
+    [[0.7, 0.8, 0.8, 0], [2, 2, 0, 0]],
+  ),
+  (
+    advantage.process_supervision,  # scores 1, 0, 0: z = 1.4142, -0.7071, -0.7071
+    [group([0, 0], np.ones((2, 3)), step_score=[[1.0, 0], [0, 9]], step_end=[[0, 2], [1, -1]])],
+    dict(eps=0.0, ddof=0),
+    np.array([[1, -1, -1], [-1, -1, 0]]) * 0.5**0.5,
+  ),
+  (
+    advantage.gtpo,
+    [group([1, 1, 0], np.ones((3, 1)), entropy=[[0.4], [0.2], [0.5]])],
+    dict(alpha2=0.3),
+    np.reshape(GTPO, (3, 1)),
+  ),
+  (
+    advantage.grpo_s,
+    [group([1, 1, 0], [[1, 1], [1, 1], [1, 0]], entropy=[[0.2, 0.6], [0.1, 0.3], [0.5, 9]])],
+    dict(beta2=0.3),
+    GTPO,
+  ),
+  # Step returns 0.5, 1, 0; episodes +-0.5; the anchor 7 compares 0.5 with 0, the anchor 8 nothing.
+  (advantage.gigpo, [group([1, 1, 0], **TURNS)], dict(omega=2.0, gamma=0.5), [1, 0.5, -1]),
+  (
+    advantage.gigpo,
+    [group([1, 1, 0], **TURNS)],
+    dict(omega=2.0, gamma=0.5, episodes="rows"),
+    [5 / 6, 1 / 3, -7 / 6],
+  ),
+  (
+    advantage.gigpo,
+    [group([1, 1, 0], **TURNS)],
+    dict(omega=0.0, std=True, eps=0.0),
+    [0.5**0.5, 0.5**0.5, -(0.5**0.5)],
+  ),
+  (rescale.identity, [jnp.ones((1, 2)), batch([[1, 0]])], {}, [[1, 1]]),
+  (
+    rescale.whiten,  # samples 1, 1, 1, 0
+    [jnp.asarray([[1.0, 0.0]]), batch([[1, 0]], [[[1, 1, 1], [1, 0, 0]]])],
+    dict(eps=0.0),
+    [[[0.5] * 3, [-1.5] * 3]],
+  ),
+  (rescale.batch_std, [jnp.asarray([[3.0, 1]]), batch([[1, 0]])], dict(eps=NO_EPS), [[3, 1]]),
+  (
+    rescale.batch_zscore,
+    [jnp.asarray([[1.0], [0], [0], [0]]), batch([[1], [0], [0], [0]])],
+    dict(eps=0.0),
+    [[1.5], [-0.5], [-0.5], [-0.5]],
+  ),
+  (
+    rescale.gtpo_over_batch,
+    [
+      jnp.zeros((3, 1)),
+      batch([[1], [1], [0]], np.ones((3, 1, 1)), entropy=[[[0.4]], [[0.2]], [[0.5]]]),
+    ],
+    dict(alpha2=0.3),
+    np.reshape(GTPO, (3, 1, 1)),
+  ),
+  (ratio.token, [[1, -1, 0.5], ONES, ONES], {}, [1, -1, 0.5]),
+  (ratio.sequence, [[0.5, -0.2, 0.3, 9], TAIL, np.ones(4)], {}, [0.2] * 4),
+  (ratio.sequence_token, [[0.5, -0.2, 0.3], ONES, ONES], {}, [0.2] * 3),
+  (ratio.sequence_product, [[0.5, -0.2, 0.3, 9], TAIL, np.ones(4)], {}, [0.6] * 4),
+  (ratio.arithmetic, [[LN2, 2 * LN2, 9], [1, 1, 0], ONES], {}, [np.log(3)] * 3),
+  (ratio.geometric, [[1, -1, 0], ONES, ONES], dict(low=0.4, high=0.3), [-0.7 / 3] * 3),
+  (ratio.geometric, [[1, -1, 0], ONES, -ONES], dict(low=0.4, high=0.3), [0.2] * 3),
+  (surrogate.reinforce, [9.0, -2.0, 3.0], {}, -6),
+  (surrogate.ppo_clip, [LN2, -2.0, 1.0], dict(low=0.1, high=0.3), 1.3),
+  (surrogate.ppo_clip, [LN2, -2.0, -1.0], dict(low=0.1, high=0.3), -2),
+  (surrogate.ppo_clip, [-LN2, -2.0, 1.0], dict(low=0.1, high=0.3), 0.5),
+  (surrogate.ppo_clip, [-LN2, -2.0, -1.0], dict(low=0.1, high=0.3), -0.9),
+  (surrogate.dual_clip, [2 * LN2, -2.0, -2.0], dict(floor=3.0), -6),
+  (surrogate.dual_clip, [2 * LN2, -2.0, 2.0], dict(high=0.5, floor=3.0), 3),
+  (surrogate.linear, [LN2, -2.0, 3.0], {}, 6),
+  (surrogate.cispo, [LN2, -2.0, 3.0], dict(w_max=1.5), -9),
+  (surrogate.cispo, [-LN2, -2.0, 3.0], dict(w_min=0.8), -4.8),
+  (surrogate.sapo, [LN2, -2.0, 1.0], dict(tau_pos=np.log(3)), 3 / np.log(3)),  # sigmoid(ln 3) = 3/4
+  (surrogate.sapo, [0.0, -2.0, -3.0], dict(tau_neg=4.0), -1.5),
+  (surrogate.ratio_band, [LN2, -2.0, 3.0], dict(high=2.5), 6),
+  (surrogate.ratio_band, [LN2, -2.0, 3.0], dict(high=1.5), 0),
+  (surrogate.ratio_band, [-LN2, -2.0, 3.0], dict(low=0.6), 0),
+  (aggregate.token_mean, [LENGTHS, ALL], {}, weights(1 / 7, 1 / 7, 1 / 7, 0)),
+  (aggregate.sequence_mean, [LENGTHS, ALL], {}, weights(1 / 12, 1 / 6, 1 / 3, 0)),
+  (aggregate.sequence_mean, [LENGTHS, ALL], dict(rows="all"), weights(1 / 16, 1 / 8, 1 / 4, 0)),
+  (aggregate.sequence_sum, [LENGTHS, ALL], {}, weights(1 / 3, 1 / 3, 1 / 3, 0)),
+  (aggregate.sequence_sum, [LENGTHS, ALL], dict(rows="all"), weights(1 / 4, 1 / 4, 1 / 4, 0)),
+  (aggregate.constant, [LENGTHS, ALL], dict(budget=5), weights(*[1 / 20] * 4)),
+  (aggregate.constant, [LENGTHS, THREE], dict(budget=5), weights(*[1 / 15] * 4)),
+  (aggregate.prompt_mean, [LENGTHS, ALL], {}, weights(1 / 12, 1 / 12, 1 / 2, 1 / 2)),
+  (shape.bypass, [MISMATCH], {}, dict(old_logp=0 * RHO)),
+  (
+    shape.kl_k1,
+    [batch([[1, 0]], [[[1, 1], [1, 0]]], old_logp=RHO, ref_logp=0 * RHO)],
+    dict(beta=0.5),
+    dict(reward=[[1, -LN2]]),
+  ),
+  (
+    shape.finished_only,
+    [batch([[1, 0]], ended=[[True, False]])],
+    {},
+    dict(valid=[[True, False]], reward=[[1, 0]]),
+  ),
+  (select.mixed_groups, [batch([[1, 1], [1, 0], [0, 0]])], {}, [[[0]], [[1]], [[0]]]),
+  (
+    select.mixed_groups,  # the wrong answer of the second group has no verdict
+    [batch([[1, 0], [1, 0]], valid=[[True, True], [True, False]])],
+    {},
+    [[[1]], [[0]]],
+  ),
+  (select.finished, [batch([[1, 0]], ended=[[True, False]])], {}, [[[1], [0]]]),
+  (
+    select.top_entropy,
+    [batch([[1, 0]], [[[1, 1, 0], [1, 1, 1]]], entropy=[[[1.0, 5, 9], [2, 3, 4]]])],
+    dict(share=0.4),
+    [[[0, 1, 0], [0, 0, 1]]],
+  ),
+  (correct.truncated_is, [MISMATCH], dict(high=1.5), [[[1.5, 0.5], [1.5, 1]]]),
+  (correct.sequence_truncated_is, [MISMATCH], dict(high=3.0), [[[1], [3]]]),
+  (correct.icepop, [MISMATCH], dict(low=0.5, high=3.0), [[[2, 0.5], [0, 1]]]),
+  (correct.masked_is, [MISMATCH], dict(high=3.0), [[[1], [0]]]),
+  (correct.masked_is, [MISMATCH], dict(low=2.0, high=5.0), [[[0], [4]]]),
+  (correct.masked_is, [MISMATCH], dict(high=5.0, weighted=False), [[[1], [1]]]),
+  (correct.geometric_rejection, [MISMATCH], dict(low=0.9, high=1.1), [[[1], [0]]]),
+  (correct.geometric_rejection, [MISMATCH], dict(low=1.1, high=4.1), [[[0], [1]]]),
+  (correct.sequence_masked_tis, [MISMATCH], dict(low=0.9, high=1.1), [[[2, 0.5], [0, 0]]]),
+  (correct.worst_token, [MISMATCH], dict(low=0.6), [[[0], [1]]]),
+  (correct.worst_token, [MISMATCH], dict(high=3.0), [[[1], [0]]]),
+  (
+    veto.stale_failures,  # mean of log μ - log π_θ: 5, 0.2, 0.05
+    [
+      jnp.zeros((1, 3, 2)),
+      batch([[1, 0, 0]], [[[1, 1], [1, 1], [1, 0]]], sampler_logp=[[[9, 1], [0.3, 0.1], [0.05, 9]]],
+            advantage=[[[1, 1], [-1, -1], [-1, -1]]]),
+    ],
+    dict(delta=0.1),
+    [[[1, 1], [0, 0], [1, 1]]],
+  ),
+  (veto.worst_ratio, [RHO, MISMATCH], dict(low=0.6), [[[0], [1]]]),
+  (penalty.kl_k1, [THETA, KL, None], {}, np.full((1, 2, 2), LN2)),
+  (penalty.kl_k2, [THETA, KL, None], {}, np.full((1, 2, 2), LN2**2 / 2)),
+  (penalty.kl_k3, [THETA, KL, None], {}, np.full((1, 2, 2), LN2 - 0.5)),
+  (penalty.kl_k3_plus, [THETA, KL, None], {}, np.full((1, 2, 2), LN2 - 0.5)),
+  (penalty.kl_k1_corrected, [THETA, KL, None], {}, np.full((1, 2, 2), 3 * LN2)),
+  (penalty.kl_k3_corrected, [THETA, KL, None], {}, np.full((1, 2, 2), 3 * (LN2 - 0.5))),
+  (
+    penalty.entropy_bonus,
+    [THETA, KL._replace(weight=THETA + 0.5, share=THETA + 0.25), THETA + 2],
+    {},
+    np.full((1, 2, 2), -1.0),
+  ),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("fn, args, knobs, expected", ROWS, ids=[row[0].__name__ for row in ROWS])
+def test_a_row_is_what_it_is_by_hand(fn, args, knobs, expected):
+  args = [jnp.asarray(x) if isinstance(x, list | np.ndarray | float) else x for x in args]
+  result = fn(*args, **knobs)
+  pairs = [(result, expected)]
+  if isinstance(result, Batch):
+    pairs = [(getattr(result, name), value) for name, value in expected.items()]
+  for got, want in pairs:
+    assert np.shape(got) == np.shape(want)
+    np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-6)
+
+
+def test_every_function_has_a_row():
+  assert set(MENU.values()) == {fn for fn, *_ in ROWS}
