@@ -79,6 +79,27 @@ SENTENCES = [
     "config.objective.ratio is 'token', but must be a dict of fn and its keyword arguments.",
   ),
   (
+    setting("objective.penalty", dict(kl=0.1)),
+    "config.objective.penalty.kl is 0.1, but must be a dict of fn and its keyword arguments.",
+  ),
+  (
+    setting("objective.aggregate", dict(fn="sequence_mean", rows="some")),
+    "config.objective.aggregate.rows = 'some'; it is 'nonempty' or 'all'.",
+  ),
+  (
+    setting("objective.advantage", dict(fn="gtpo", pool="mine")),
+    "config.objective.advantage.pool = 'mine'; it is 'all' or 'own'.",
+  ),
+  (
+    setting("objective.advantage", dict(fn="gigpo", episodes="turns")),
+    "config.objective.advantage.episodes = 'turns'; it is 'trajectories' or 'rows'.",
+  ),
+  (
+    lambda c: c.objective.update(advantage=dict(fn="gtpo"), rescale=dict(fn="batch_zscore")),
+    "config.objective.rescale: batch_zscore takes one advantage per completion, and "
+    "config.objective.advantage.fn gives one per token; use whiten.",
+  ),
+  (
     setting("objective.advantage", dict(fn="_centered")),
     "config.objective.advantage.fn = '_centered', but grpojax/objective/advantage.py has only ",
   ),

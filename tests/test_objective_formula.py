@@ -181,6 +181,15 @@ def test_describe_tells_hopeless_groups_from_solved_ones():
   np.testing.assert_allclose(seen["sampling/effective_sample_size"], 15.5**2 / (16 * 15.25))
 
 
+def test_a_row_that_shaping_unscores_leaves_the_batchs_statistics_too():
+  made = batch([[1, 0], [9, 0]], ended=[[True, True], [False, True]])
+  lite = dict(advantage=dict(fn="raw"), rescale=dict(fn="batch_std", eps=0.0))
+  drop = dict(it=dict(fn="finished_only"))
+  got = lib.prepare(built(**lite, shape=drop), made)
+  np.testing.assert_allclose(got.advantage[0, 0], 3**0.5, rtol=1e-6)  # std of 1, 0, 0
+  assert np.asarray(got.valid).all()  # but not the B of `constant`
+
+
 def test_huge_ratios_stay_finite():
   made, logp = two_rows([[1e4, -1e4], [1e4, -1e4]])
   for name in ("grpo", "gspo", "gmpo", "grpo_s", "sapo", "cispo", "luspo"):

@@ -133,7 +133,9 @@ def gigpo(
   authors' code does.  With error fingerprints as anchors (agents/anchors.py) this is ESSA.
   """
   if episodes not in ("trajectories", "rows"):
-    raise ValueError(f"gigpo: episodes = '{episodes}'; it is 'trajectories' or 'rows'.")
+    raise ValueError(
+      f"config.objective.advantage.episodes = '{episodes}'; it is 'trajectories' or 'rows'."
+    )
   names = ("trajectory", "turn", "anchor", "step_reward")
   trajectory, turn, anchor, step_reward = (field(group, name) for name in names)
   both = group.valid[:, None] & group.valid[None, :]

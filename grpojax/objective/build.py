@@ -37,7 +37,7 @@ def build(config: ConfigDict) -> Objective:
     raise ValueError(
       f"config.objective has no '{unknown[0]}'; it takes {', '.join(SLOTS + LISTS)}."
     )
-  single = {slot: _slot(slot, config[slot], f"config.objective.{slot}") for slot in SLOTS}
+  single = {slot: _slot(slot, config.get(slot), f"config.objective.{slot}") for slot in SLOTS}
   lists = {
     slot: tuple(
       _entry(slot, knobs, f"config.objective.{slot}.{label}")
@@ -73,6 +73,7 @@ def knobs_of(fn: Callable) -> dict[str, inspect.Parameter]:
 
 def _entry(slot: str, knobs: dict, path: str):
   """One member of a list, with what its slot keeps beside the function."""
+  _require_slot(knobs, path)
   if slot == "penalty":
     if "beta" not in knobs:
       raise ValueError(f"{path} needs beta, the factor of this penalty in the loss.")
@@ -86,8 +87,7 @@ def _entry(slot: str, knobs: dict, path: str):
 
 def _slot(slot: str, knobs: dict, path: str) -> Partial:
   """A dict of fn and knobs -> the bound function."""
-  if not isinstance(knobs, dict) or not isinstance(knobs.get("fn"), str):
-    raise ValueError(f"{path} is {knobs!r}, but must be a dict of fn and its keyword arguments.")
+  _require_slot(knobs, path)
   fn, knobs = _find(slot, knobs["fn"], path), _without(knobs, "fn")
   takes = knobs_of(fn)
   menu = f"it takes {', '.join(takes)}" if takes else "it takes nothing but fn"
@@ -98,6 +98,11 @@ def _slot(slot: str, knobs: dict, path: str) -> Partial:
     if parameter.default is inspect.Parameter.empty and key not in knobs:
       raise ValueError(f"{path}: {fn.__name__} needs {key}.")
   return bind(fn, **knobs)
+
+
+def _require_slot(knobs, path: str) -> None:
+  if not isinstance(knobs, dict) or not isinstance(knobs.get("fn"), str):
+    raise ValueError(f"{path} is {knobs!r}, but must be a dict of fn and its keyword arguments.")
 
 
 def _find(slot: str, name: str, path: str) -> Callable:

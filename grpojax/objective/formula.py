@@ -53,10 +53,11 @@ def prepare(objective: Objective, batch: Batch) -> Batch:
     factor = _factor(correction, batch)
     mask = jnp.where(correction.renormalize & (factor == 0), 0.0, mask)
     trust = factor * (1.0 if trust is None else trust)
-  batch = batch._replace(mask=mask, valid=valid)
+  batch = batch._replace(mask=mask)
 
   advantage = objective.rescale(advantage, batch)
   return batch._replace(
+    valid=valid,
     advantage=jnp.where(mask > 0, _like(advantage, mask), 0.0),
     weight=objective.aggregate(mask, valid),
     share=mask / jnp.maximum(mask.sum(), 1),
