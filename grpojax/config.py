@@ -2,7 +2,7 @@
 
 from ml_collections import ConfigDict
 
-from grpojax import sharding
+from grpojax import objective, sharding
 
 
 def check(c: ConfigDict, devices: int) -> None:
@@ -16,6 +16,7 @@ def check(c: ConfigDict, devices: int) -> None:
   _check_model(c.model)
   if c.reference not in ("", "init"):
     raise ValueError(f"config.reference = {c.reference!r} must be '' (none) or 'init'.")
+  objective.check(c)
 
 
 _POSITIVE = (

@@ -26,10 +26,10 @@ def token_logprobs(hidden, unembedding, targets, *, temperature: float, chunk: i
     h_BCD, target_BC = xs
     logits = jnp.einsum("bcd,vd->bcv", h_BCD, unembedding, preferred_element_type=jnp.float32)
     logits = logits / temperature
-    log_z = jax.nn.logsumexp(logits, axis=-1)
-    chosen = jnp.take_along_axis(logits, target_BC[..., None], axis=-1)[..., 0]
-    entropy = log_z - jnp.sum(jnp.exp(logits - log_z[..., None]) * logits, axis=-1)
-    return None, (chosen - log_z, entropy)
+    logps = jax.nn.log_softmax(logits, axis=-1)
+    chosen = jnp.take_along_axis(logps, target_BC[..., None], axis=-1)[..., 0]
+    entropy = -jnp.sum(jnp.exp(logps) * logps, axis=-1)  # logits instead of logps would cancel
+    return None, (chosen, entropy)
 
   _, outs = jax.lax.scan(one_chunk, None, (hidden.swapaxes(0, 1), targets.swapaxes(0, 1)))
   return tuple(o.swapaxes(0, 1).reshape(B, chunks * size)[:, :T] for o in outs)

@@ -3,6 +3,8 @@
 Model code names logical axes only (`Model.axes`); changing how a model is laid out is changing RULES.
 """
 
+import math
+
 import jax
 import numpy as np
 from jax.experimental import mesh_utils
@@ -26,22 +28,22 @@ def mesh_sizes(config: ConfigDict, devices: int) -> dict[str, int]:
   free = [axis for axis, size in sizes.items() if size == -1]
   if len(free) > 1 or any(size < 1 and size != -1 for size in sizes.values()):
     raise ValueError(f"config.mesh = {sizes}: sizes are positive, and at most one may be -1.")
-  fixed = int(np.prod([size for size in sizes.values() if size != -1]))
-  if free and fixed <= devices and devices % fixed == 0:
-    sizes[free[0]] = devices // fixed
-  if int(np.prod(list(sizes.values()))) != devices:
+  fixed = math.prod(size for size in sizes.values() if size != -1)
+  if fixed > devices or (free and devices % fixed):
     raise ValueError(
-      f"config.mesh = {sizes} does not make up the {devices} device(s) here; "
-      "their product must be the number of devices (one may be -1)."
+      f"config.mesh = {sizes} does not fit the {devices} device(s) here; "
+      "lower the sizes to a product that does (one may be -1, for the rest)."
     )
+  if free:
+    sizes[free[0]] = devices // fixed
   return sizes
 
 
 def make_mesh(config: ConfigDict) -> Mesh:
+  """The mesh of the first devices, as many as its sizes ask for."""
   sizes = mesh_sizes(config, jax.device_count())
-  devices = mesh_utils.create_device_mesh(
-    tuple(sizes.values()), jax.devices(), allow_split_physical_axes=True
-  )
+  used = jax.devices()[: math.prod(sizes.values())]
+  devices = mesh_utils.create_device_mesh(tuple(sizes.values()), used, allow_split_physical_axes=True)
   return Mesh(devices, tuple(sizes), axis_types=(AxisType.Auto,) * len(sizes))
 
 

@@ -78,7 +78,8 @@ def run(job: Job) -> None:
     with console.bar(config.steps, first, config.verbose) as progress:
       for step in range(first + 1, config.steps + 1):
         key = jax.random.fold_in(jax.random.key(config.seed), step)  # a resumed run draws the same
-        ask = partial(answer_and_grade, data, scorer, programs.sample, state.params, key, timer, troubles)
+        sample = partial(programs.sample, state.params)
+        ask = partial(answer_and_grade, data, scorer, sample, key, timer, troubles)
 
         groups, stats = collect(config.dynamic_sampling, data.stream.next, ask)
         batches = to_batches(config, mesh, groups)
@@ -114,10 +115,10 @@ def run(job: Job) -> None:
     finish(config, workdir, step if first < config.steps else first)
 
 
-def answer_and_grade(data, scorer, sample, params, key, timer, troubles: Counter, prompts):
-  """Prompts -> Rollout and Scored, both on the host; `troubles` counts rewards that gave no number."""
+def answer_and_grade(data, scorer, sample, key, timer, troubles: Counter, prompts):
+  """Prompts -> Rollout and Scored, on the host; `troubles` counts rewards that gave no number."""
   with timer.phase("rollout"):
-    rollout = sample(params, prompts, key)
+    rollout = sample(prompts, key)
   with timer.phase("reward"):
     texts = text.decode(data.tokenizer, rollout.tokens, rollout.length)
     graded = rewards.score(scorer, prompts.example, texts, rollout.length, rollout.ended)
@@ -176,16 +177,14 @@ def held_out(config, data, scorer, programs, timer, params) -> dict[str, float]:
 
 def showcase(tokenizer, groups: Groups) -> list[dict]:
   """The first group of the step, as text with its rewards."""
-  prompts, rollout, scored = (jax.tree.map(lambda x: x[0], part) for part in (
-    groups.prompts._replace(example=None), groups.rollout, groups.scored,
-  ))  # fmt: skip
+  rollout, scored = groups.rollout, groups.scored
   return [
     dict(
       prompt=groups.prompts.example[0]["question"],
-      completions=text.decode(tokenizer, rollout.tokens, rollout.length),
-      rewards=scored.reward.tolist(),
-      lengths=rollout.length.tolist(),
-      ended=rollout.ended.tolist(),
+      completions=text.decode(tokenizer, rollout.tokens[0], rollout.length[0]),
+      rewards=scored.reward[0].tolist(),
+      lengths=rollout.length[0].tolist(),
+      ended=rollout.ended[0].tolist(),
     )
   ]
 
@@ -209,7 +208,8 @@ def announce(config: ConfigDict, workdir: Path, mesh, model, data) -> None:
   axes = " x ".join(f"{axis} {n}" for axis, n in mesh.shape.items())
   console.say(
     f"{config.name}:{config.scale} in {workdir}: {size / 1e6:.2f} M parameters, mesh {axes} on "
-    f"{jax.device_count()} {jax.devices()[0].device_kind} device(s), {jax.process_count()} process(es)"
+    f"{mesh.size} of {jax.device_count()} {jax.devices()[0].device_kind} device(s), "
+    f"{jax.process_count()} process(es)"
   )
   for split in (data.train, data.held_out):
     dropped = f", {split.dropped} dropped over config.data.prompt_budget" if split.dropped else ""

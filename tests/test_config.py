@@ -1,0 +1,72 @@
+"""Bad configs end in one sentence that names the key, before anything compiles."""
+
+import pytest
+
+from configs import base
+from grpojax import checkpoint, config
+from grpojax.objective import build
+
+
+def changed(**changes):
+  c = base.get_config()
+  c.unlock()
+  for key, value in changes.items():
+    *path, leaf = key.split("__")
+    node = c
+    for part in path:
+      node = node[part]
+    node[leaf] = value
+  return c
+
+
+def test_the_default_is_legal():
+  config.check(base.get_config(), devices=1)
+  config.check(base.get_config(), devices=8)
+
+
+@pytest.mark.parametrize(
+  ("changes", "sentence"),
+  [
+    (dict(rollout__max_tokens=0), "config.rollout.max_tokens = 0 must be at least 1"),
+    (dict(rollout__group_size=0), "config.rollout.group_size = 0 must be at least 1"),
+    (dict(rollout__prompts=31), "config.rollout.prompts = 31 must be divisible by"),
+    (dict(microbatches=5), "config.microbatches = 5 must divide the 16 prompts of one update"),
+    (dict(rollout__temperature=0.0), "config.rollout.temperature = 0.0 must be positive"),
+    (dict(mesh__data=3, mesh__tensor=-1), "does not fit the 8 device"),
+    (dict(mesh__tensor=16), "does not fit the 8 device"),
+    (dict(mesh__fsdp=-1), "at most one may be -1"),
+    (dict(mesh__fsdp=0), "sizes are positive"),
+    (dict(rollout__prompts=4), "config.mesh.data \\* config.mesh.fsdp = 8 must divide"),
+    (dict(cold_start__batch_size=12), "config.cold_start.batch_size = 12 must be divisible"),
+    (dict(model__num_key_value_heads=3), "must be divisible by config.model.num_key_value_heads"),
+    (dict(model__head_dim=7), "config.model.head_dim = 7 must be even"),
+    (dict(reference="ref"), "config.reference = 'ref' must be '' \\(none\\) or 'init'"),
+    (dict(eval__top_p=0.0), "config.eval.top_p = 0.0 must lie in"),
+  ],
+)
+def test_one_sentence_that_names_the_key(changes, sentence):
+  with pytest.raises(ValueError, match=sentence) as error:
+    config.check(changed(**changes), devices=8)
+  assert "\n" not in str(error.value)
+
+
+def test_unknown_scale_names_the_choices():
+  with pytest.raises(ValueError, match="Config scale 'huge' is unknown; choose one of mini, tiny"):
+    base.get_config("huge")
+
+
+def test_a_group_of_one_has_no_baseline():
+  with pytest.raises(ValueError, match="group_size"):
+    config.check(changed(rollout__group_size=1), devices=1)
+
+
+def test_a_workdir_of_another_config_names_the_differing_keys(tmp_path):
+  checkpoint.claim_workdir(tmp_path, base.get_config())
+  checkpoint.claim_workdir(tmp_path, changed(steps=99, verbose=False, mesh__tensor=2))
+  with pytest.raises(ValueError, match=r"model\.hidden_size: 64 -> 32") as error:
+    checkpoint.claim_workdir(tmp_path, changed(model__hidden_size=32, seed=1))
+  assert "seed: 0 -> 1" in str(error.value) and "steps" not in str(error.value)
+
+
+def test_every_objective_slot_of_the_base_builds():
+  build(base.get_config().objective)

@@ -1,0 +1,49 @@
+"""Estimators against enumeration and cases worked by hand."""
+
+import itertools
+
+import numpy as np
+import pytest
+
+from grpojax import evaluate
+
+
+@pytest.mark.parametrize("right", [[1, 0, 0, 0], [1, 1, 0, 1], [0, 0, 0, 0], [1, 1, 1, 1]])
+@pytest.mark.parametrize("k", [1, 2, 3, 4])
+def test_pass_at_k_is_the_mean_over_all_subsets(right, k):
+  subsets = list(itertools.combinations(right, k))
+  expected = np.mean([max(s) for s in subsets])
+  np.testing.assert_allclose(evaluate.pass_at_k([sum(right)], len(right), k), [expected])
+
+
+def test_pass_at_k_refuses_more_than_was_sampled():
+  with pytest.raises(ValueError, match="pass@9 needs at least 9 samples per question; there are 8"):
+    evaluate.pass_at_k([1], 8, 9)
+
+
+@pytest.mark.parametrize(
+  ("answers", "right", "expected"),
+  [
+    (["3", "3", "4"], [0, 0, 1], 0.0),  # the right one is outvoted
+    (["3", "4", "4"], [0, 1, 1], 1.0),
+    (["3", "4", "3", "4"], [0, 1, 0, 1], 0.5),  # a tie counts half
+    ([None, None, "4"], [0, 0, 1], 1.0),  # silence does not vote
+    ([None, None], [0, 0], 0.0),
+  ],
+)
+def test_majority(answers, right, expected):
+  assert evaluate.majority(answers, right) == expected
+
+
+def test_summary_by_hand():
+  right = np.array([[1, 1, 0, 0], [0, 0, 0, 0], [1, 1, 1, 1]], np.float32)
+  answers = [["1", "1", "2", "3"], [None] * 4, ["5"] * 4]
+  length = np.array([[1, 2, 3, 4], [4, 4, 4, 4], [1, 1, 1, 1]])
+  ended = np.array([[1, 1, 1, 0], [0, 0, 0, 0], [1, 1, 1, 1]], bool)
+  seen = evaluate.summarise(evaluate.per_question(right, answers, length, ended), 4)
+  assert seen["eval/pass@1"] == pytest.approx(0.5) == seen["eval/avg@4"]
+  assert seen["eval/pass@4"] == pytest.approx(2 / 3)
+  assert seen["eval/maj@4"] == pytest.approx(2 / 3)
+  assert seen["eval/mean_length"] == pytest.approx((2.5 + 4 + 1) / 3)
+  assert seen["eval/clipped_ratio"] == pytest.approx(5 / 12)
+  assert seen["eval/pass@1_ci95"] == pytest.approx(1.96 * 0.5 / np.sqrt(3))

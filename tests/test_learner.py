@@ -1,0 +1,170 @@
+"""The update: microbatches, devices, row order and padding change nothing; SFT is log-likelihood."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from ml_collections import ConfigDict
+
+from configs import base, dapo, gspo
+from grpojax import learner, models, sft, sharding
+from grpojax import objective as objective_lib
+from grpojax.batch import Batch
+
+V, P, G, L, T = 30, 8, 4, 6, 10
+CONFIG = base.get_config("tiny")
+MODEL = models.build(CONFIG.model, V)
+
+
+def make_batch(seed=0):
+  rng = np.random.default_rng(seed)
+  length = rng.integers(1, T + 1, (P, G))
+  accuracy = rng.integers(0, 2, (P, G)).astype(np.float32)
+  prompt_length = np.repeat(rng.integers(1, L + 1, P)[:, None], G, axis=1)
+  old = rng.normal(-3, 0.3, (P, G, T)).astype(np.float32)
+  return Batch(
+    mask=(np.arange(T)[None, None] < length[..., None]).astype(np.float32),
+    reward=accuracy,
+    accuracy=accuracy,
+    valid=np.ones((P, G), bool),
+    ended=length < T,
+    sampler_logp=old,
+    old_logp=old,
+    entropy=np.ones((P, G, T), np.float32),
+    tokens=rng.integers(0, V, (P, G, L + T)).astype(np.int32),
+    prompt_length=prompt_length.astype(np.int32),
+  )
+
+
+def update_fn(mesh_sizes=None, microbatches=1, optimizer=None):
+  """update and a state, on a mesh of all eight devices or on one."""
+  mesh = None
+  if mesh_sizes:
+    mesh = sharding.make_mesh(ConfigDict(mesh_sizes))
+  schedule = optax.constant_schedule(1e-2)
+  tx = optimizer or learner.make_optimizer(CONFIG.optimizer, schedule)
+  logp = learner.make_logp(MODEL, response_budget=T, temperature=1.0, chunk=4)
+  update = learner.make_update(logp, tx, schedule, microbatches)
+  init = learner.make_init(MODEL, tx)
+  if mesh is None:
+    return jax.jit(update), jax.jit(init)(jax.random.key(0))
+  where = learner.state_shardings(MODEL, tx, mesh)
+  everywhere = sharding.replicated(mesh)
+  shardings = (where, everywhere, sharding.batch_sharding(mesh))
+  jitted = jax.jit(update, in_shardings=shardings, out_shardings=(where, everywhere))
+  return jitted, jax.jit(init, out_shardings=where)(jax.random.key(0))
+
+
+def gradient_of(recipe, batch, **kwargs):
+  """(gradients, loss) through an optimiser that returns the gradient as its update."""
+  update, state = update_fn(optimizer=optax.identity(), **kwargs)
+  objective = objective_lib.build(recipe.get_config("tiny").objective)
+  after, metrics = update(state, objective, batch)
+  grads = jax.tree.map(lambda a, b: np.asarray(a) - np.asarray(b), after.params, state.params)
+  return grads, float(metrics["loss"])
+
+
+def assert_same(a, b, tol=2e-6):
+  scale = max(float(np.abs(x).max()) for x in jax.tree.leaves(a[0]))
+  assert scale > 1e-4  # a zero gradient would agree with anything
+  for x, y in zip(jax.tree.leaves(a[0]), jax.tree.leaves(b[0]), strict=True):
+    np.testing.assert_allclose(x, y, atol=tol * max(scale, 1))
+  assert a[1] == pytest.approx(b[1], abs=tol)
+
+
+@pytest.mark.parametrize("recipe", [gspo, dapo])
+def test_microbatches_change_nothing(recipe):
+  batch = make_batch()
+  whole = gradient_of(recipe, batch)
+  for microbatches in (2, 4, 8):
+    assert_same(whole, gradient_of(recipe, batch, microbatches=microbatches))
+
+
+@pytest.mark.parametrize(
+  "sizes", [dict(data=8, fsdp=1, tensor=1), dict(data=2, fsdp=2, tensor=2), dict(data=1, fsdp=-1, tensor=4)]
+)
+def test_devices_and_layout_change_nothing(sizes):
+  batch = make_batch()
+  mesh = sharding.make_mesh(ConfigDict(sizes))
+  on_mesh = gradient_of(dapo, sharding.to_device(mesh, batch), mesh_sizes=sizes)
+  assert_same(gradient_of(dapo, batch), on_mesh)
+
+
+def test_parameters_moments_and_batch_are_really_cut():
+  sizes = dict(data=2, fsdp=2, tensor=2)
+  _, state = update_fn(sizes)
+  q, moment = state.params["layers"]["gate"], state.opt_state[1][0].mu["layers"]["gate"]
+  for x in (q, moment):
+    assert x.addressable_shards[0].data.size == x.size // 4, x.sharding
+  mesh = sharding.make_mesh(ConfigDict(sizes))
+  tokens = sharding.to_device(mesh, make_batch().tokens)
+  assert tokens.addressable_shards[0].data.shape[0] == P // 4
+
+
+def test_a_dimension_that_does_not_divide_is_replicated():
+  mesh = sharding.make_mesh(ConfigDict(dict(data=2, fsdp=1, tensor=4)))
+  where = sharding.param_shardings(mesh, MODEL.axes, MODEL.shapes)
+  assert where["layers"]["k"].spec[2] is None  # two kv heads over four shards
+  assert where["layers"]["q"].spec[2] == "tensor"
+
+
+def test_prompt_order_and_padding_content_change_nothing():
+  batch = make_batch()
+  whole = gradient_of(gspo, batch)
+  order = np.random.default_rng(3).permutation(P)
+  assert_same(whole, gradient_of(gspo, jax.tree.map(lambda x: x[order], batch)))
+  column = np.arange(L + T)[None, None]
+  length = batch.mask.sum(-1, keepdims=True)
+  behind = (column >= L + length) | (column < L - batch.prompt_length[..., None])
+  garbage = batch._replace(
+    tokens=np.where(behind, 7, batch.tokens),
+    old_logp=np.where(batch.mask > 0, batch.old_logp, np.nan),
+    sampler_logp=np.where(batch.mask > 0, batch.sampler_logp, np.inf),
+  )
+  assert_same(whole, gradient_of(gspo, garbage))
+
+
+def test_supervised_objective_is_the_mean_negative_log_likelihood():
+  batch = make_batch()
+  ones = np.ones((P, G), np.float32)
+  batch = batch._replace(reward=ones, accuracy=ones, old_logp=None, sampler_logp=None, entropy=None)
+  update, state = update_fn()
+  _, metrics = update(state, objective_lib.build(sft.OBJECTIVE), batch)
+  decoder = MODEL.bind(state.params)
+  rows = batch.tokens.reshape(P * G, L + T)
+  hidden = decoder(rows, L - batch.prompt_length.reshape(-1))
+  logp = jax.nn.log_softmax(hidden @ decoder.unembedding().T)
+  chosen = jnp.take_along_axis(logp[:, L - 1 : -1], rows[:, L:, None], -1)[..., 0]
+  mask = batch.mask.reshape(P * G, T)
+  assert float(metrics["loss"]) == pytest.approx(-float((chosen * mask).sum() / mask.sum()), rel=1e-5)
+
+
+def test_numbers_of_the_objective_are_arguments():
+  update, state = update_fn()
+  batch = make_batch()
+  for high in (3e-4, 5e-4, 0.2):
+    config = gspo.get_config("tiny").objective
+    config.surrogate.high = high
+    update(state, objective_lib.build(config), batch)
+  assert update._cache_size() == 1
+
+
+def test_the_policy_that_is_rewarded_becomes_likelier():
+  """Forty updates on one batch, against the sign of the whole chain."""
+  update, state = update_fn()
+  objective = objective_lib.build(gspo.get_config("tiny").objective)
+  logp = jax.jit(learner.make_logp(MODEL, response_budget=T, temperature=1.0, chunk=4))
+  batch = make_batch()
+  mean = lambda lp, on: float((lp * batch.mask * on[..., None]).sum() / (batch.mask * on[..., None]).sum())  # noqa: E731
+
+  def gap():
+    lp, _ = logp(state.params, batch.tokens, batch.prompt_length)
+    return mean(lp, batch.reward) - mean(lp, 1 - batch.reward)
+
+  before = gap()
+  for _ in range(40):
+    old, _ = logp(state.params, batch.tokens, batch.prompt_length)
+    state, metrics = update(state, objective, batch._replace(old_logp=old))
+  assert int(state.updates) == 40 and np.isfinite(metrics["grad_norm"])
+  assert gap() > before + 0.5

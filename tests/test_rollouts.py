@@ -1,0 +1,88 @@
+"""Dynamic sampling: refill, cap, surplus, and a batch that keeps its shape."""
+
+import numpy as np
+import pytest
+from ml_collections import ConfigDict
+
+from grpojax.batch import Prompts, Rollout, Scored
+from grpojax.rollouts import collect, describe, mixed
+
+P, G, T = 4, 2, 3
+
+
+def world(mixed_of_draw):
+  """draw and ask over prompts 0, 1, 2, ...; prompt i is mixed iff mixed_of_draw[i]."""
+  drawn = iter(range(0, 10_000, P))
+
+  def draw():
+    ids = np.arange(start := next(drawn), start + P, dtype=np.int32)
+    example = [{"name": f"row {i}"} for i in ids]
+    return Prompts(np.zeros((P, 5), np.int32), np.ones(P, np.int32), ids, example)
+
+  def ask(prompts):
+    accuracy = np.array([[1, 0] if mixed_of_draw[i] else [1, 1] for i in prompts.id], np.float32)
+    rollout = Rollout(
+      np.broadcast_to(prompts.id[:, None, None], (P, G, T)).copy(),
+      np.full((P, G), T),
+      np.ones((P, G), bool),
+      np.zeros((P, G, T), np.float32),
+    )
+    shaped = accuracy - 0.1 * np.arange(G, dtype=np.float32)[None]  # shaping makes all look mixed
+    return rollout, Scored(shaped, accuracy, np.ones((P, G), bool), {"accuracy": accuracy})
+
+  return draw, ask
+
+
+def config(**changes):
+  return ConfigDict(dict(enabled=True, max_tries=3) | changes)
+
+
+def test_without_dynamic_sampling_one_draw_as_it_is():
+  groups, stats = collect(config(enabled=False), *world([False] * 100))
+  assert groups.prompts.id.tolist() == [0, 1, 2, 3] and stats == {}
+
+
+def test_refills_in_order_of_arrival_and_cuts_the_surplus():
+  pattern = [0, 1, 0, 1, 1, 1, 1, 0]
+  groups, stats = collect(config(), *world(pattern))
+  assert groups.prompts.id.tolist() == [1, 3, 4, 5]
+  assert groups.rollout.tokens[:, 0, 0].tolist() == [1, 3, 4, 5]  # rows travel together
+  assert [e["name"] for e in groups.prompts.example] == ["row 1", "row 3", "row 4", "row 5"]
+  assert groups.scored.valid.all()
+  assert stats == {
+    "dynamic_sampling/tries": 2,
+    "dynamic_sampling/keep_rate": 5 / 8,
+    "dynamic_sampling/missing_groups": 0,
+    "dynamic_sampling/surplus_groups": 1,
+  }
+
+
+def test_gives_up_after_max_tries_and_fills_the_shape_with_what_does_not_count():
+  pattern = [0] * 5 + [1] + [0] * 100
+  groups, stats = collect(config(), *world(pattern))
+  assert groups.rollout.tokens.shape == (P, G, T)
+  assert groups.prompts.id[0] == 5
+  assert groups.scored.valid.tolist() == [[True] * G] + [[False] * G] * 3
+  assert stats["dynamic_sampling/tries"] == 3 and stats["dynamic_sampling/missing_groups"] == 3
+  assert describe(groups)["num_tokens"] == G * T
+
+
+def test_no_mixed_group_at_all_still_has_the_shape():
+  groups, _ = collect(config(), *world([0] * 100))
+  assert groups.rollout.tokens.shape == (P, G, T) and not groups.scored.valid.any()
+
+
+def test_an_invalid_sample_does_not_make_a_group_mixed():
+  accuracy = np.array([[1, 0], [1, 0], [1, 1]], np.float32)
+  valid = np.array([[True, True], [True, False], [True, True]])
+  assert mixed(Scored(accuracy, accuracy, valid, {})).tolist() == [True, False, False]
+
+
+def test_description_leaves_invalid_rows_out():
+  _, ask = world([1, 1, 1, 1])
+  draw, ask = world([1, 1, 1, 1])
+  groups, _ = collect(config(enabled=False), draw, ask)
+  valid = np.ones((P, G), bool)
+  valid[:, 1] = False  # only the right ones remain
+  seen = describe(groups._replace(scored=groups.scored._replace(valid=valid)))
+  assert seen["accuracy"] == 1 and seen["reward"] == pytest.approx(1)
