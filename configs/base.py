@@ -17,7 +17,7 @@ def get_config(scale: str = "mini") -> ConfigDict:
   c.name = "grpo"  # names the run and its default workdir
   c.scale = scale
   c.seed = 0
-  c.steps = 60  # rollouts in the whole run
+  c.steps = 50  # rollouts in the whole run
   c.verbose = True  # progress bars; False prints plain lines only
   c.cache_dir = "~/.cache/grpojax"  # cold starts, datasets, compiled programs; safe to delete
 
@@ -97,7 +97,7 @@ def get_config(scale: str = "mini") -> ConfigDict:
   c.cold_start.seed = 0
 
   c.eval = ConfigDict()
-  c.eval.every = 20  # steps; also before the first and after the last
+  c.eval.every = 25  # steps; also before the first and after the last
   c.eval.split = "test"
   c.eval.prompts = 128  # held-out questions
   c.eval.samples = 8  # k, completions per question
@@ -107,7 +107,7 @@ def get_config(scale: str = "mini") -> ConfigDict:
   c.eval.min_p = 0.0
 
   c.checkpoint = ConfigDict()
-  c.checkpoint.every = 20  # steps; also at the end and on Ctrl-C
+  c.checkpoint.every = 25  # steps; also at the end and on Ctrl-C
   c.checkpoint.keep = 2
   scales[scale](c)
   return c

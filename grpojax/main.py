@@ -18,6 +18,21 @@ CONFIG = config_flags.DEFINE_config_file(
 WORKDIR = flags.DEFINE_string("workdir", None, "Where the run lives; default runs/<config.name>.")
 
 
+def parse(argv):
+  """absl's parsing, with mistakes in one sentence instead of a traceback."""
+  try:
+    rest = flags.FLAGS(argv)
+    CONFIG.value.to_dict()  # a file that could not be loaded raises only when it is read
+    return rest
+  except (AttributeError, KeyError) as error:  # how ml_collections refuses a key that it has not
+    inner = error.args[0].args[0] if isinstance(error.args[0], KeyError) else error.args[0]
+    sys.exit(f"error: --config has no key {' '.join(inner.split())}")
+  except OSError as error:
+    sys.exit(f"error: --config cannot be read: {str(error).split()[-1]} is no such file")
+  except flags.Error as error:  # of a config file that raises, absl quotes the whole traceback
+    sys.exit(f"error: {str(error).strip().splitlines()[-1]}")
+
+
 def main(argv):
   if len(argv) > 1:
     raise app.UsageError(f"Unknown arguments {argv[1:]}; overrides are written --config.key=value.")
@@ -36,4 +51,4 @@ def main(argv):
 
 if __name__ == "__main__":
   flags.mark_flag_as_required("config")
-  app.run(main)
+  app.run(main, flags_parser=parse)

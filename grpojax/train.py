@@ -109,10 +109,12 @@ def run(job: Job) -> None:
           checkpoint.save(checkpoints, step, (state, reference), host)
         if last:
           break
+    if first >= config.steps:
+      console.say(f"This run is finished at step {first}; raise --config.steps, or take another --workdir.")
     checkpoint.finish(checkpoints)
     checkpoints.close()
   if jax.process_index() == 0:
-    finish(config, workdir, step if first < config.steps else first)
+    finish(config, workdir, step if first < config.steps else config.steps)
 
 
 def answer_and_grade(data, scorer, sample, key, timer, troubles: Counter, prompts):
