@@ -32,27 +32,26 @@ def collect(
   `draw` gives this process's share of the next P prompts, `ask` samples and scores them.  All
   processes try equally often: a program over the mesh needs all of them.
   """
+  drawn, kept, missing = [], [], 1
+  while missing and len(drawn) < (config.max_tries if config.enabled else 1):
+    prompts = draw()
+    drawn.append(Groups(prompts, *ask(prompts)))
+    kept.append(_take(drawn[-1], np.flatnonzero(mixed(drawn[-1].scored))))
+    found, target = sum(len(k.prompts.id) for k in kept), len(prompts.id)
+    missing = _on_all(max(0, target - found))
+  stats = {"num_tokens": _on_all(sum(int(g.rollout.length.sum()) for g in drawn))}
   if not config.enabled:
-    prompts = draw()
-    return Groups(prompts, *ask(prompts)), {}
+    return drawn[0], stats
 
-  kept, drawn, tries, target = [], 0, 0, None
-  while tries < config.max_tries:
-    prompts = draw()
-    groups = Groups(prompts, *ask(prompts))
-    target = target or len(prompts.id)
-    tries, drawn = tries + 1, drawn + len(prompts.id)
-    kept.append(_take(groups, np.flatnonzero(mixed(groups.scored))))
-    found = sum(len(k.prompts.id) for k in kept)
-    if _everywhere(found >= target):
-      break
-  stats = {
-    "dynamic_sampling/tries": tries,
-    "dynamic_sampling/keep_rate": found / drawn,
-    "dynamic_sampling/missing_groups": max(0, target - found),
-    "dynamic_sampling/surplus_groups": max(0, found - target),
+  accuracy = np.concatenate([g.scored.accuracy[g.scored.valid] for g in drawn])
+  stats |= {
+    "dynamic_sampling/tries": len(drawn),
+    "dynamic_sampling/accuracy": _on_all(accuracy.sum()) / max(_on_all(accuracy.size), 1),  # of all drawn
+    "dynamic_sampling/keep_rate": _on_all(found) / _on_all(target * len(drawn)),
+    "dynamic_sampling/missing_groups": missing,
+    "dynamic_sampling/surplus_groups": _on_all(max(0, found - target)),
   }
-  return _fill(_concatenate([*kept, _take(groups, np.arange(target))]), found, target), stats
+  return _fill(_concatenate([*kept, _take(drawn[-1], np.arange(target))]), found, target), stats
 
 
 def mixed(scored: Scored) -> np.ndarray:
@@ -83,11 +82,11 @@ def describe(groups: Groups) -> dict[str, float]:
     "completions/max_length": x["length"].max(initial=-np.inf),
     "completions/clipped_ratio": 1 - _mean(x["ended"]),
     "completions/mean_terminated_length": _mean(x["length"][ended]),
-    "num_tokens": float(x["length"].sum()),
   }
   for name in scored.parts:
     part = x[f"part {name}"]
-    seen |= {f"rewards/{name}/mean": _mean(part), f"rewards/{name}/std": float(np.std(part))}
+    seen[f"rewards/{name}/mean"] = _mean(part)
+    seen[f"rewards/{name}/std"] = _mean((part - _mean(part)) ** 2) ** 0.5
   return seen
 
 
@@ -122,8 +121,8 @@ def _concatenate(parts: list[Groups]) -> Groups:
   return joined._replace(prompts=joined.prompts._replace(example=example))
 
 
-def _everywhere(done: bool) -> bool:
-  """True when every process is done.  All processes call this together."""
+def _on_all(x: float) -> float:
+  """The sum over processes.  All processes call this together, so none waits for ever."""
   if jax.process_count() == 1:
-    return done
-  return bool(multihost_utils.process_allgather(np.array(done)).all())
+    return x
+  return multihost_utils.process_allgather(np.array(x)).sum().item()

@@ -39,7 +39,7 @@ def config(**changes):
 
 def test_without_dynamic_sampling_one_draw_as_it_is():
   groups, stats = collect(config(enabled=False), *world([False] * 100))
-  assert groups.prompts.id.tolist() == [0, 1, 2, 3] and stats == {}
+  assert groups.prompts.id.tolist() == [0, 1, 2, 3] and stats == {"num_tokens": P * G * T}
 
 
 def test_refills_in_order_of_arrival_and_cuts_the_surplus():
@@ -50,7 +50,9 @@ def test_refills_in_order_of_arrival_and_cuts_the_surplus():
   assert [e["name"] for e in groups.prompts.example] == ["row 1", "row 3", "row 4", "row 5"]
   assert groups.scored.valid.all()
   assert stats == {
+    "num_tokens": 2 * P * G * T,
     "dynamic_sampling/tries": 2,
+    "dynamic_sampling/accuracy": (5 * 0.5 + 3) / 8,  # of all that was drawn, not of what was kept
     "dynamic_sampling/keep_rate": 5 / 8,
     "dynamic_sampling/missing_groups": 0,
     "dynamic_sampling/surplus_groups": 1,
@@ -64,12 +66,13 @@ def test_gives_up_after_max_tries_and_fills_the_shape_with_what_does_not_count()
   assert groups.prompts.id[0] == 5
   assert groups.scored.valid.tolist() == [[True] * G] + [[False] * G] * 3
   assert stats["dynamic_sampling/tries"] == 3 and stats["dynamic_sampling/missing_groups"] == 3
-  assert describe(groups)["num_tokens"] == G * T
+  assert describe(groups)["accuracy"] == 0.5  # of the one group that counts
 
 
 def test_no_mixed_group_at_all_still_has_the_shape():
   groups, _ = collect(config(), *world([0] * 100))
   assert groups.rollout.tokens.shape == (P, G, T) and not groups.scored.valid.any()
+  assert np.isnan(describe(groups)["reward"])  # nothing to average, which is not 0
 
 
 def test_an_invalid_sample_does_not_make_a_group_mixed():
@@ -79,7 +82,6 @@ def test_an_invalid_sample_does_not_make_a_group_mixed():
 
 
 def test_description_leaves_invalid_rows_out():
-  _, ask = world([1, 1, 1, 1])
   draw, ask = world([1, 1, 1, 1])
   groups, _ = collect(config(enabled=False), draw, ask)
   valid = np.ones((P, G), bool)

@@ -1,0 +1,188 @@
+"""The whole job at a very small size: what it leaves behind, resume, faults, Ctrl-C, many devices."""
+
+import importlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+
+from grpojax import checkpoint, metrics, train
+
+ROOT = Path(__file__).parents[1]
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory):
+  """One cache for all: the cold start is made once."""
+  return tmp_path_factory.mktemp("cache")
+
+
+def tiny(cache, recipe="gspo", **changes):
+  config = importlib.import_module(f"configs.{recipe}").get_config("tiny")
+  config.update(cache_dir=str(cache), verbose=False, **changes)
+  config.mesh.data = 1
+  return config
+
+
+def start(config, workdir):
+  train.run(train.prepare(config, workdir))
+  return metrics.read(workdir)
+
+
+def command(cache, workdir, *flags):
+  return [
+    sys.executable, "-m", "grpojax.main", "--config=configs/gspo.py:tiny", f"--workdir={workdir}",
+    f"--config.cache_dir={cache}", *flags,
+  ]  # fmt: skip
+
+
+def environment():
+  return {k: v for k, v in os.environ.items() if k != "XLA_FLAGS"}
+
+
+def comparable(records):
+  """Records without what a clock wrote."""
+  timed = ("time/", "tokens_per_second/", "wall")
+  return [{k: v for k, v in r.items() if not k.startswith(timed)} for r in records]
+
+
+def final_tree(config, workdir):
+  """Host copies of the newest checkpoint's (state, reference)."""
+  job = train.prepare(config, workdir)
+  checkpoints = checkpoint.open_checkpoints(workdir, config.checkpoint.keep)
+  tree, host = checkpoint.latest(checkpoints, *train.layout(config, job.model, job.mesh))
+  checkpoints.close()
+  return jax.tree.map(np.asarray, tree), host
+
+
+@pytest.mark.slow
+def test_the_command_of_the_readme_leaves_everything_behind(cache, tmp_path):
+  done = subprocess.run(
+    command(cache, tmp_path / "run"), cwd=ROOT, env=environment(), capture_output=True, text=True
+  )
+  assert done.returncode == 0, done.stderr
+  assert "compiled update in" in done.stdout and "held-out questions" in done.stdout
+  workdir = tmp_path / "run"
+  assert {p.name for p in workdir.iterdir()} >= {
+    "checkpoints", "metrics.jsonl", "tensorboard", "completions.jsonl", "config.json", "report.html",
+  }  # fmt: skip
+  records = metrics.read(workdir)
+  assert [r["step"] for r in records if r["kind"] == "train"] == [1, 2]
+  assert [r["step"] for r in records if r["kind"] == "eval"] == [0, 2]
+  evals = [r for r in records if r["kind"] == "eval"]
+  names = ("pass@1", "avg@4", "pass@4", "maj@4", "mean_length", "clipped_ratio")
+  assert all(f"eval/{name}" in r for r in evals for name in names)
+  assert json.loads((workdir / "config.json").read_text())["rollout"]["group_size"] == 4
+  completions = metrics.read(workdir, "completions")
+  assert {len(c["completions"]) for c in completions} == {4}
+  assert list(workdir.glob("tensorboard/*/events*"))
+  assert "<script" not in (workdir / "report.html").read_text()
+
+
+@pytest.mark.parametrize("recipe", ["gspo", "grpo", "dapo"])
+def test_two_steps_and_two_more_are_four_steps(cache, tmp_path, recipe):
+  """Bit-equal parameters, moments, reference and metrics; 254 prompts make an epoch edge at step 64."""
+  whole = start(tiny(cache, recipe, steps=4), tmp_path / "whole")
+  start(tiny(cache, recipe, steps=2), tmp_path / "cut")
+  resumed = start(tiny(cache, recipe, steps=4), tmp_path / "cut")
+  assert [r["step"] for r in resumed if r["kind"] == "train"] == [1, 2, 3, 4]
+  assert comparable(resumed) == comparable(whole)
+  ours, theirs = (final_tree(tiny(cache, recipe, steps=4), tmp_path / w) for w in ("cut", "whole"))
+  assert ours[1] == theirs[1]
+  jax.tree.map(np.testing.assert_array_equal, ours[0], theirs[0])
+
+
+def test_a_finished_run_started_again_trains_nothing_and_says_so(cache, tmp_path, capsys):
+  before = start(tiny(cache), tmp_path)
+  capsys.readouterr()
+  assert start(tiny(cache), tmp_path) == before
+  said = capsys.readouterr().out
+  assert "finished at step 2" in said and "--config.steps" in said
+
+
+def test_eight_devices_give_the_losses_of_one(cache, tmp_path):
+  one = tiny(cache, steps=2)
+  one.rollout.prompts = 16
+  eight = one.copy_and_resolve_references()
+  eight.mesh.data, eight.mesh.fsdp, eight.mesh.tensor = 2, 2, 2
+  ours, theirs = start(eight, tmp_path / "eight"), start(one, tmp_path / "one")
+  for a, b in zip(comparable(ours), comparable(theirs), strict=True):
+    assert a.keys() == b.keys()
+    for name in a.keys() & {"reward", "completions/mean_length", "num_tokens", "eval/pass@1"}:
+      assert a[name] == b[name], name  # the same tokens were sampled
+    for name in a.keys() & {"loss", "grad_norm", "entropy"}:
+      assert a[name] == pytest.approx(b[name], rel=1e-3, abs=1e-5), name
+
+
+def raises_on_odd(sample):
+  if sample.length % 2:
+    raise RuntimeError("the verifier fell over")
+  return 1.0
+
+
+def nan_on_long(sample):
+  return float("nan") if sample.length > 20 else 0.5
+
+
+def test_rewards_that_fail_cost_their_rows_and_the_run_goes_on(cache, tmp_path, capsys):
+  config = tiny(cache)
+  with config.unlocked():
+    config.reward.raising = dict(fn=f"{__name__}:raises_on_odd")
+    config.reward.nan = dict(fn=f"{__name__}:nan_on_long")
+  records = [r for r in start(config, tmp_path) if r["kind"] == "train"]
+  assert [r["step"] for r in records] == [1, 2]
+  for r in records:
+    assert r["rewards/raising/failed"] > 0 and r["rewards/nan/failed"] > 0
+    assert np.isfinite(r["loss"])
+  said = [line for line in capsys.readouterr().out.splitlines() if line.startswith("Reward ")]
+  assert said and len(said) == len(set(said))  # each trouble is said, and said once
+
+
+@pytest.mark.slow
+def test_ctrl_c_saves_says_so_and_the_same_command_goes_on(cache, tmp_path):
+  every = [f"--config.{key}=400" for key in ("steps", "eval.every", "checkpoint.every")]
+  run = command(cache, tmp_path, *every)
+  process = subprocess.Popen(run, cwd=ROOT, env=environment(), stdout=subprocess.PIPE, text=True)
+  seen = ""
+  for line in process.stdout:
+    seen += line
+    if "step 3/" in line:
+      process.send_signal(signal.SIGINT)
+      break
+  seen += process.stdout.read()
+  assert process.wait(60) == 0, seen
+  stopped = [r["step"] for r in metrics.read(tmp_path) if r["kind"] == "train"][-1]
+  assert f"Stopped after step {stopped} and saved" in seen
+  run = [f if not f.startswith("--config.steps") else f"--config.steps={stopped + 1}" for f in run]
+  again = subprocess.run(run, cwd=ROOT, env=environment(), capture_output=True, text=True)
+  assert again.returncode == 0 and f"resumed after step {stopped}" in again.stdout
+  steps = [r["step"] for r in metrics.read(tmp_path) if r["kind"] == "train"]
+  assert steps == list(range(1, stopped + 2))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+  ("flags", "sentence"),
+  [
+    (["--config.rollout.group_sise=4"], "group_size"),
+    (["--config.rollout.group_size=1"], "config.rollout.group_size"),
+    (["--config.mesh.tensor=64"], "config.mesh"),
+    (["--config.objective.ratio.fn=sequense"], "sequense"),
+    (["--config.data.prompt_budget=9", "--config.data.overlong_prompts=error"], "prompt_budget"),
+  ],
+)
+def test_bad_flags_end_in_one_sentence_before_anything_compiles(cache, tmp_path, flags, sentence):
+  started = time.time()
+  run = command(cache, tmp_path / "run", *flags)
+  done = subprocess.run(run, cwd=ROOT, env=environment(), capture_output=True, text=True)
+  assert done.returncode == 1 and time.time() - started < 60
+  assert sentence in done.stderr and "Traceback" not in done.stderr, done.stderr
+  assert len(done.stderr.strip().splitlines()) == 1, done.stderr
+  assert "compil" not in done.stdout
