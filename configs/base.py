@@ -39,7 +39,7 @@ def get_config(scale: str = "mini") -> ConfigDict:
   c.rollout = ConfigDict()
   c.rollout.prompts = 32  # P, prompts of one rollout
   c.rollout.group_size = 8  # G, completions of one prompt
-  c.rollout.max_tokens = 64  # T, response budget in tokens, EOS included
+  c.rollout.max_tokens = 48  # T, response budget in tokens, EOS included
   c.rollout.temperature = 1.0  # the learner's log-probs use the same temperature
 
   c.dynamic_sampling = ConfigDict()  # DAPO, https://arxiv.org/abs/2503.14476 section 3.2
@@ -67,8 +67,8 @@ def get_config(scale: str = "mini") -> ConfigDict:
   c.data.validation = 256
   c.data.test = 512
   c.data.wrong = 0.35  # share of the demonstrations in which one step slips
-  c.data.rambling = 0.3  # share that checks its steps again and again, often beyond the budget
-  c.data.prompt_budget = 48  # L, tokens of a prompt, chat template included
+  c.data.rambling = 0.2  # share that checks its steps again and again, often beyond the budget
+  c.data.prompt_budget = 32  # L, tokens of a prompt, chat template included
   c.data.overlong_prompts = "drop"  # longer ones: "drop" (and count) or "error"
 
   c.model = ConfigDict()  # Qwen2.5 architecture, keys as in Hugging Face's config.json
@@ -90,7 +90,7 @@ def get_config(scale: str = "mini") -> ConfigDict:
   c.mesh.tensor = 1
 
   c.cold_start = ConfigDict()  # SFT on the task's own demonstrations, cached by what made it
-  c.cold_start.steps = 1500
+  c.cold_start.steps = 1200
   c.cold_start.batch_size = 32  # rows
   c.cold_start.learning_rate = 2e-2  # of Muon, after warm-up; cosine to a tenth
   c.cold_start.warmup_steps = 20

@@ -36,7 +36,7 @@ def parse(argv):
 def main(argv):
   if len(argv) > 1:
     raise app.UsageError(f"Unknown arguments {argv[1:]}; overrides are written --config.key=value.")
-  logging.set_verbosity(logging.WARNING)  # libraries report every checkpoint at INFO
+  logging.set_verbosity(logging.ERROR)  # libraries report every checkpoint and data set
   config = CONFIG.value
   workdir = Path(WORKDIR.value or f"runs/{config.name}").absolute()
   jax.config.update("jax_numpy_rank_promotion", "raise")

@@ -63,15 +63,15 @@ ROWS = generate()
 
 OPERATORS = {ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul}
 STORIES = [
-  (r"\w+ has (\d+) \w+, buys (\d+)\. Now\?", lambda a, b: a + b),
-  (r"\w+ has (\d+) \w+, eats (\d+)\. Left\?", lambda a, b: a - b),
+  (r"\w+: (\d+) \w+, buys (\d+)\. Now\?", lambda a, b: a + b),
+  (r"\w+: (\d+) \w+, eats (\d+)\. Left\?", lambda a, b: a - b),
   (r"(\d+) bags of (\d+) \w+\. In all\?", lambda a, b: a * b),
-  (r"\w+ has (\d+) \w+, buys (\d+), eats (\d+)\. Left\?", lambda a, b, c: a + b - c),
-  (r"(\d+) bags of (\d+) \w+, (\d+) eaten\. Left\?", lambda a, b, c: a * b - c),
-  (r"(\d+) big, (\d+) small \w+, (\d+) coins each\. Cost\?", lambda a, b, c: (a + b) * c),
-  (r"(\d+) bags of (\d+) \w+, (\d+) of (\d+)\. In all\?", lambda a, b, c, d: a * b + c * d),
+  (r"(\d+) \w+, (\d+) more, (\d+) go\?", lambda a, b, c: a + b - c),
+  (r"(\d+) bags of (\d+) \w+, (\d+) go\?", lambda a, b, c: a * b - c),
+  (r"(\d+) and (\d+) \w+ at (\d+) each\?", lambda a, b, c: (a + b) * c),
+  (r"(\d+) bags of (\d+) \w+, (\d+) of (\d+)\?", lambda a, b, c, d: a * b + c * d),
   (
-    r"(\d+) bags of (\d+) \w+, (\d+) of (\d+), (\d+) of all eaten\. Left\?",
+    r"(\d+) bags of (\d+) \w+, (\d+) of (\d+), (\d+) go\?",
     lambda a, b, c, d, e: a * b + c * d - e,
   ),
 ]
@@ -211,9 +211,9 @@ def test_seeds_give_different_data():
   assert len(first & second) < 100
 
 
-def test_nearly_every_prompt_fits_48_tokens_but_not_every_one():
+def test_nearly_every_prompt_fits_32_tokens_but_not_every_one():
   prompts = text.encode_prompts(TOKENIZER, [row["question"] for row in all_rows()])
-  too_long = np.mean([len(prompt) > 48 for prompt in prompts])
+  too_long = np.mean([len(prompt) > 32 for prompt in prompts])
   assert 0 < too_long < 0.01
 
 

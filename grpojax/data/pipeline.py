@@ -4,10 +4,12 @@ A batch is a pure function of (seed, its number): nothing is consumed, so that a
 on another number of processes, reads the same rows.
 """
 
+import contextlib
 import dataclasses
 import hashlib
 import importlib
 import inspect
+import io
 import json
 import os
 import tempfile
@@ -43,8 +45,9 @@ def prepare(config, data_dir: str | Path) -> Path:
     configs = builder_class.BUILDER_CONFIGS
     builder_config = type(configs[0])(name="grpojax", **settings) if configs else None
     tfds.disable_progress_bar()
-    builder = builder_class(config=builder_config, data_dir=scratch, file_format="array_record")
-    builder.download_and_prepare()
+    with contextlib.redirect_stdout(io.StringIO()):  # it speaks of a download; there is none
+      builder = builder_class(config=builder_config, data_dir=scratch, file_format="array_record")
+      builder.download_and_prepare()
     try:
       os.rename(builder.data_dir, folder)
     except OSError:

@@ -37,20 +37,20 @@ _BIG_SHARE = 0.25  # of the problems that go beyond 99 on the way, how many are 
 _NAMES = ("Ann", "Bob", "Eve", "Tom", "Max", "Ida")
 _THINGS = ("figs", "nuts", "eggs", "pies", "buns")
 _STORIES = {  # name -> odds, text, tree
-  "buy": (2, "{name} has {a} {things}, buys {b}. Now?", ("+", "a", "b")),
-  "eat": (2, "{name} has {a} {things}, eats {b}. Left?", ("-", "a", "b")),
+  "buy": (2, "{name}: {a} {things}, buys {b}. Now?", ("+", "a", "b")),
+  "eat": (2, "{name}: {a} {things}, eats {b}. Left?", ("-", "a", "b")),
   "bags": (2, "{a} bags of {b} {things}. In all?", ("*", "a", "b")),
-  "trade": (4, "{name} has {a} {things}, buys {b}, eats {c}. Left?", ("-", ("+", "a", "b"), "c")),
-  "open": (3, "{a} bags of {b} {things}, {c} eaten. Left?", ("-", ("*", "a", "b"), "c")),
-  "cost": (3, "{a} big, {b} small {things}, {c} coins each. Cost?", ("*", ("+", "a", "b"), "c")),
+  "trade": (4, "{a} {things}, {b} more, {c} go?", ("-", ("+", "a", "b"), "c")),
+  "open": (3, "{a} bags of {b} {things}, {c} go?", ("-", ("*", "a", "b"), "c")),
+  "cost": (3, "{a} and {b} {things} at {c} each?", ("*", ("+", "a", "b"), "c")),
   "boxes": (
     1,
-    "{a} bags of {b} {things}, {c} of {d}. In all?",
+    "{a} bags of {b} {things}, {c} of {d}?",
     ("+", ("*", "a", "b"), ("*", "c", "d")),
   ),
   "party": (
     0.25,
-    "{a} bags of {b} {things}, {c} of {d}, {e} of all eaten. Left?",
+    "{a} bags of {b} {things}, {c} of {d}, {e} go?",
     ("-", ("+", ("*", "a", "b"), ("*", "c", "d")), "e"),
   ),
 }
