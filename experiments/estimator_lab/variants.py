@@ -1,0 +1,41 @@
+"""The objectives under study: the project's recipes, and recipes with one slot exchanged."""
+
+import importlib
+import pkgutil
+
+from ml_collections import ConfigDict
+
+import configs
+from grpojax import objective as lib
+
+RECIPES = sorted(m.name for m in pkgutil.iter_modules(configs.__path__) if m.name != "base")
+CORRECTIONS = dict(
+  none={},
+  sequence_is=dict(fn="sequence_truncated_is", high=1e8),  # not truncated: the exact ratio
+  tis=dict(fn="truncated_is", high=2.0),
+  sequence_tis=dict(fn="sequence_truncated_is", high=2.0),
+  icepop=dict(fn="icepop", low=0.5, high=5.0),
+  mis=dict(fn="masked_is", high=2.0),
+  geometric_rejection=dict(fn="geometric_rejection", low=0.8, high=1.25),
+  wtrs=dict(fn="worst_token", low=0.5),
+)
+
+
+def recipe(name: str, **slots) -> ConfigDict:
+  """config.objective of configs/<name>.py with other slots; KL penalties are out: J has no KL."""
+  o = importlib.import_module(f"configs.{name}").get_config().objective
+  o.penalty = ConfigDict()
+  for slot, knobs in slots.items():
+    o[slot] = ConfigDict(knobs)
+  return o
+
+
+def build(name: str, **slots) -> lib.Objective:
+  """As `recipe`, bound."""
+  return lib.build(recipe(name, **slots))
+
+
+def corrected(name: str) -> lib.Objective:
+  """RLOO with a mismatch correction of CORRECTIONS."""
+  knobs = CORRECTIONS[name]
+  return build("rloo", correct={"it": knobs} if knobs else {})
