@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.tree_util import Partial
 from objective_toys import batch, random_batch, recipe
 
 from grpojax import objective as lib
@@ -140,8 +141,20 @@ def test_trust_weighs_the_policy_term_and_not_the_penalty():
   np.testing.assert_allclose(halved["loss/kl_k2"], plain["loss/kl_k2"])
 
 
-def test_trust_has_no_gradient():
-  """OPSM reads θ; nothing flows through what it decides."""
+def test_no_gradient_flows_through_what_a_veto_decides():
+  """Here it decides softly, so that something could."""
+  made, logp = two_rows([[0.1, 0.05], [-0.1, 0.0]])
+  soft = Partial(lambda logp, batch: jax.nn.sigmoid(logp))
+  fixed = Partial(lambda logp_, batch: jax.nn.sigmoid(logp))
+  slopes = []
+  for veto in (soft, fixed):
+    objective = built()._replace(veto=(veto,))
+    prepared = lib.prepare(objective, made)
+    slopes.append(jax.grad(lambda x, o=objective, p=prepared: lib.loss(o, x, p)[0])(logp))
+  np.testing.assert_allclose(*slopes, rtol=1e-6)
+
+
+def test_a_vetoed_row_has_no_gradient_and_is_not_called_clipped():
   made, logp = two_rows([[0.1, 0.1], [-0.21, -0.21]])
   objective = built(veto=dict(it=dict(fn="stale_failures", delta=0.2)))
   prepared = lib.prepare(objective, made)
@@ -151,7 +164,7 @@ def test_trust_has_no_gradient():
 
 
 def test_advantages_have_no_gradient_whatever_the_batch_hangs_on():
-  made, logp = two_rows([[0.1, 0.1], [0.1, 0.1]])
+  made, logp = two_rows([[0.1, 0.05], [-0.1, 0.0]])  # unequal: the mean of white advantages is 0
   objective = built("reinforce_pp")
 
   def through_old(old):

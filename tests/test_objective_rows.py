@@ -175,6 +175,12 @@ ROWS = [
     dict(share=0.4),
     [[[0, 1, 0], [0, 0, 1]]],
   ),
+  (
+    select.top_entropy,  # the quantile is not a prompt's
+    [batch([[1], [0]], np.ones((2, 1, 2)), entropy=[[[1.0, 2]], [[3, 4]]])],
+    dict(share=0.5),
+    [[[0, 0]], [[1, 1]]],
+  ),
   (correct.truncated_is, [MISMATCH], dict(high=1.5), [[[1.5, 0.5], [1.5, 1]]]),
   (correct.sequence_truncated_is, [MISMATCH], dict(high=3.0), [[[1], [3]]]),
   (correct.icepop, [MISMATCH], dict(low=0.5, high=3.0), [[[2, 0.5], [0, 1]]]),
