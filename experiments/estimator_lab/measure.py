@@ -9,7 +9,6 @@ import math
 from typing import NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from experiments.estimator_lab import policy
@@ -90,9 +89,8 @@ def measure(objective: lib.Objective, setting: Setting, groups: Groups) -> Measu
 def estimates(objective: lib.Objective, setting: Setting, rows: np.ndarray):
   """−∇ loss of every group [M, S, V], and [M, 2] (part, whole) of lost signal and clipped tokens."""
   world = setting.world
-  with jax.enable_x64(True):
-    found = _slopes(objective, _batch(setting, rows), policy.logp(world, setting.theta)[rows])
-    slope, weight, advantage, mask = (np.asarray(x, float) for x in found)
+  logp = policy.logp(world, setting.theta)[rows]
+  slope, weight, advantage, mask = slopes(objective, _batch(setting, rows), logp)
   M = len(rows)
   pairs = (world.state * world.shape[1] + world.token)[rows]
   cells = np.arange(M)[:, None, None] * np.prod(world.shape) + pairs
@@ -104,16 +102,20 @@ def estimates(objective: lib.Objective, setting: Setting, rows: np.ndarray):
   return -gradient, both(signal), both(np.ones_like(signal))
 
 
+def slopes(objective: lib.Objective, batch: Batch, logp: np.ndarray) -> list[np.ndarray]:
+  """M batches of one prompt -> ∂loss/∂log π, weight, advantage, mask, float64, [M, G, T] each."""
+  with jax.enable_x64(True):
+    return [np.asarray(x, float) for x in _slopes(objective, batch, logp[:, None])]
+
+
 @jax.jit
 def _slopes(objective, batch: Batch, logp):
-  """M batches of one prompt -> slope, weight, advantage, mask, [M, G, T] each."""
-
   def one(batch, logp):
     prepared = lib.prepare(objective, batch)
     slope = jax.grad(lambda x: lib.loss(objective, x, prepared)[0])(logp)
     return slope[0], prepared.weight[0], prepared.advantage[0], prepared.mask[0]
 
-  return jax.vmap(one)(batch, logp[:, None])
+  return jax.vmap(one)(batch, logp)
 
 
 def _batch(setting: Setting, rows: np.ndarray) -> Batch:
@@ -131,18 +133,18 @@ def _batch(setting: Setting, rows: np.ndarray) -> Batch:
     anchor=np.zeros_like(row),
     step_reward=reward,
   )
-  tokens = lambda x: jnp.asarray(x[rows][:, None])  # noqa: E731
+  tokens = lambda x: x[rows][:, None]  # noqa: E731
   return Batch(
     mask=tokens(world.mask),
-    reward=jnp.asarray(reward),
-    accuracy=jnp.asarray(reward),
-    valid=jnp.ones(reward.shape, bool),
+    reward=reward,
+    accuracy=reward,
+    valid=np.ones(reward.shape, bool),
     ended=tokens(world.ended),
     sampler_logp=tokens(policy.logp(world, setting.sampler)),
     old_logp=tokens(policy.logp(world, setting.old)),
     ref_logp=tokens(policy.logp(world, setting.ref)),
     entropy=tokens(entropy),
-    extra=jax.tree.map(jnp.asarray, extra),
+    extra=extra,
   )
 
 
@@ -156,7 +158,7 @@ def _statistics(sums: np.ndarray, truth: np.ndarray) -> dict[str, float]:
     cosine=float(mean @ truth / max(size * scale, 1e-300)),
     norm=float(size / scale) if scale else math.nan,
     bias=float(np.linalg.norm(mean - truth) / scale) if scale else math.nan,
-    noise=float(spread / max(size**2, 1e-300)),
+    noise=float(spread / size**2) if size else math.inf,  # no signal is no virtue
     variance=float(spread / scale**2) if scale else math.nan,
     lost=float(lost / max(signal, 1e-300)),
     clipped=float(clipped / max(active, 1e-300)),
@@ -168,4 +170,5 @@ def _jackknife(sums: np.ndarray, truth: np.ndarray) -> dict[str, float]:
   total = sums.sum(0)
   left = [_statistics(total - part.sum(0), truth) for part in np.array_split(sums, BLOCKS)]
   spread = lambda key: np.std([x[key] for x in left], ddof=0) * math.sqrt(BLOCKS - 1)  # noqa: E731
-  return {key: float(spread(key)) for key in left[0]}
+  with np.errstate(invalid="ignore"):  # a block without signal has infinite noise: error NaN
+    return {key: float(spread(key)) for key in left[0]}

@@ -1,0 +1,37 @@
+"""python -m experiments.estimator_lab [--fast] [--out=DIR]"""
+
+import argparse
+import time
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+from tqdm import tqdm
+
+from experiments.estimator_lab import claims, figures, report, sweeps
+from experiments.estimator_lab.size import DEFAULT, FAST
+
+
+def main() -> None:
+  parser = argparse.ArgumentParser(prog="python -m experiments.estimator_lab")
+  parser.add_argument("--fast", action="store_true", help="few policies, groups and lengths")
+  parser.add_argument("--out", type=Path, default=Path("runs/estimator_lab"), help="folder of the results")
+  flags = parser.parse_args()
+  size, start = FAST if flags.fast else DEFAULT, time.perf_counter()
+  flags.out.mkdir(parents=True, exist_ok=True)
+
+  found = [claim(size) for claim in tqdm(claims.ALL, desc="claims")]
+  results = dict(claims=found, variants=sweeps.table(size), sweeps=sweeps.sweeps(size), size=size._asdict())
+  report.write(flags.out, results)
+  figures.draw(flags.out, results)
+
+  table = Table("claim", "source", "verdict", title="What the literature says, and what holds here")
+  for claim in found:
+    table.add_row(claim.text, claim.source, claim.verdict)
+  console = Console()
+  console.print(table)
+  console.print(f"{time.perf_counter() - start:.0f} s; tables, numbers and figures are in {flags.out}")
+
+
+if __name__ == "__main__":
+  main()
