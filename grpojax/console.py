@@ -16,6 +16,7 @@ import rich.table
 from tqdm import tqdm
 
 STATUS = {
+  "cold_start/loss": "loss {:.3f}",
   "reward": "reward {:.3g}",
   "accuracy": "acc {:.2g}",
   "completions/mean_length": "length {:.0f}",
@@ -49,22 +50,22 @@ def compiling(name: str):
   say(f"compiled {name} in {time.perf_counter() - start:.1f} s")
 
 
-def bar(total: int, start: int, verbose: bool) -> tqdm:
+def bar(total: int, start: int, verbose: bool, what: str = "step") -> tqdm:
   """The progress bar of a run of `total` steps that begins, or resumes, after step `start`."""
   return tqdm(
     total=total,
     initial=start,
     dynamic_ncols=True,
-    bar_format="{n_fmt}/{total_fmt} |{bar}| {remaining} left {desc}",
+    bar_format=what + " {n_fmt}/{total_fmt} |{bar}| {remaining} left {desc}",
     disable=True if not verbose or jax.process_index() != 0 else None,  # None: unless a terminal
   )
 
 
-def advance(progress: tqdm, step: int, metrics: Mapping[str, float]) -> None:
+def advance(progress: tqdm, step: int, metrics: Mapping[str, float], what: str = "step") -> None:
   """Shows step `step` of the run: on the bar, or as a line of its own where bars are off."""
   shown = [form.format(metrics[name]) for name, form in STATUS.items() if name in metrics]
   if progress.disable:
-    say(f"step {step}/{progress.total} {' '.join(shown)}")
+    say(f"{what} {step}/{progress.total} {' '.join(shown)}")
     return
   progress.set_description_str(" ".join(shown), refresh=False)
   progress.update(step - progress.n)

@@ -46,7 +46,10 @@ def main(argv):
     job = train.prepare(config, workdir)
   except ValueError as error:  # a config or a dataset that cannot work, said in one sentence
     sys.exit(f"error: {error}")
-  train.run(job)
+  try:
+    train.run(job)
+  except KeyboardInterrupt:  # before the first step, or a second one
+    sys.exit("Interrupted; the same command goes on from the last checkpoint, if there is one.")
 
 
 if __name__ == "__main__":

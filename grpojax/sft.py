@@ -97,14 +97,14 @@ def train(config: ConfigDict, model: Model, mesh, split, tokenizer, writer: Writ
   )
   objective = jax.device_put(objective_lib.build(OBJECTIVE), everywhere)
   batch_of = _reader(config, split, tokenizer)
-  with console.bar(c.steps, 0, config.verbose) as progress:
+  with console.bar(c.steps, 0, config.verbose, "cold start") as progress:
     for step in range(1, c.steps + 1):
       state, metrics = update(state, objective, sharding.to_device(mesh, batch_of(step - 1)))
       if step % 20 == 0 or step == c.steps:
         metrics = {k: float(v) for k, v in jax.device_get(metrics).items()}
-        shown = {k: metrics[k] for k in ("loss", "grad_norm", "entropy")}
-        writer.write("cold_start", step, shown)
-        console.advance(progress, step, shown)
+        writer.write("cold_start", step, {k: metrics[k] for k in ("loss", "grad_norm", "entropy")})
+        if not progress.disable or step % 200 == 0:
+          console.advance(progress, step, {"cold_start/loss": metrics["loss"]}, "cold start")
   return state.params
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh
 from ml_collections import ConfigDict
@@ -19,6 +20,7 @@ from grpojax import objective as objective_lib
 from grpojax.batch import Batch, Scored
 from grpojax.data import pipeline, text
 from grpojax.interrupt import Interrupt
+from grpojax.learner import State
 from grpojax.models import Model
 from grpojax.objective import Objective
 from grpojax.rollouts import Groups, collect, describe
@@ -55,28 +57,19 @@ def run(job: Job) -> None:
   """Trains until `config.steps`, from the newest checkpoint in `workdir` or from the cold start."""
   config, workdir, scorer, data, mesh, model, objective, programs = job
   announce(config, workdir, mesh, model, data)
-
   checkpoints = checkpoint.open_checkpoints(workdir, config.checkpoint.keep)
   restored = checkpoint.latest(checkpoints, *layout(config, model, mesh))
-  first = restored[1]["step"] if restored else 0
-  troubles = Counter()
-  with metrics.Writer(workdir, first) as writer, Interrupt() as interrupt:
-    if restored:
-      (state, reference), host = restored
-      data.stream.set_state(host["stream"])
-      console.say(f"resumed after step {first} of {config.steps}")
-    else:
-      params = sft.cold_start(config, model, mesh, data.train, data.tokenizer, writer)
-      reference = jax.tree.map(lambda x: x.copy(), params) if config.reference else None
-      state = programs.fresh(params)
-
-    timer = metrics.Timer()
+  first = step = restored[1]["step"] if restored else 0
+  with metrics.Writer(workdir, first) as writer:
+    state, reference = resume(job, restored) if restored else begin(job, writer)
+    timer, troubles = metrics.Timer(), Counter()
     examine = partial(held_out, config, data, scorer, programs, timer)
     if not restored:
       writer.write("eval", 0, examine(state.params) | timer.take())
 
-    with console.bar(config.steps, first, config.verbose) as progress:
-      for step in range(first + 1, config.steps + 1):
+    with Interrupt() as interrupt, console.bar(config.steps, first, config.verbose) as progress:
+      while step < config.steps and not interrupt.asked:
+        step += 1
         key = jax.random.fold_in(jax.random.key(config.seed), step)  # a resumed run draws the same
         sample = partial(programs.sample, state.params)
         ask = partial(answer_and_grade, data, scorer, sample, key, timer, troubles)
@@ -94,27 +87,37 @@ def run(job: Job) -> None:
           learned = metrics.over_updates(jax.device_get(learned))
 
         seen = learned | stats | describe(groups) | troubles | timer.take()
-        troubles.clear()
         seen |= tokens_per_second(seen)
+        troubles.clear()
         writer.write("train", step, seen)
         writer.completions(step, showcase(data.tokenizer, groups))
         console.advance(progress, step, seen)
 
-        last = step == config.steps or interrupt.asked
         if step % config.eval.every == 0 or step == config.steps:
           writer.write("eval", step, examine(state.params) | timer.take())
-        if step % config.checkpoint.every == 0 or last:
+        if step % config.checkpoint.every == 0 or step == config.steps or interrupt.asked:
           writer.flush()
           host = {"step": step, "stream": data.stream.get_state()}
           checkpoint.save(checkpoints, step, (state, reference), host)
-        if last:
-          break
-    if first >= config.steps:
-      console.say(f"This run is finished at step {first}; raise --config.steps, or take another --workdir.")
     checkpoint.finish(checkpoints)
     checkpoints.close()
   if jax.process_index() == 0:
-    finish(config, workdir, step if first < config.steps else config.steps)
+    finish(config, workdir, first, step)
+
+
+def begin(job: Job, writer: metrics.Writer) -> tuple[State, dict | None]:
+  """(state, reference) of a new run: the cold start with a fresh optimiser."""
+  params = sft.cold_start(job.config, job.model, job.mesh, job.data.train, job.data.tokenizer, writer)
+  reference = jax.tree.map(jnp.copy, params) if job.config.reference else None
+  return job.programs.fresh(params), reference
+
+
+def resume(job: Job, restored) -> tuple[State, dict | None]:
+  """(state, reference) of a checkpoint; the data stream goes back to where it was."""
+  tree, host = restored
+  job.data.stream.set_state(host["stream"])
+  console.say(f"resumed after step {host['step']} of {job.config.steps}")
+  return tree
 
 
 def answer_and_grade(data, scorer, sample, key, timer, troubles: Counter, prompts):
@@ -220,13 +223,14 @@ def announce(config: ConfigDict, workdir: Path, mesh, model, data) -> None:
     console.say("One update per rollout is on-policy: ratios are 1, nothing clips, loss is near 0.")
 
 
-def finish(config: ConfigDict, workdir: Path, step: int) -> None:
+def finish(config: ConfigDict, workdir: Path, first: int, step: int) -> None:
   """The report and the final table, or where an interrupted run stands."""
   report.write(workdir)
   if step < config.steps:
     console.say(f"Stopped after step {step} and saved; the same command goes on from there.")
     return
+  if first >= config.steps:
+    console.say(f"This run is finished at step {first}; raise --config.steps, or take another --workdir.")
   records = metrics.read(workdir)
   evals = [r for r in records if r["kind"] == "eval"]
-  times = metrics.phase_seconds(records)
-  console.final_table(evals[0], evals[-1], workdir / "report.html", times)
+  console.final_table(evals[0], evals[-1], workdir / "report.html", metrics.phase_seconds(records))

@@ -1,0 +1,36 @@
+"""The documentation runs: every flag in docs/slots.md builds, and no function is left out."""
+
+import ast
+import importlib
+import shlex
+from pathlib import Path
+
+import pytest
+
+from configs import base
+from grpojax import objective
+
+build = importlib.import_module("grpojax.objective.build")  # the package has a function of that name
+PAGE = (Path(__file__).parents[1] / "docs" / "slots.md").read_text()
+LINES = [line.partition("  #")[0].strip() for line in PAGE.splitlines() if line.startswith("    --")]
+
+
+@pytest.mark.parametrize("line", LINES)
+def test_flags_of_the_slots_page_make_a_legal_objective(line):
+  config = base.get_config()
+  for flag in shlex.split(line):
+    key, value = flag.removeprefix("--config.").split("=", 1)
+    if value[0] == "{":
+      value = ast.literal_eval(value)
+    *path, leaf = key.split(".")
+    node = config
+    for part in path:
+      node = node[part]
+    node[leaf] = value
+  objective.check(config)
+
+
+@pytest.mark.parametrize("slot", build.SLOTS + build.LISTS)
+def test_every_function_of_a_slot_is_on_the_page(slot):
+  missing = [name for name in build.functions(slot) if name not in PAGE]
+  assert not missing, f"docs/slots.md does not show {', '.join(missing)} of {slot}"
