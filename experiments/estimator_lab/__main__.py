@@ -12,11 +12,11 @@ from experiments.estimator_lab import claims, figures, report, sweeps
 from experiments.estimator_lab.size import DEFAULT, FAST
 
 
-def main() -> None:
+def main(argv: list[str] | None = None) -> None:
   parser = argparse.ArgumentParser(prog="python -m experiments.estimator_lab")
   parser.add_argument("--fast", action="store_true", help="few policies, groups and lengths")
   parser.add_argument("--out", type=Path, default=Path("runs/estimator_lab"), help="folder of the results")
-  flags = parser.parse_args()
+  flags = parser.parse_args(argv)
   size, start = FAST if flags.fast else DEFAULT, time.perf_counter()
   flags.out.mkdir(parents=True, exist_ok=True)
 

@@ -12,5 +12,5 @@ class Size(NamedTuple):
   group_sizes: tuple[int, ...]
 
 
-DEFAULT = Size(policies=8, groups=4000, lengths=(4, 8, 16, 32, 64), group_sizes=(2, 3, 4, 8, 16))
+DEFAULT = Size(policies=16, groups=4000, lengths=(4, 8, 16, 32, 64), group_sizes=(2, 3, 4, 8, 16))
 FAST = Size(policies=2, groups=400, lengths=(4, 16), group_sizes=(2, 4))

@@ -16,7 +16,7 @@ from experiments.estimator_lab.size import Size
 
 KEYS = ("cosine", "norm", "bias", "noise", "variance", "lost", "clipped")
 LARGEST_GROUP = 4  # above it, the multisets of 15 responses are sampled
-STALE, RATE, NOISE = 4, 0.5, "noise 0.5"
+UPDATES, RATE, NOISE = 16, 0.5, "noise 0.5"  # far enough that clipping has something to do
 
 
 def table(size: Size) -> list[dict]:
@@ -60,7 +60,7 @@ def _group_size(size: Size) -> Iterable[dict]:
 def _length(size: Size) -> Iterable[dict]:
   for name in ("rloo", "dr_grpo", "grpo", "gspo", "gmpo"):
     for T in size.lengths:
-      make = lambda seed, T=T: settings.stale(*policy.counting(T, seed), STALE, 0.1, seed)  # noqa: E731
+      make = lambda seed, T=T: settings.stale(*policy.counting(T, seed), 4, 0.1, seed)  # noqa: E731
       yield _point("length", name, T, variants.build(name), make, size, 8)
 
 
@@ -90,7 +90,7 @@ def _on_policy(seed: int) -> measure.Setting:
 
 
 def _stale(seed: int) -> measure.Setting:
-  return settings.stale(WORLD, policy.random_policy(WORLD, seed), STALE, RATE, seed)
+  return settings.stale(WORLD, policy.random_policy(WORLD, seed), UPDATES, RATE, seed)
 
 
 def _mismatched(seed: int) -> measure.Setting:

@@ -131,7 +131,7 @@ def uniform_groups_give_zero(size: Size) -> Claim:
 
 def _uniform(objective, setting: measure.Setting, reward: float) -> float:
   world = setting.world._replace(reward=np.full_like(setting.world.reward, reward))
-  rows = measure.sample_groups(setting, 3, 64, 0).rows
+  rows = measure.enumerate_groups(setting, 3).rows
   gradient, _, _ = measure.estimates(objective, setting._replace(world=world), rows)
   return float(np.abs(gradient).max())
 

@@ -44,7 +44,10 @@ def _compare(size: Size, name: str, text: str, other: str, what: str, better) ->
       mine = draws(trader, kind, size)
       wins = share(better(m, o) for m, o in zip(mine, base, strict=True))
       found[kind][trader] = _summary(mine) | dict(share_of_draws=wins)
-      cases[f"{trader} under {kind}"] = wins >= 0.75
+    for won in (True, False):
+      names = [n for n in TRADERS if (found[kind][n]["share_of_draws"] >= 0.75) == won]
+      if names:
+        cases[f"{kind} with {', '.join(names)}"] = won
   source = "fengyao.notion.site, arXiv:2510.18855, verl"
   return Claim(name, text, source, rule, verdict(cases), found)
 
