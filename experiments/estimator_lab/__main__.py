@@ -4,6 +4,7 @@ import argparse
 import time
 from pathlib import Path
 
+import jax
 from rich.console import Console
 from rich.table import Table
 from tqdm import tqdm
@@ -34,4 +35,5 @@ def main(argv: list[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
+  jax.config.update("jax_platforms", "cpu")  # float64, and nothing here is large
   main()

@@ -56,7 +56,7 @@ def gspo_has_lower_variance(size: Size) -> Claim:
     objectives = [variants.build(n, surrogate=c) for n, c in zip(("grpo", "gspo"), clips, strict=True)]
     for T, (kind, size_of_drift) in itertools.product(ends, DRIFTS):
       key = f"{label}, {kind} {size_of_drift}"
-      drifts = DRIFT[kind](T, size_of_drift, size.policies)
+      drifts = DRIFT[kind](T, size_of_drift, 4 * size.policies)
       found[f"T = {T}, {key}"] = row = _log_noise_ratio(objectives, drifts, size)
       if ends[-1] == T:
         cases[key] = row["log_noise_gspo_over_grpo"] + 2 * row["error"] < 0
