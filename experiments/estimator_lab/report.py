@@ -34,7 +34,8 @@ def claims_table(claims: list[Claim]) -> str:
 
 def rows_table(rows: list[dict], names: tuple[str, ...], show) -> str:
   """Rows of a table or sweep, `names` first, then COLUMNS as `show` writes them."""
-  ordered = sorted(rows, key=lambda row: str(row[names[0]])) if names[0] == "scenario" else rows
+  order = list(dict.fromkeys(row[names[0]] for row in rows))
+  ordered = sorted(rows, key=lambda row: order.index(row[names[0]]))
   return _markdown(
     (*names, *COLUMNS),
     [tuple(row[n] for n in names) + tuple(show(row, c) for c in COLUMNS) for row in ordered],
