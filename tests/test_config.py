@@ -4,7 +4,6 @@ import pytest
 
 from configs import base
 from grpojax import checkpoint, config
-from grpojax.objective import build
 
 
 def changed(**changes):
@@ -66,7 +65,3 @@ def test_a_workdir_of_another_config_names_the_differing_keys(tmp_path):
   with pytest.raises(ValueError, match=r"model\.hidden_size: 64 -> 32") as error:
     checkpoint.claim_workdir(tmp_path, changed(model__hidden_size=32, seed=1))
   assert "seed: 0 -> 1" in str(error.value) and "steps" not in str(error.value)
-
-
-def test_every_objective_slot_of_the_base_builds():
-  build(base.get_config().objective)
