@@ -20,7 +20,7 @@ if [[ ! -f "$venv/installed" ]]; then
   "$venv/bin/pip" install --quiet "$extra" --editable .
   touch "$venv/installed" # only after an install that worked; delete it to install again
 fi
-export PATH="$PWD/$venv/bin:$PATH"
+export PATH="$(realpath "$venv")/bin:$PATH"
 if [[ $# -gt 0 ]]; then
   exec "$@"
 fi
