@@ -2,7 +2,7 @@
 # On a fresh TPU VM: installs once, then runs its arguments.  The same line on every worker of a slice:
 #
 #   gcloud compute tpus tpu-vm ssh NAME --zone ZONE --worker=all --command \
-#     'cd grpojax && ./tpu_setup.sh python -m grpojax.main --config=configs/gspo.py --workdir=gs://BUCKET/run'
+#     'cd grpojax && ./tpu_setup.sh python -m grpojax.main --config=configs/gspo.py --workdir=/mnt/disk/run'
 #
 #   ./tpu_setup.sh --cpu python -m grpojax.main ...     # the same on a machine without a TPU
 set -euo pipefail
