@@ -8,9 +8,10 @@ and the step.  Saving is asynchronous; commits are atomic.
 import json
 from pathlib import Path
 
-import jax
 from ml_collections import ConfigDict
 from orbax.checkpoint import v1 as ocp
+
+from grpojax import sharding
 
 # What may change between a run and its continuation: how long, how often, on what, how loudly.
 FREE_KEYS = (
@@ -45,9 +46,7 @@ def latest(checkpoints, shapes, shardings):
   if checkpoints.latest is None:
     return None
   step = checkpoints.latest.step
-  abstract = jax.tree.map(
-    lambda s, where: jax.ShapeDtypeStruct(s.shape, s.dtype, sharding=where), shapes, shardings
-  )
+  abstract = sharding.abstract(shapes, shardings)
   tree = checkpoints.load_checkpointables(step, {"tree": abstract})["tree"]
   return tree, checkpoints.metadata(step).custom_metadata
 

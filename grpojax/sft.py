@@ -64,10 +64,7 @@ def cold_start(config: ConfigDict, model: Model, mesh, split, tokenizer, writer:
   cache = Path(config.cache_dir).expanduser() / "cold_start" / fingerprint(config)
   if cache.exists():
     console.say(f"cold start: from {cache}")
-    abstract = jax.tree.map(
-      lambda s, w: jax.ShapeDtypeStruct(s.shape, s.dtype, sharding=w), model.shapes, where
-    )
-    return ocp.load(cache, abstract)
+    return ocp.load(cache, sharding.abstract(model.shapes, where))
   params = train(config, model, mesh, split, tokenizer, writer)
   if config.cold_start.steps:
     ocp.save(cache, params)

@@ -71,6 +71,12 @@ def param_shardings(mesh: Mesh, axes, shapes):
   return jax.tree.map(one, axes, shapes, is_leaf=lambda leaf: isinstance(leaf, tuple))
 
 
+def abstract(shapes, shardings):
+  """What Orbax restores into: shapes and dtypes with the place of each."""
+  struct = lambda s, where: jax.ShapeDtypeStruct(s.shape, s.dtype, sharding=where)  # noqa: E731
+  return jax.tree.map(struct, shapes, shardings)
+
+
 def to_device(mesh: Mesh, tree):
   """This process's rows of a batch -> global arrays, cut over the batch axes."""
   put = lambda x: jax.make_array_from_process_local_data(batch_sharding(mesh), np.asarray(x))  # noqa: E731

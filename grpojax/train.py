@@ -68,7 +68,8 @@ def run(job: Job) -> None:
       writer.write("eval", 0, examine(state.params) | timer.take())
 
     with Interrupt() as interrupt, console.bar(config.steps, first, config.verbose) as progress:
-      while step < config.steps and not interrupt.asked:
+      stop = step >= config.steps
+      while not stop:
         step += 1
         key = jax.random.fold_in(jax.random.key(config.seed), step)  # a resumed run draws the same
         sample = partial(programs.sample, state.params)
@@ -95,7 +96,8 @@ def run(job: Job) -> None:
 
         if step % config.eval.every == 0 or step == config.steps:
           writer.write("eval", step, examine(state.params) | timer.take())
-        if step % config.checkpoint.every == 0 or step == config.steps or interrupt.asked:
+        stop = step == config.steps or interrupt.asked  # asked once: what stops has been saved
+        if step % config.checkpoint.every == 0 or stop:
           writer.flush()
           host = {"step": step, "stream": data.stream.get_state()}
           checkpoint.save(checkpoints, step, (state, reference), host)

@@ -56,7 +56,7 @@ def choose(keys, position, logits, choice: Choice):
   Greedy reports the log-prob at temperature 1: its own distribution is a point, with log-prob 0.
   """
   if choice.temperature == 0:
-    tokens, logits = jnp.argmax(logits, axis=-1), logits
+    tokens = jnp.argmax(logits, axis=-1)
   else:
     logits = filtered(logits, choice)
     draw = lambda k, row: jax.random.categorical(jax.random.fold_in(k, position), row)  # noqa: E731
