@@ -6,6 +6,7 @@ on another number of processes, reads the same rows.
 
 import contextlib
 import dataclasses
+import functools
 import hashlib
 import importlib
 import inspect
@@ -190,6 +191,15 @@ def _order(rows: int, batch: int, seed: int):
   return epoch.repeat()
 
 
+def _draw(weights: np.ndarray, batch: int, seed: int, number: int) -> np.ndarray:
+  """Indices [batch], none twice, drawn in proportion to `weights` [rows]; by (seed, number) alone.
+
+  The largest log weights with Gumbel noise, which is drawing without replacement.
+  """
+  noise = np.random.default_rng((seed, number)).gumbel(size=len(weights))
+  return np.argsort(-(np.log(weights) + noise), kind="stable")[:batch]
+
+
 class Stream:
   """Batches of P prompts for ever.  The state is one integer, the number of the next batch.
 
@@ -210,16 +220,19 @@ class Stream:
     self.position = 0
     self._mine = slice(process_index * share, (process_index + 1) * share)
     self._order = _order(len(split.records), prompts, seed)
+    self._draw = functools.partial(_draw, batch=prompts, seed=seed)
     self._split = split
     self._pad = tokenizer.pad_token_id
 
   def __getitem__(self, number: int) -> Prompts:
     return take(self._split, self._order[number][self._mine], self._pad)
 
-  def next(self) -> Prompts:
-    prompts = self[self.position]
-    self.position += 1
-    return prompts
+  def next(self, weights: np.ndarray | None = None) -> Prompts:
+    """The next batch: of the epoch's order, or drawn by `weights` [rows], the same on every process."""
+    number, self.position = self.position, self.position + 1
+    if weights is None:
+      return self[number]
+    return take(self._split, self._draw(weights, number=number)[self._mine], self._pad)
 
   def get_state(self) -> dict[str, int]:
     return {"position": self.position}
