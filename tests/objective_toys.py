@@ -4,6 +4,7 @@ import importlib
 import inspect
 import pkgutil
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -116,3 +117,21 @@ def random_batch(seed: int, P: int = 8, G: int = 4, T: int = 6, K: int = 3) -> t
     extra=extra,
   )
   return made, dict(logp=near(0.2), entropy=rng.exponential(1.0, (P, G, T)))
+
+
+def accumulate(objective, prepared: Batch, logp, entropy, pieces: int):
+  """(loss, metrics), gradients by logp and entropy [P, G, T]: sums over microbatches.
+
+  They are dealt like cards, as the learner does.  Nothing is jitted.
+  """
+
+  def one(piece):
+    prepared, logp, entropy = piece
+    value = lambda x, h: lib.loss(objective, x, prepared, h)  # noqa: E731
+    return jax.value_and_grad(value, (0, 1), has_aux=True)(logp, entropy)
+
+  deal = lambda k: jax.tree.map(lambda x: x[k::pieces], (prepared, logp, entropy))  # noqa: E731
+  parts = [one(deal(k)) for k in range(pieces)]
+  loss, metrics = jax.tree.map(lambda *x: sum(x), *(value for value, _ in parts))
+  back = lambda *x: jnp.stack(x, axis=1).reshape(logp.shape)  # noqa: E731
+  return loss, metrics, *jax.tree.map(back, *(grads for _, grads in parts))

@@ -6,6 +6,7 @@ import numpy as np
 import optax
 import pytest
 from ml_collections import ConfigDict
+from objective_toys import RECIPES, random_batch, recipe
 
 from configs import base, dapo, gspo
 from grpojax import learner, models, sft, sharding
@@ -139,15 +140,41 @@ def test_supervised_objective_is_the_mean_negative_log_likelihood():
   assert float(metrics["loss"]) == pytest.approx(-float((chosen * mask).sum() / mask.sum()), rel=1e-5)
 
 
-def test_numbers_of_the_objective_are_arguments():
-  """Another clip range, other lengths and other masks: traced once."""
-  update, state = update_fn()
+def other_numbers(config, k):
+  """The same choices with other numbers; words and switches stay."""
+  if isinstance(config, dict):
+    return {key: other_numbers(value, k) for key, value in config.items()}
+  number = isinstance(config, int | float) and not isinstance(config, bool)
+  return type(config)(config * (1 + 0.1 * k) + k) if number else config
+
+
+def other_batches():
+  """Lengths, masks, unscored rows; no group mixed, all of them; nothing valid at all."""
+  for seed in range(4):
+    full, _ = random_batch(seed, P, G, T)
+    full = full._replace(tokens=make_batch(seed).tokens, prompt_length=make_batch(seed).prompt_length)
+    full = jax.tree.map(lambda x: x.astype(np.float32) if x.dtype == np.float64 else x, full)
+    row = np.broadcast_to(np.arange(G), (P, G))
+    yield full._replace(
+      accuracy=np.float32([full.accuracy, row * 0, row % 2, row % 2][seed]),
+      valid=[full.valid, full.valid, full.valid, np.zeros((P, G), bool)][seed],
+    )
+
+
+@pytest.fixture(scope="module")
+def plain_update():
+  return update_fn()
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_other_numbers_lengths_masks_and_groups_are_the_same_program(name, plain_update):
+  """Traced once for all of it: nothing that may change between steps, or in a sweep, is a constant."""
+  update, state = plain_update
   traced = []
   counted = jax.jit(lambda *args: (traced.append(1), update(*args))[1])
-  for seed, high in enumerate((3e-4, 5e-4, 0.2)):
-    config = gspo.get_config("tiny").objective
-    config.surrogate.high = high
-    counted(state, objective_lib.build(config), make_batch(seed))
+  config = recipe(name).objective.to_dict()
+  for k, batch in enumerate(other_batches()):
+    counted.trace(state, objective_lib.build(other_numbers(config, k)), batch)
   assert len(traced) == 1
 
 

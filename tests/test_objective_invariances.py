@@ -1,6 +1,7 @@
 """How a batch is cut, ordered or padded changes nothing: for recipes and every list's function.
 
-Nothing is jitted: single operations compile once for all objectives, programs would not.
+Nothing is jitted: single operations compile once for all objectives, programs would not.  Devices,
+and the learner's own program over them: test_objective_devices.
 """
 
 from functools import cache
@@ -9,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from objective_toys import one_of_each, random_batch
+from objective_toys import accumulate, one_of_each, random_batch
 
 from grpojax import objective as lib
 from grpojax.batch import Batch
@@ -27,21 +28,6 @@ def float64():
 def step(objective, batch, logp, entropy):
   """(loss, metrics), gradients by log π and entropy: one microbatch that is the whole batch."""
   return accumulate(objective, lib.prepare(objective, batch), logp, entropy, 1)
-
-
-def accumulate(objective, prepared, logp, entropy, pieces):
-  """The same, summed over microbatches dealt like cards, as the learner does."""
-
-  def one(piece):
-    prepared, logp, entropy = piece
-    value = lambda x, h: lib.loss(objective, x, prepared, h)  # noqa: E731
-    return jax.value_and_grad(value, (0, 1), has_aux=True)(logp, entropy)
-
-  deal = lambda k: jax.tree.map(lambda x: x[k::pieces], (prepared, logp, entropy))  # noqa: E731
-  parts = [one(deal(k)) for k in range(pieces)]
-  loss, metrics = jax.tree.map(lambda *x: sum(x), *(value for value, _ in parts))
-  back = lambda *x: jnp.stack(x, axis=1).reshape(logp.shape)  # noqa: E731
-  return loss, metrics, *jax.tree.map(back, *(grads for _, grads in parts))
 
 
 def made():

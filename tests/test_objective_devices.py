@@ -1,0 +1,98 @@
+"""Devices, microbatches and row order at once, in float32: the loss and gradient of one device.
+
+Single operations on arrays that are cut over devices compile once for all objectives, so every list
+function is there.  What the learner compiles is the second test, for the recipes, with a table of
+log-probs in place of a model.
+"""
+
+from functools import cache
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from ml_collections import ConfigDict
+from objective_toys import RECIPES, accumulate, one_of_each, random_batch
+
+from grpojax import learner, sharding
+from grpojax import objective as lib
+
+OBJECTIVES = one_of_each()
+COUPLED = ["penalty.entropy_bonus", "select.top_entropy"]  # what peers take from one microbatch
+P, G, T = 64, 4, 6  # each of eight microbatches on eight devices has one prompt
+
+
+@cache
+def made():
+  """(batch, logp, entropy) in float32; `tokens` number the entries of a table of log-probs."""
+  batch, theta = random_batch(0, P, G, T)
+  numbered = np.arange(P * G * T, dtype=np.int32).reshape(P, G, T)
+  batch = batch._replace(tokens=numbered, prompt_length=np.zeros((P, G), np.int32))
+  single = lambda x: np.float32(x) if x.dtype == np.float64 else x  # noqa: E731
+  return jax.tree.map(single, (batch, theta["logp"], theta["entropy"]))
+
+
+def shuffled():
+  """The same rows in another order, and that order as a function."""
+  rng = np.random.default_rng(1)
+  prompts, rows = rng.permutation(P), rng.permutation(G)
+  order = lambda tree: jax.tree.map(lambda x: np.asarray(x)[prompts][:, rows], tree)  # noqa: E731
+  return order(made()), order
+
+
+def mesh_of(devices: int):
+  return sharding.make_mesh(ConfigDict(dict(data=devices, fsdp=1, tensor=1)))
+
+
+@cache
+def whole(name: str):
+  """(loss, metrics), gradients by log π and entropy: one device, one piece, the rows as they are."""
+  batch, logp, entropy = jax.tree.map(jnp.asarray, made())
+  prepared = lib.prepare(OBJECTIVES[name], batch)
+  return accumulate(OBJECTIVES[name], prepared, logp, entropy, 1)
+
+
+def assert_same(got, expected):
+  """1e-6 relative to the largest gradient; losses are differences and may cancel."""
+  for x, y in zip(got[2:], expected[2:], strict=True):
+    assert x.dtype == np.float32
+    np.testing.assert_allclose(x, y, rtol=0, atol=1e-6 * np.abs(y).max())
+  assert np.abs(expected[2]).max() > 1e-6  # a gradient of 0 would agree with anything
+  close = lambda x, y: np.testing.assert_allclose(x, y, rtol=1e-6, atol=1e-6)  # noqa: E731
+  jax.tree.map(close, got[:2], expected[:2])
+
+
+@pytest.mark.parametrize("name", OBJECTIVES)
+def test_eight_devices_and_the_order_of_rows_change_nothing(name):
+  arrays, order = shuffled()
+  batch, logp, entropy = sharding.to_device(mesh_of(8), arrays)
+  assert logp.addressable_shards[0].data.shape[0] == P // 8
+  prepared = lib.prepare(OBJECTIVES[name], batch)
+  loss, metrics, *expected = whole(name)
+  got = accumulate(OBJECTIVES[name], prepared, logp, entropy, 1)
+  assert_same(got, (loss, metrics, *order(expected)))
+
+
+@pytest.mark.parametrize(
+  ("name", "devices", "microbatches"),
+  [(name, 8, 8) for name in [*RECIPES, *COUPLED]] + [(name, 2, 4) for name in ["dapo", *COUPLED]],
+)
+def test_the_learners_program_over_devices_and_microbatches_is_that_of_one(name, devices, microbatches):
+  """Its microbatches, shardings and jit; what it differentiates is a table, not a model."""
+  look_up = lambda table, tokens, _: (table["logp"].ravel()[tokens], table["entropy"].ravel()[tokens])  # noqa: E731
+  keep = optax.trace(decay=0.0)  # an optimiser whose state is the gradient
+  update = learner.make_update(look_up, keep, optax.constant_schedule(0.0), microbatches)
+  mesh = mesh_of(devices)
+  everywhere = sharding.replicated(mesh)
+  update = jax.jit(
+    update, in_shardings=(everywhere, everywhere, sharding.batch_sharding(mesh)), out_shardings=everywhere
+  )
+  (batch, *_), _ = shuffled()
+  _, logp, entropy = made()
+  state = learner.fresh(dict(logp=logp, entropy=entropy), keep)
+  after, seen = update(state, OBJECTIVES[name], sharding.to_device(mesh, batch))
+  grads = after.opt_state.trace
+  expected = whole(name)
+  got = (seen["loss"], {key: seen[key] for key in expected[1]}, grads["logp"], grads["entropy"])
+  assert_same(got, expected)
