@@ -7,12 +7,14 @@ because each step of the scan is rematerialised.
 import jax
 import jax.numpy as jnp
 
+from grpojax import models
 
-def token_logprobs(hidden, unembedding, targets, *, temperature: float, chunk: int):
+
+def token_logprobs(hidden, unembedding, targets, *, temperature: float, chunk: int, cap: float = 0.0):
   """hidden [B, T, D], unembedding [V, D], targets [B, T] int32 -> logp, entropy, both [B, T] float32.
 
   Both are those of softmax(logits / temperature), in nats; the temperature is the sampler's, so that
-  ratios compare like with like.
+  ratios compare like with like.  `cap` is the model's soft-cap of logits, 0: none.
   """
   B, T, D = hidden.shape
   chunks = -(-T // chunk)
@@ -24,8 +26,7 @@ def token_logprobs(hidden, unembedding, targets, *, temperature: float, chunk: i
   @jax.checkpoint
   def one_chunk(_, xs):
     h_BCD, target_BC = xs
-    logits = jnp.einsum("bcd,vd->bcv", h_BCD, unembedding, preferred_element_type=jnp.float32)
-    logits = logits / temperature
+    logits = models.logits(h_BCD, unembedding, cap) / temperature
     logps = jax.nn.log_softmax(logits, axis=-1)
     chosen = jnp.take_along_axis(logps, target_BC[..., None], axis=-1)[..., 0]
     entropy = -jnp.sum(jnp.exp(logps) * logps, axis=-1)  # logits instead of logps would cancel
@@ -45,5 +46,6 @@ def response_logprobs(decoder, tokens, prompt_length, response_budget: int, **kw
   L = S - response_budget
   rows = tokens.reshape(P * G, S)
   hidden = decoder(rows[:, :-1], L - prompt_length.reshape(P * G))
-  outs = token_logprobs(hidden[:, L - 1 :], decoder.unembedding(), rows[:, L:], **kwargs)
+  cap = decoder.spec.logit_softcap
+  outs = token_logprobs(hidden[:, L - 1 :], decoder.unembedding(), rows[:, L:], cap=cap, **kwargs)
   return tuple(o.reshape(P, G, response_budget) for o in outs)

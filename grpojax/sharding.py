@@ -17,6 +17,7 @@ RULES = {
   "kv_heads": "tensor",
   "mlp": "tensor",
   "vocab": "tensor",
+  "expert": "expert",
   "layers": None,
 }
 BATCH_AXES = ("data", "fsdp")  # what the prompt axis of every batch is cut over
@@ -59,12 +60,13 @@ def batch_sharding(mesh: Mesh) -> NamedSharding:
 def param_shardings(mesh: Mesh, axes, shapes):
   """Logical axes and shapes, nested alike -> NamedShardings.
 
-  A dimension that its mesh axis does not divide (2 kv heads over 4 tensor shards) is replicated.
+  A dimension that its mesh axis does not divide (2 kv heads over 4 tensor shards), or whose axis the
+  mesh does not have, is replicated.
   """
 
   def one(names, shape):
     mesh_axes = [RULES[name] if name else None for name in names]
-    divides = [a and n % mesh.shape[a] == 0 for a, n in zip(mesh_axes, shape.shape, strict=True)]
+    divides = [n % mesh.shape.get(a, n + 1) == 0 for a, n in zip(mesh_axes, shape.shape, strict=True)]
     spec = (a if d else None for a, d in zip(mesh_axes, divides, strict=True))
     return NamedSharding(mesh, PartitionSpec(*spec))
 

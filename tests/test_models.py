@@ -1,13 +1,9 @@
-"""The decoder against transformers' Qwen2, and against itself with a cache."""
-
-import ast
-from pathlib import Path
+"""The decoder against itself: with a cache, with other padding, in another precision."""
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from ml_collections import ConfigDict
 
 from configs import base
 from grpojax import models
@@ -27,34 +23,16 @@ def padded_batch(first=(0, 4, 7)):
   return jnp.asarray(rng.integers(0, VOCABULARY, (len(first), 16))), jnp.asarray(first)
 
 
-def test_logits_are_those_of_transformers_qwen2():
-  """Weights and logits of a random torch model, made by tests/data/make_qwen2.py."""
-  stored = np.load(Path(__file__).parent / "data" / "qwen2.npz")
-  config = ConfigDict(ast.literal_eval(str(stored["config"])))
-  params = {"layers": {}}
-  for name in (n for n in stored.files if n.startswith("params/")):
-    *folder, leaf = name.split("/")[1:]
-    (params[folder[0]] if folder else params)[leaf] = jnp.asarray(stored[name])
-  model = models.build(config, stored["logits"].shape[-1])
-  assert jax.tree.map(jnp.shape, params) == jax.tree.map(lambda s: s.shape, model.shapes)
-
-  decoder = model.bind(params)
-  logits = decoder(stored["tokens"], stored["first"]) @ decoder.unembedding().T
-  real = np.arange(17)[None] >= stored["first"][:, None]
-  np.testing.assert_allclose(logits[real], stored["logits"][real], atol=1e-4)
-  assert np.abs(stored["logits"]).max() > 1  # else the tolerance would say nothing
-
-
 def test_decoding_with_a_cache_equals_the_full_forward(tiny):
   model, params = tiny
   decoder = model.bind(params)
   tokens, first = padded_batch()
   full = decoder(tokens, first)
-  hidden, cache = decoder.prefill(tokens[:, :8], first, 16)
+  hidden, cache, _ = decoder.prefill(tokens[:, :8], first, 16)
   np.testing.assert_allclose(hidden, full[:, 7], atol=1e-5)
   layers = decoder.unstacked_layers()
   for column in range(8, 16):
-    hidden, cache = decoder.decode(layers, tokens[:, column], column, first, cache)
+    hidden, cache, _ = decoder.decode(layers, tokens[:, column], column, first, cache)
     np.testing.assert_allclose(hidden, full[:, column], atol=1e-5)
 
 

@@ -1,7 +1,32 @@
 """Grouped-query attention and rotary positions, the reference implementation in plain jnp."""
 
+from typing import NamedTuple
+
 import jax
 import jax.numpy as jnp
+
+from grpojax.models.parts import softcap
+
+
+class View(NamedTuple):
+  """What one call can see, before a layer's own window and rotary table are applied."""
+
+  mask: jax.Array  # [B, S, keys] bool
+  distance: jax.Array  # [S, keys] int32, columns from a key to its query
+  cos: jax.Array  # [tables, B, S, H / 2] float32
+  sin: jax.Array
+
+  def of(self, window, table):
+    """(mask, rope) of a layer; None: no window, the only table."""
+    mask = self.mask if window is None else self.mask & (self.distance < window)[None]
+    table = 0 if table is None else table
+    return mask, (self.cos[table], self.sin[table])
+
+
+def view(mask, distance, positions, frequencies) -> View:
+  """mask [B, S, keys], distance [S, keys], positions [B, S], frequencies [tables, H / 2]."""
+  angles = positions[None, ..., None].astype(jnp.float32) * frequencies[:, None, None, :]
+  return View(mask, distance, jnp.cos(angles), jnp.sin(angles))
 
 
 def causal_mask(length: int, first):
@@ -12,22 +37,23 @@ def causal_mask(length: int, first):
 
 
 def rotate(x, rope):
-  """Rotary embedding, halves paired as in Hugging Face's Qwen2.  x [B, S, N, H], rope 2 x [B, S, H/2]."""
+  """Rotary embedding, halves paired as in Hugging Face's models.  x [B, S, N, H], rope 2 x [B, S, H/2]."""
   cos, sin = (jnp.expand_dims(r, 2).astype(x.dtype) for r in rope)
   a, b = jnp.split(x, 2, axis=-1)
   cos, sin = jnp.broadcast_to(cos, a.shape), jnp.broadcast_to(sin, a.shape)
   return jnp.concatenate([a * cos - b * sin, b * cos + a * sin], axis=-1)
 
 
-def attend(q, k, v, mask):
-  """softmax(q k / sqrt(H)) v.  q [B, S, N, H]; k, v [B, keys, K, H]; mask [B, S, keys] -> [B, S, N, H].
+def attend(q, k, v, mask, scale: float, cap: float = 0.0):
+  """softmax(scale q k) v.  q [B, S, N, H]; k, v [B, keys, K, H]; mask [B, S, keys] -> [B, S, N, H].
 
   Scores and softmax in float32.  A query that sees no key (padding) averages all keys: finite, unused.
   """
   B, S, N, H = q.shape
   K = k.shape[2]
   q = q.reshape(B, S, K, N // K, H)
-  scores = jnp.einsum("bskgh,btkh->bkgst", q, k, preferred_element_type=jnp.float32) * H**-0.5
+  scores = jnp.einsum("bskgh,btkh->bkgst", q, k, preferred_element_type=jnp.float32)
+  scores = softcap(scores * scale, cap)
   mask = jnp.broadcast_to(mask[:, None, None], scores.shape)
   scores = jnp.where(mask, scores, jnp.finfo(jnp.float32).min)
   weights = jax.nn.softmax(scores, axis=-1).astype(v.dtype)

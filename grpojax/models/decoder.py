@@ -1,9 +1,10 @@
-"""A Qwen2.5 decoder: RMSNorm, rotary positions, grouped-query attention, SwiGLU.
+"""The decoder: RMSNorm, rotary positions, grouped-query attention, a gated MLP or a mixture.
 
 Flax NNX used functionally: `build` splits the module once into a static graph and a plain nested dict
 of parameters; jit, scan, grad and checkpoint are JAX's own.  Layers are stacked on their first axis
-and scanned, so that compile time does not grow with depth; only the decode loop unrolls them, because
-a scanned KV cache would be copied at every token.
+and scanned, so that compile time does not grow with depth; what differs between them (window, rotary
+table) is scanned along as data.  Only the decode loop unrolls them, because a scanned KV cache would
+be copied at every token.
 
 Sequences are left-padded: the last columns are the newest tokens, and `first [B]` names the first
 real column of each row.  Every parameter carries the logical axes that `sharding.py` maps to a mesh.
@@ -13,146 +14,207 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from flax import nnx
 from ml_collections import ConfigDict
 
-from grpojax.models.attention import attend, causal_mask, rotate
+from grpojax.models import spec as spec_lib
+from grpojax.models.attention import View, attend, causal_mask, rotate, view
+from grpojax.models.moe import Mixture
+from grpojax.models.parts import gated_mlp, matrix, rms_norm, softcap, vector
+from grpojax.models.spec import Spec
 
 Cache = list[tuple[jax.Array, jax.Array]]  # per layer: keys, values [B, S, K, head_dim]
 
 
-def _param(rngs, axes, shape, scale):
-  value = scale * jax.random.normal(rngs.params(), shape, jnp.float32)
-  return nnx.Param(value, axes=axes)
-
-
-def rms_norm(x, weight, eps):
-  """x / rms(x) * weight, computed in float32.  [..., D] -> [..., D]."""
-  x32 = x.astype(jnp.float32)
-  x32 = x32 * jax.lax.rsqrt(jnp.mean(x32 * x32, axis=-1, keepdims=True) + eps)
-  return (x32 * jnp.broadcast_to(weight, x32.shape)).astype(x.dtype)
-
-
 class Block(nnx.Module):
-  """Attention, then SwiGLU, each on the normalised residual stream."""
+  """Attention, then the MLP, each on the normalised residual stream."""
 
-  def __init__(self, c: ConfigDict, rngs: nnx.Rngs):
-    D, N, K, H = c.hidden_size, c.num_attention_heads, c.num_key_value_heads, c.head_dim
-    F = c.intermediate_size
-    out_scale = (2 * c.num_hidden_layers) ** -0.5  # keeps the residual's variance flat in depth
-    self.eps = c.rms_norm_eps
-    self.attention_norm = nnx.Param(jnp.ones(D), axes=("embed",))
-    self.q = _param(rngs, ("embed", "heads", None), (D, N, H), D**-0.5)
-    self.k = _param(rngs, ("embed", "kv_heads", None), (D, K, H), D**-0.5)
-    self.v = _param(rngs, ("embed", "kv_heads", None), (D, K, H), D**-0.5)
-    if c.attention_bias:
-      self.q_bias = nnx.Param(jnp.zeros((N, H)), axes=("heads", None))
-      self.k_bias = nnx.Param(jnp.zeros((K, H)), axes=("kv_heads", None))
-      self.v_bias = nnx.Param(jnp.zeros((K, H)), axes=("kv_heads", None))
-    self.o = _param(rngs, ("heads", None, "embed"), (N, H, D), out_scale * (N * H) ** -0.5)
-    self.mlp_norm = nnx.Param(jnp.ones(D), axes=("embed",))
-    self.gate = _param(rngs, ("embed", "mlp"), (D, F), D**-0.5)
-    self.up = _param(rngs, ("embed", "mlp"), (D, F), D**-0.5)
-    self.down = _param(rngs, ("mlp", "embed"), (F, D), out_scale * F**-0.5)
+  def __init__(self, s: Spec, rngs: nnx.Rngs):
+    D, N, K, H = s.hidden_size, s.num_attention_heads, s.num_key_value_heads, s.head_dim
+    F, dtype = s.intermediate_size, s.param_dtype
+    norm = lambda axes, shape: vector(axes, shape, 1.0 - s.norm_offset, dtype)  # noqa: E731
+    out_scale = (2 * s.num_hidden_layers) ** -0.5  # keeps the residual's variance flat in depth
+    self.spec = s
+    self.attention_norm = norm(("embed",), D)
+    self.q = matrix(rngs, ("embed", "heads", None), (D, N, H), D**-0.5, dtype)
+    self.k = matrix(rngs, ("embed", "kv_heads", None), (D, K, H), D**-0.5, dtype)
+    self.v = matrix(rngs, ("embed", "kv_heads", None), (D, K, H), D**-0.5, dtype)
+    if s.qkv_bias:
+      self.q_bias = vector(("heads", None), (N, H), 0.0, dtype)
+      self.k_bias = vector(("kv_heads", None), (K, H), 0.0, dtype)
+      self.v_bias = vector(("kv_heads", None), (K, H), 0.0, dtype)
+    if s.qk_norm:
+      self.q_norm, self.k_norm = norm((None,), H), norm((None,), H)
+    self.o = matrix(rngs, ("heads", None, "embed"), (N, H, D), out_scale * (N * H) ** -0.5, dtype)
+    if s.o_bias:
+      self.o_bias = vector(("embed",), D, 0.0, dtype)
+    self.mlp_norm = norm(("embed",), D)
+    if s.post_norms:
+      self.post_attention_norm, self.post_mlp_norm = norm(("embed",), D), norm(("embed",), D)
+    if s.moe:
+      self.moe = Mixture(s, rngs)
+    else:
+      self.gate = matrix(rngs, ("embed", "mlp"), (D, F), D**-0.5, dtype)
+      self.up = matrix(rngs, ("embed", "mlp"), (D, F), D**-0.5, dtype)
+      self.down = matrix(rngs, ("mlp", "embed"), (F, D), out_scale * F**-0.5, dtype)
 
-  def __call__(self, x, rope, mask, cache=None, column=None):
-    """x [B, S, D], mask [B, S, keys] -> x, (keys, values): this call's, or the cache written at `column`."""
-    h = rms_norm(x, self.attention_norm[...], self.eps)
+  def __call__(self, x, mask, rope, cache=None, column=None, replay=None, counted=None):
+    """x [B, S, D], mask [B, S, keys] -> x, (keys, values), Routed or None.
+
+    Keys and values are this call's, or the cache written at `column`.
+    """
+    s = self.spec
+    h = self._norm(x, self.attention_norm)
     q, k, v = (self._project(h, name) for name in "qkv")
+    if s.qk_norm:
+      q, k = self._norm(q, self.q_norm), self._norm(k, self.k_norm)
     q, k = rotate(q, rope), rotate(k, rope)
     if cache is not None:
       k = jax.lax.dynamic_update_slice_in_dim(cache[0], k, column, axis=1)
       v = jax.lax.dynamic_update_slice_in_dim(cache[1], v, column, axis=1)
-    x = x + jnp.einsum("bsnh,nhd->bsd", attend(q, k, v, mask), self.o[...].astype(x.dtype))
+    h = attend(q, k, v, mask, s.query_scale or s.head_dim**-0.5, s.attention_softcap)
+    h = jnp.einsum("bsnh,nhd->bsd", h, self.o[...].astype(x.dtype))
+    if s.o_bias:
+      h = h + self.o_bias[...].astype(x.dtype)[None, None]
+    x = x + (self._norm(h, self.post_attention_norm) if s.post_norms else h)
 
-    h = rms_norm(x, self.mlp_norm[...], self.eps)
-    gate = jax.nn.silu(h @ self.gate[...].astype(x.dtype))
-    x = x + (gate * (h @ self.up[...].astype(x.dtype))) @ self.down[...].astype(x.dtype)
-    return x, (k, v)
+    h, routed = self._norm(x, self.mlp_norm), None
+    if s.moe:
+      h, routed = self.moe(h, replay, counted)
+    else:
+      h = gated_mlp(h, self.gate[...], self.up[...], self.down[...], s.activation)
+    x = x + (self._norm(h, self.post_mlp_norm) if s.post_norms else h)
+    return x, (k, v), routed
+
+  def _norm(self, x, weight):
+    return rms_norm(x, weight[...], self.spec.rms_norm_eps, self.spec.norm_offset)
 
   def _project(self, h, name):
     y = jnp.einsum("bsd,dnh->bsnh", h, getattr(self, name)[...].astype(h.dtype))
-    if hasattr(self, f"{name}_bias"):
+    if self.spec.qkv_bias:
       y = y + getattr(self, f"{name}_bias")[...].astype(h.dtype)[None, None]
     return y
 
 
 class Decoder(nnx.Module):
-  """Token ids -> hidden states; `unembedding` turns those into logits, chunk by chunk, elsewhere."""
+  """Token ids -> hidden states; `logits` of those are taken chunk by chunk, elsewhere."""
 
-  def __init__(self, c: ConfigDict, vocab_size: int, rngs: nnx.Rngs):
-    self.dtype = jnp.dtype(c.dtype)
-    self.head_dim, self.rope_theta, self.eps = c.head_dim, c.rope_theta, c.rms_norm_eps
-    self.num_layers = c.num_hidden_layers
-    shape = (vocab_size, c.hidden_size)
-    self.embedding = _param(rngs, ("vocab", "embed"), shape, 0.02)
-    self.layers = jax.vmap(lambda key: Block(c, nnx.Rngs(key)))(
-        jax.random.split(rngs.params(), c.num_hidden_layers)
+  def __init__(self, s: Spec, rngs: nnx.Rngs):
+    self.spec = s
+    self.dtype = jnp.dtype(s.dtype)
+    shape = (s.vocab_size, s.hidden_size)
+    self.embedding = matrix(rngs, ("vocab", "embed"), shape, 0.02, s.param_dtype)
+    self.layers = jax.vmap(lambda key: Block(s, nnx.Rngs(key)))(
+      jax.random.split(rngs.params(), s.num_hidden_layers)
     )
-    self.final_norm = nnx.Param(jnp.ones(c.hidden_size), axes=("embed",))
-    if not c.tie_word_embeddings:
-      self.head = _param(rngs, ("vocab", "embed"), shape, c.hidden_size**-0.5)
+    self.final_norm = vector(("embed",), s.hidden_size, 1.0 - s.norm_offset, s.param_dtype)
+    if not s.tie_word_embeddings:
+      self.head = matrix(rngs, ("vocab", "embed"), shape, s.hidden_size**-0.5, s.param_dtype)
 
   def __call__(self, tokens, first):
     """tokens [B, S] int32, first [B] -> hidden [B, S, D] after the final norm.  Rematerialised."""
-    positions, mask = _positions_and_mask(tokens.shape[1], first)
-    rope = self._rope(positions)
-    block = jax.checkpoint(lambda x, layer: (layer(x, rope, mask)[0], None))
-    x, _ = jax.lax.scan(block, self._embed(tokens), self.layers)
-    return rms_norm(x, self.final_norm[...], self.eps)
+    return self.forward(tokens, first)[0]
+
+  def forward(self, tokens, first, routing=None, counted=None):
+    """tokens [B, S] -> hidden [B, S, D], and what the mixtures did (Routed, [layers, ...]) or None.
+
+    `routing` [layers, B, S, k] int32 replays a choice of experts, -1 routes normally; `counted`
+    [B, S] bool are the tokens whose load is summed up for `moe.load_balance_loss`.
+    """
+    seen = self._view(tokens.shape[1], first)
+
+    @jax.checkpoint
+    def block(x, layer):
+      layer, kind, replay = layer
+      x, _, routed = layer(x, *seen.of(*kind), replay=replay, counted=counted)
+      return x, routed
+
+    x, routed = jax.lax.scan(block, self._embed(tokens), (self.layers, self._kinds(), routing))
+    return self._final_norm(x), routed
 
   def prefill(self, tokens, first, cache_length: int):
-    """tokens [B, L] -> hidden of the last column [B, D], and a cache with room for `cache_length`."""
-    positions, mask = _positions_and_mask(tokens.shape[1], first)
-    rope = self._rope(positions)
-    block = lambda x, layer: layer(x, rope, mask)  # noqa: E731
-    x, (keys, values) = jax.lax.scan(block, self._embed(tokens), self.layers)
+    """tokens [B, L] -> hidden of the last column [B, D], a cache with room for `cache_length`, Routed."""
+    seen = self._view(tokens.shape[1], first)
+
+    def block(x, layer):
+      layer, kind = layer
+      x, kv, routed = layer(x, *seen.of(*kind))
+      return x, (kv, routed)
+
+    x, ((keys, values), routed) = jax.lax.scan(
+      block, self._embed(tokens), (self.layers, self._kinds())
+    )
     room = ((0, 0), (0, cache_length - tokens.shape[1]), (0, 0), (0, 0))
     cache = [(jnp.pad(k, room), jnp.pad(v, room)) for k, v in zip(keys, values, strict=True)]
-    return rms_norm(x[:, -1], self.final_norm[...], self.eps), cache
+    return self._final_norm(x[:, -1]), cache, routed
 
   def decode(self, layers, tokens, column, first, cache: Cache):
-    """One token per row, tokens [B], all at the same cache column -> hidden [B, D], cache.
+    """One token per row, tokens [B], all at the same cache column -> hidden [B, D], cache, Routed.
 
     `layers` comes from `unstacked_layers`, called once outside the decode loop.
     """
-    positions = (column - first)[:, None]
-    keys = jnp.arange(cache[0][0].shape[1])[None, None, :]
-    mask = (keys >= first[:, None, None]) & (keys <= column)
-    x, rope, written = self._embed(tokens[:, None]), self._rope(positions), []
-    for layer, kv in zip(layers, cache, strict=True):
-      x, kv = layer(x, rope, mask, kv, column)
+    keys = jnp.arange(cache[0][0].shape[1])
+    mask = (keys[None, None, :] >= first[:, None, None]) & (keys <= column)[None, None, :]
+    seen = view(mask, (column - keys)[None], (column - first)[:, None], self._frequencies())
+    windows, tables = self.spec.windows, self.spec.rope_of
+    x, written, choices = self._embed(tokens[:, None]), [], []
+    for i, (layer, kv) in enumerate(zip(layers, cache, strict=True)):
+      x, kv, routed = layer(x, *seen.of(windows[i] or None, tables[i]), kv, column)
       written.append(kv)
-    return rms_norm(x[:, 0], self.final_norm[...], self.eps), written
+      choices.append(routed)
+    routed = jax.tree.map(lambda *leaves: jnp.stack(leaves), *choices)
+    return self._final_norm(x[:, 0]), written, routed
 
   def unstacked_layers(self) -> list[Block]:
-    """The layers one by one, matrices already in the compute dtype (norms stay float32)."""
+    """The layers one by one, matrices already in the compute dtype (norms stay as they are)."""
     cast = lambda a: a.astype(self.dtype) if a.ndim > 2 else a  # noqa: E731
     layers = jax.tree.map(cast, self.layers)
-    return [jax.tree.map(lambda a, i=i: a[i], layers) for i in range(self.num_layers)]
+    return [jax.tree.map(lambda a, i=i: a[i], layers) for i in range(self.spec.num_hidden_layers)]
 
   def unembedding(self):
-    """[V, D], in the compute dtype; logits are accumulated in float32 wherever they are made."""
-    weight = self.head if hasattr(self, "head") else self.embedding
+    """[V, D], in the compute dtype."""
+    weight = self.embedding if self.spec.tie_word_embeddings else self.head
     return weight[...].astype(self.dtype)
 
+  def logits(self, hidden):
+    """hidden [..., D] -> [..., V] float32."""
+    return logits(hidden, self.unembedding(), self.spec.logit_softcap)
+
   def _embed(self, tokens):
-    return self.embedding[...][tokens].astype(self.dtype)
+    x = self.embedding[...][tokens].astype(self.dtype)
+    return x * jnp.asarray(self.spec.embedding_scale, self.dtype)  # rounded as transformers rounds it
 
-  def _rope(self, positions):
-    half = jnp.arange(0, self.head_dim, 2, dtype=jnp.float32) / self.head_dim
-    angles = positions[..., None].astype(jnp.float32) * (self.rope_theta**-half)[None, None]
-    return jnp.cos(angles), jnp.sin(angles)
+  def _final_norm(self, x):
+    return rms_norm(x, self.final_norm[...], self.spec.rms_norm_eps, self.spec.norm_offset)
+
+  def _frequencies(self):
+    return jnp.asarray(np.stack([rope.frequencies(self.spec.head_dim) for rope in self.spec.ropes]))
+
+  def _view(self, length, first) -> View:
+    """What a whole sequence sees of itself."""
+    column = jnp.arange(length)
+    positions = jnp.maximum(column[None] - first[:, None], 0)
+    distance = column[:, None] - column[None]
+    return view(causal_mask(length, first), distance, positions, self._frequencies())
+
+  def _kinds(self):
+    """(window, rotary table) of each layer, to be scanned; None for what all layers share."""
+    s, far = self.spec, 2**30
+    windows = jnp.asarray([w or far for w in s.windows]) if any(s.windows) else None
+    return windows, jnp.asarray(s.rope_of) if len(s.ropes) > 1 else None
 
 
-def _positions_and_mask(length, first):
-  positions = jnp.maximum(jnp.arange(length)[None] - first[:, None], 0)
-  return positions, causal_mask(length, first)
+def logits(hidden, unembedding, cap: float = 0.0):
+  """hidden [..., D], unembedding [V, D] -> logits [..., V], accumulated in float32."""
+  out = jnp.einsum("...d,vd->...v", hidden, unembedding, preferred_element_type=jnp.float32)
+  return softcap(out, cap)
 
 
 class Model(NamedTuple):
-  """The static half of a decoder: hashable, so that jit can close over it.  Parameters travel apart."""
+  """The static half of a decoder, that jit can close over.  Parameters travel apart."""
 
+  spec: Spec
   graph: nnx.GraphDef
   axes: dict  # logical axis names, same nested dict as the parameters
   shapes: dict  # jax.ShapeDtypeStruct, same nested dict
@@ -163,12 +225,17 @@ class Model(NamedTuple):
 
 
 def build(c: ConfigDict, vocab_size: int) -> Model:
+  """The decoder of `config.model`."""
+  return from_spec(spec_lib.from_config(c, vocab_size))
+
+
+def from_spec(s: Spec) -> Model:
   """Shapes and axes only; nothing is allocated before `init` is called (under jit, sharded)."""
 
   def init(key):
-    return nnx.to_pure_dict(nnx.split(Decoder(c, vocab_size, nnx.Rngs(key)))[1])
+    return nnx.to_pure_dict(nnx.split(Decoder(s, nnx.Rngs(key)))[1])
 
-  graph, abstract = nnx.split(nnx.eval_shape(lambda: Decoder(c, vocab_size, nnx.Rngs(0))))
+  graph, abstract = nnx.split(nnx.eval_shape(lambda: Decoder(s, nnx.Rngs(0))))
   is_variable = lambda leaf: isinstance(leaf, nnx.Variable)  # noqa: E731
 
   def axes_of(variable):
@@ -178,4 +245,4 @@ def build(c: ConfigDict, vocab_size: int) -> Model:
 
   axes = nnx.to_pure_dict(jax.tree.map(axes_of, abstract, is_leaf=is_variable))
   shapes = nnx.to_pure_dict(abstract)
-  return Model(graph, axes, shapes, init)
+  return Model(s, graph, axes, shapes, init)

@@ -34,8 +34,8 @@ def build(model: Model, *, group_size: int, max_tokens: int, choice: Choice, eos
     decoder = model.bind(params)
     L = tokens.shape[1]
     first = L - length
-    hidden, cache = decoder.prefill(tokens, first, L + max_tokens)
-    logits = _logits(decoder, hidden)
+    hidden, cache, _ = decoder.prefill(tokens, first, L + max_tokens)
+    logits = decoder.logits(hidden)
     return jax.tree.map(lambda a: jnp.repeat(a, group_size, axis=0), Prefilled(logits, cache, first))
 
   def decode(params, prefilled, key, prompt_id):
@@ -53,9 +53,9 @@ def build(model: Model, *, group_size: int, max_tokens: int, choice: Choice, eos
 
     def step(carry):
       t, token, tokens, logps, length, ended, cache = carry
-      hidden, cache = decoder.decode(layers, token, L + t - 1, prefilled.first, cache)
+      hidden, cache, _ = decoder.decode(layers, token, L + t - 1, prefilled.first, cache)
       length = length + ~ended
-      token, tokens, logps, ended = record(t, _logits(decoder, hidden), tokens, logps, ended)
+      token, tokens, logps, ended = record(t, decoder.logits(hidden), tokens, logps, ended)
       return t + 1, token, tokens, logps, length, ended, cache
 
     empty = jnp.zeros((B, max_tokens), jnp.int32), jnp.zeros((B, max_tokens), jnp.float32)
@@ -67,7 +67,3 @@ def build(model: Model, *, group_size: int, max_tokens: int, choice: Choice, eos
     return Rollout(*map(grouped, (tokens, length, ended, logps)))
 
   return prefill, decode
-
-
-def _logits(decoder, hidden):
-  return jnp.einsum("bd,vd->bv", hidden, decoder.unembedding(), preferred_element_type=jnp.float32)

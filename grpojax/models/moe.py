@@ -1,0 +1,110 @@
+"""A mixture of experts: dropless top-k routing by sorting, and replay of a recorded choice.
+
+Every token reaches all its experts: tokens are sorted by expert and multiplied group by group
+(`jax.lax.ragged_dot`), so no capacity is exceeded and nothing is dropped.
+
+Replay (R2, https://arxiv.org/abs/2507.18071, and R3, https://arxiv.org/abs/2510.11370): a recorded
+choice of experts replaces the router's, hard; the gates of those experts are still the router's and
+carry its gradient.
+"""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+
+from grpojax.models.parts import ACTIVATIONS, gated_mlp, matrix
+from grpojax.models.spec import Spec
+
+
+class Routed(NamedTuple):
+  """What a mixture did with its tokens."""
+
+  experts: jax.Array  # [B, S, k] int32, in falling order of the router's preference unless replayed
+  load: jax.Array | None  # [3, E] float32, sums over counted tokens: choices, probability, tokens
+
+
+class Mixture(nnx.Module):
+  """Router and experts, and Qwen2-MoE's shared expert behind its sigmoid gate."""
+
+  def __init__(self, s: Spec, rngs: nnx.Rngs):
+    D, E, F, dtype = s.hidden_size, s.moe.num_experts, s.moe.intermediate_size, s.param_dtype
+    out_scale = (2 * s.num_hidden_layers) ** -0.5
+    self.spec = s
+    self.router = matrix(rngs, ("embed", None), (D, E), D**-0.5, dtype)
+    self.gate = matrix(rngs, ("expert", "embed", "mlp"), (E, D, F), D**-0.5, dtype)
+    self.up = matrix(rngs, ("expert", "embed", "mlp"), (E, D, F), D**-0.5, dtype)
+    self.down = matrix(rngs, ("expert", "mlp", "embed"), (E, F, D), out_scale * F**-0.5, dtype)
+    if s.moe.shared_size:
+      F = s.moe.shared_size
+      self.shared_router = matrix(rngs, ("embed", None), (D, 1), D**-0.5, dtype)
+      self.shared_gate = matrix(rngs, ("embed", "mlp"), (D, F), D**-0.5, dtype)
+      self.shared_up = matrix(rngs, ("embed", "mlp"), (D, F), D**-0.5, dtype)
+      self.shared_down = matrix(rngs, ("mlp", "embed"), (F, D), out_scale * F**-0.5, dtype)
+
+  def __call__(self, h, replay=None, counted=None):
+    """h [B, S, D], replay [B, S, k] int32 or None, counted [B, S] bool or None -> [B, S, D], Routed."""
+    moe = self.spec.moe
+    router = self.router[...].astype(h.dtype)
+    logits = jnp.einsum("bsd,de->bse", h, router, preferred_element_type=jnp.float32)
+    experts, gates, probs = route(logits, moe.num_experts_per_tok, moe.norm_topk_prob, replay)
+    y = self._experts(h, experts, gates)
+    if moe.shared_size:
+      weights = (w[...] for w in (self.shared_gate, self.shared_up, self.shared_down))
+      shared = gated_mlp(h, *weights, self.spec.activation)
+      y = y + jax.nn.sigmoid(h @ self.shared_router[...].astype(h.dtype)) * shared
+    load = None
+    if counted is not None:  # a replayed choice says nothing about the router's balance
+      load = _load(experts, probs, counted if replay is None else counted & (replay[..., 0] < 0))
+    return y, Routed(experts, load)
+
+  def _experts(self, h, experts, gates):
+    """The gated sum of each token's k experts."""
+    B, S, D = h.shape
+    E, k = self.spec.moe.num_experts, experts.shape[-1]
+    of_choice = experts.reshape(-1)  # [B S k]
+    order = jnp.argsort(of_choice)
+    sizes = jnp.bincount(of_choice, length=E)
+    gate, up, down = (w[...].astype(h.dtype) for w in (self.gate, self.up, self.down))
+    x = h.reshape(B * S, D)[order // k]
+    x = ACTIVATIONS[self.spec.activation](jax.lax.ragged_dot(x, gate, sizes)) * jax.lax.ragged_dot(
+      x, up, sizes
+    )
+    y = jax.lax.ragged_dot(x, down, sizes)[jnp.argsort(order)].reshape(B, S, k, D)
+    return jnp.einsum("bskd,bsk->bsd", y, gates.astype(h.dtype))
+
+
+def route(logits, k: int, normalise: bool, replay=None):
+  """logits [..., E] float32 -> experts [..., k] int32, gates [..., k], probs [..., E].
+
+  Where `replay` [..., k] is not negative it is the choice; its gates are the router's own, so the
+  gradient flows to the logits of the replayed experts.
+  """
+  probs = jax.nn.softmax(logits, axis=-1)
+  experts = jax.lax.top_k(probs, k)[1]
+  if replay is not None:
+    experts = jnp.where(replay >= 0, replay, experts)
+  gates = jnp.take_along_axis(probs, experts, axis=-1)
+  if normalise:
+    gates = gates / gates.sum(axis=-1, keepdims=True)
+  return experts, gates, probs
+
+
+def _load(experts, probs, counted):
+  E = probs.shape[-1]
+  weight = counted.astype(jnp.float32)
+  choices = jnp.einsum("bske,bs->e", jax.nn.one_hot(experts, E), weight)
+  tokens = jnp.full(E, weight.sum())
+  return jnp.stack([choices, jnp.einsum("bse,bs->e", probs, weight), tokens])
+
+
+def load_balance_loss(load):
+  """load [layers, 3, E] -> E Σ_e (choices of e per token) (mean probability of e), over all layers.
+
+  k when the load is even, up to E when one expert takes all.  Switch Transformer,
+  https://arxiv.org/abs/2101.03961 equations 4 to 6, pooled over layers as transformers does.
+  """
+  choices, probs, tokens = load.sum(axis=0)
+  tokens = jnp.maximum(tokens, 1)
+  return load.shape[-1] * jnp.sum(choices / tokens * probs / tokens)
