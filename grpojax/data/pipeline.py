@@ -14,6 +14,7 @@ import io
 import json
 import os
 import tempfile
+from collections import Counter
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -22,21 +23,24 @@ import numpy as np
 import tensorflow_datasets as tfds
 
 from grpojax.batch import Prompts
-from grpojax.data import text
+from grpojax.data import templates, text
 
 # Of config.data these are ours; every other key is the builder's.
-_OWN_KEYS = ("task", "prompt_budget", "overlong_prompts")
+_OWN_KEYS = ("task", "prompt_budget", "overlong_prompts", "template", "system", "chat", "mixture")
 
 
 def prepare(config, data_dir: str | Path) -> Path:
   """The folder of the dataset that `config` (config.data) describes, built first where it is new.
 
-  The folder's name is a hash of the builder's settings and source.  It appears by one rename, so a
-  killed or a second process leaves no half of it.
+  The folder's name is a hash of the builder's settings, its source and, where it has a function
+  `source_files(settings)`, those files' contents.  It appears by one rename, so a killed or a second
+  process leaves no half of it.
   """
   module, builder_class = _find_builder(config.task)
   settings = _builder_settings(config, builder_class)
   digest = hashlib.sha256(json.dumps(settings, sort_keys=True).encode() + _source(module))
+  if hasattr(builder_class, "source_files"):
+    digest.update(_contents(builder_class.source_files(settings)))
   name = f"{module.__name__.split('.')[-1]}-{digest.hexdigest()[:16]}"
   folder = Path(data_dir).expanduser() / name
   if folder.is_dir():
@@ -67,8 +71,8 @@ def _find_builder(task: str):
     if error.name is None or not (name == error.name or name.startswith(error.name + ".")):
       raise  # the module is there, and something that it imports is not
     raise ValueError(
-      f"config.data.task = '{task}', but there is no module {name}; write 'mini_aime' or"
-      " 'my.module:MyBuilder'."
+      f"config.data.task = '{task}', but there is no module {name}; write 'mini_aime', 'local'"
+      " or 'my.module:MyBuilder'."
     ) from None
   builders = {
     key: value
@@ -94,7 +98,7 @@ def _builder_settings(config, builder_class) -> dict[str, Any]:
     inherited = {field.name for field in dataclasses.fields(tfds.core.BuilderConfig)}
     fields = dataclasses.fields(builder_class.BUILDER_CONFIGS[0])
     takes = [field.name for field in fields if field.name not in inherited]
-  settings = {key: value for key, value in config.items() if key not in _OWN_KEYS}
+  settings = {key: value for key, value in config.to_dict().items() if key not in _OWN_KEYS}
   for key in settings:
     if key not in takes:
       raise ValueError(
@@ -110,6 +114,15 @@ def _source(module) -> bytes:
   return b"".join(file.read_bytes() for file in files)
 
 
+def _contents(paths: list[Path]) -> bytes:
+  """The files' names and digests: the same on every host, whatever its clock and folders."""
+  digests = []
+  for path in paths:
+    with path.open("rb") as file:
+      digests.append(path.name.encode() + hashlib.file_digest(file, "sha256").digest())
+  return b"".join(digests)
+
+
 class Split(NamedTuple):
   """A split in memory: what is asked, as text and as tokens."""
 
@@ -119,10 +132,19 @@ class Split(NamedTuple):
   ids: np.ndarray  # [rows] int32, the row's number in the dataset on disk
   budget: int  # L, in tokens
   dropped: int  # rows left out because their prompt is longer than the budget
+  notes: tuple[str, ...] = ()  # what the dataset has to say of the split at the start of a run
+  weights: np.ndarray | None = None  # [rows] float32, how often each is drawn; None: all alike
 
 
-def load_split(config, path: str | Path, split: str, tokenizer, needs=("answer",)) -> Split:
-  """Reads every row of `split` and encodes its prompt; never truncates one.
+def load_split(
+  config,
+  path: str | Path,
+  split: str,
+  tokenizer,
+  needs: tuple[str, ...] = ("answer",),
+  form: templates.Form = templates.PLAIN,
+) -> Split:
+  """Reads every row of `split` and encodes its prompt in `form`; never truncates one.
 
   `needs` are the fields that the rewards read.  Raises ValueError where a row cannot be read, where
   a field is missing or empty, and where config.data.overlong_prompts = "error" and one is too long.
@@ -136,7 +158,7 @@ def load_split(config, path: str | Path, split: str, tokenizer, needs=("answer",
     for field in ("question", *needs):
       if not str(record.get(field, "")).strip():
         raise ValueError(f"Row {row} of split '{split}' has no '{field}'; mend the data in {path}.")
-  prompts = text.encode_prompts(tokenizer, [record["question"] for record in records])
+  prompts = templates.encode(form, tokenizer, records)
   fits = np.array([len(prompt) <= config.prompt_budget for prompt in prompts])
   if config.overlong_prompts == "error" and not fits.all():
     row = int(np.argmin(fits))
@@ -157,7 +179,35 @@ def load_split(config, path: str | Path, split: str, tokenizer, needs=("answer",
     ids=ids,
     budget=config.prompt_budget,
     dropped=int((~fits).sum()),
+    notes=_notes(path, split),
   )
+
+
+def weigh(split: Split, mixture) -> Split:
+  """The split with the sources of its rows drawn in the proportions of `mixture`, a source's rows alike.
+
+  `mixture` is config.data.mixture: source -> weight; empty, every row is alike.  Raises ValueError
+  where it does not name the split's sources, or a weight is not positive.
+  """
+  if not mixture:
+    return split
+  rows = Counter(record.get("source") for record in split.records)
+  if set(mixture) != set(rows):
+    raise ValueError(
+      f"config.data.mixture names {', '.join(mixture)}, but split '{split.name}' has rows of"
+      f" {', '.join(map(str, rows))}; give each of these a weight."
+    )
+  for source, weight in mixture.items():
+    if not 0 < weight < np.inf:
+      raise ValueError(f"config.data.mixture.{source} = {weight} must be a positive number.")
+  weights = np.array([mixture[r["source"]] / rows[r["source"]] for r in split.records])
+  return split._replace(weights=(weights / weights.sum()).astype(np.float32))
+
+
+def _notes(path: str | Path, split: str) -> tuple[str, ...]:
+  """What the builder wrote into its `metadata` under notes -> split: sentences."""
+  metadata = tfds.builder_from_directory(str(path)).info.metadata or {}
+  return tuple(metadata.get("notes", {}).get(split, ()))
 
 
 def _read(path: str | Path, split: str) -> list[dict[str, Any]]:

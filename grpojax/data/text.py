@@ -40,11 +40,23 @@ def encode_prompts(tokenizer: PreTrainedTokenizerBase, questions: list[str]) -> 
 
   A question that spells a special token gets that token, as everywhere where templates are text.
   """
+  return encode_chats(tokenizer, [[{"role": "user", "content": question}] for question in questions])
+
+
+def encode_chats(tokenizer: PreTrainedTokenizerBase, chats: list[list[dict]]) -> list[np.ndarray]:
+  """Each list of messages (role, content) in the chat template, up to where the assistant speaks."""
   if tokenizer.chat_template is None:
-    raise ValueError(f"The tokenizer in '{tokenizer.name_or_path}' has no chat template; add one.")
-  chats = [[{"role": "user", "content": question}] for question in questions]
+    raise ValueError(
+      f"The tokenizer in '{tokenizer.name_or_path}' has no chat template; add one, or set"
+      " config.data.chat = False for a model that is to see the text alone."
+    )
   tokens = tokenizer.apply_chat_template(chats, add_generation_prompt=True, return_dict=False)
   return [np.asarray(row, np.int32) for row in tokens]
+
+
+def encode_texts(tokenizer: PreTrainedTokenizerBase, texts: list[str]) -> list[np.ndarray]:
+  """Each text as it is, for a model without turns; with a BOS where the tokenizer has one."""
+  return [np.asarray(row, np.int32) for row in tokenizer(texts)["input_ids"]]
 
 
 def encode_responses(tokenizer: PreTrainedTokenizerBase, texts: list[str]) -> list[np.ndarray]:

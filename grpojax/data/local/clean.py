@@ -1,0 +1,72 @@
+"""One row a question: repeats, contradictions and questions of the test split, found and counted."""
+
+import dataclasses
+import hashlib
+import unicodedata
+from collections import Counter
+from collections.abc import Iterable
+
+_PLACES = 100  # malformed rows of a source whose places are kept
+
+
+@dataclasses.dataclass
+class Counts:
+  """What became of the rows of one source; the other numbers add up to `rows`."""
+
+  rows: int = 0
+  malformed: int = 0
+  repeats: int = 0  # ask what an earlier row of the split asks
+  contradicting: int = 0  # ask the same but disagree about the answer: none of them is kept
+  in_test: int = 0  # ask what the test split asks
+  kept: int = 0
+  places: list[str] = dataclasses.field(default_factory=list)  # "train.jsonl:17: no answer"
+
+  def note_malformed(self, place: str):
+    self.malformed += 1
+    if len(self.places) < _PLACES:
+      self.places.append(place)
+
+  def sentence(self, name: str) -> str:
+    """What is said of the source at the start of a run."""
+    first = f" (the first is {self.places[0]})" if self.places else ""
+    reasons = {
+      f"malformed{first}": self.malformed,
+      "repeat a question": self.repeats,
+      "disagree about an answer": self.contradicting,
+      "ask what the test split asks": self.in_test,
+    }
+    left_out = ", ".join(f"{count} {reason}" for reason, count in reasons.items() if count)
+    return f"{name}: {self.kept} of {self.rows} rows" + (f"; left out: {left_out}" if left_out else "")
+
+
+def asked(question: str, history: str) -> str:
+  """Hash of what is asked; case, spaces and how letters are composed make no other question."""
+  words = unicodedata.normalize("NFC", f"{history} {question}").casefold().split()
+  return hashlib.sha256(" ".join(words).encode()).hexdigest()[:24]
+
+
+def one_of_each(examples: Iterable[dict[str, str]], counts: Counts) -> list[dict[str, str]]:
+  """The first row of each question (by `uid`, its hash), of the rows of one source.
+
+  Rows that ask the same and disagree about the answer are all left out.  That is judged within a
+  source only, because two files may write one answer in two ways.
+  """
+  first, copies, disputed = {}, Counter(), set()
+  for example in examples:
+    uid = example["uid"]
+    copies[uid] += 1
+    if _answer(first.setdefault(uid, example)) != _answer(example):
+      disputed.add(uid)
+  counts.contradicting = sum(copies[uid] for uid in disputed)
+  counts.repeats = sum(copies[uid] - 1 for uid in first if uid not in disputed)
+  return [example for uid, example in first.items() if uid not in disputed]
+
+
+def without(examples: list[dict[str, str]], uids: set[str]) -> tuple[list[dict[str, str]], int]:
+  """The rows that ask none of `uids`, and how many do."""
+  kept = [example for example in examples if example["uid"] not in uids]
+  return kept, len(examples) - len(kept)
+
+
+def _answer(example: dict[str, str]) -> str:
+  return "".join(example["answer"].split())

@@ -1,0 +1,86 @@
+"""Rows of JSON, JSON Lines and Parquet files, one at a time, each with where it stands."""
+
+import json
+from collections.abc import Iterator
+from glob import glob, has_magic
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+
+_SUFFIXES = (".jsonl", ".json", ".parquet")
+_SPLITS = ("train", "test", "valid")
+_BATCH = 1024  # rows of a Parquet file in memory at once
+
+
+def find(key: str, path: str) -> list[Path]:
+  """The files of a path: a file, a folder, or a pattern such as '/data/gsm8k/train-*.parquet'.
+
+  `key` names the config key in the errors.  A folder that holds several splits is one: which of its
+  files are meant has to be said.
+  """
+  if not path:
+    raise ValueError(f"{key} is empty; set it to a local file, folder or pattern.")
+  base = Path(path).expanduser()
+  if has_magic(str(base)) and not base.exists():
+    files = [Path(name) for name in glob(str(base), recursive=True)]
+  else:
+    files = list(base.iterdir()) if base.is_dir() else [base]
+    splits = [s for s in _SPLITS if base.is_dir() and any(s in file.stem.lower() for file in files)]
+    if len(splits) > 1:
+      raise ValueError(
+        f"{key} = '{path}' holds files of {' and '.join(splits)}; write a pattern such as"
+        f" '{path}/{splits[0]}*'."
+      )
+  files = sorted(file for file in files if file.suffix in _SUFFIXES and file.is_file())
+  if not files:
+    raise ValueError(
+      f"{key} = '{path}' matches no {', '.join(_SUFFIXES)} file; nothing is fetched from a hub, so"
+      " download the dataset and give its path."
+    )
+  return files
+
+
+def read(path: Path) -> Iterator[tuple[str, Any]]:
+  """('train.jsonl:17', row): lines and rows are counted from 1.
+
+  A row is a dict, or the bytes of a JSON line: whether those can be parsed is for `parse` to say,
+  so that one bad line costs one row.  Raises ValueError where the file as a whole cannot be read.
+  """
+  rows = _parquet if path.suffix == ".parquet" else _array if _is_array(path) else _lines
+  try:
+    for number, row in rows(path):
+      yield f"{path.name}:{number}", row
+  except (ValueError, OSError) as error:
+    raise ValueError(f"{path} cannot be read ({error}); download it again.") from error
+
+
+def parse(row: Any) -> dict[str, Any]:
+  """The columns of a row.  Raises ValueError where it is none."""
+  columns = json.loads(row.strip().decode("utf-8-sig")) if isinstance(row, bytes) else row
+  if not isinstance(columns, dict):
+    raise ValueError(f"a row is an object with columns, not {type(columns).__name__}")
+  return columns
+
+
+def _lines(path: Path):
+  with path.open("rb") as file:
+    for number, line in enumerate(file, 1):
+      if line.strip():
+        yield number, line
+
+
+def _array(path: Path):
+  yield from enumerate(json.loads(path.read_bytes()), 1)
+
+
+def _parquet(path: Path):
+  with pq.ParquetFile(path) as file:
+    batches = file.iter_batches(batch_size=_BATCH)
+    yield from enumerate((row for batch in batches for row in batch.to_pylist()), 1)
+
+
+def _is_array(path: Path) -> bool:
+  """Whether a .json file is one list of rows, as DeepScaleR's is, and not one object a line."""
+  with path.open("rb") as file:
+    return path.suffix == ".json" and file.read(64).lstrip()[:1] == b"["

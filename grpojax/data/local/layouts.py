@@ -1,0 +1,165 @@
+"""How each public file's columns become a question, its answer or its tests: one row a dataset.
+
+Column names are those of the files on the hub, with the variants that mirrors use; dots lead into
+nested columns, and upper and lower case are one (AIME is published as `problem` and `Problem`).
+"""
+
+import json
+import re
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from grpojax.data.local import clean, gold, unit_tests
+
+
+class Layout(NamedTuple):
+  prompt: Callable[[dict], Any]  # row -> a text or a list of messages; None or "" where it has none
+  answer: Callable[[dict], str] | None  # row -> the gold answer
+  tests: Callable[[dict], str] | None = None  # row -> test cases as JSON
+  task: str = "math"
+  meta: tuple[str, ...] = ()  # columns that are kept as they are, where a file has them
+
+
+def pick(row: dict, *names: str) -> Any:
+  """The first of these columns that has a value, else None."""
+  for name in names:
+    value: Any = row
+    for part in name.split("."):
+      value = _get(value, part) if isinstance(value, dict) else None
+    if value is not None and value != "" and value != []:
+      return value
+  return None
+
+
+def _get(row: dict, name: str) -> Any:
+  if name in row:
+    return row[name]
+  return {str(key).lower(): value for key, value in row.items()}.get(name.lower())
+
+
+def column(*names: str) -> Callable[[dict], Any]:
+  return lambda row: pick(row, *names)
+
+
+def gold_in(*names: str, boxed_in: str = "") -> Callable[[dict], str]:
+  r"""The answer's column, or the last \boxed{} of a solution's."""
+  return lambda row: gold.plain(pick(row, *names)) or gold.last_boxed(pick(row, boxed_in) or "")
+
+
+# DAPO's file, slime's copy of it and AIME-2024 in the same layout carry the instruction in the prompt.
+_INSTRUCTION = re.compile(
+  r"\s*Solve the following math problem step by step\. The last line of your response should be of"
+  r" the form Answer: [^\n]*? where \$Answer is the answer to the problem\.\s*(?P<question>.*?)\s*"
+  r"(?:Remember to put your answer on its own line after \"Answer:\"\.\s*)?",
+  re.DOTALL,
+)
+
+
+def without_instruction(row: dict) -> Any:
+  """DAPO's question alone: which form of answer to ask for is config.data.template's choice."""
+  prompt = pick(row, "prompt")
+  alone = isinstance(prompt, list) and len(prompt) == 1
+  match = _INSTRUCTION.fullmatch(str(prompt[0]["content"] if alone else prompt))
+  return match["question"] if match else prompt
+
+
+def olympiad(row: dict) -> str | None:
+  if pick(row, "image_1", "images") is not None:
+    raise ValueError("the question needs an image")
+  parts = [pick(row, "context"), pick(row, "question", "problem")]
+  return "\n".join(part for part in parts if part)
+
+
+def countdown(row: dict) -> str:
+  numbers, target = pick(row, "nums", "numbers"), pick(row, "target")
+  if not isinstance(numbers, list) or target is None:
+    raise ValueError("no nums or no target")
+  return (
+    f"Using the numbers {numbers}, create an equation that equals {target}. You can use basic"
+    " arithmetic operations (+, -, *, /) and each number can only be used once."
+  )
+
+
+def program(*names: str) -> Callable[[dict], str | None]:
+  """The statement, and the starter code behind it, which says what the tests call."""
+
+  def prompt(row: dict) -> str | None:
+    statement, starter = pick(row, *names), str(pick(row, "starter_code") or "").strip()
+    if not isinstance(statement, str) or not starter:
+      return statement
+    return f"{statement.rstrip()}\n\nUse this starter code:\n```python\n{starter}\n```"
+
+  return prompt
+
+
+def tests_in(*names: str) -> Callable[[dict], str]:
+  return lambda row: unit_tests.from_apps(pick(row, *names))
+
+
+_MATH = ("level", "type", "subject", "unique_id", "id", "year", "url", "data_source")
+_CODE = ("question_id", "problem_id", "difficulty", "platform", "contest_date", "url")
+
+LAYOUTS = {
+  "gsm8k": Layout(column("question"), lambda row: gold.after_hashes(pick(row, "answer") or "")),
+  "math": Layout(column("problem"), gold_in("answer", boxed_in="solution"), meta=_MATH),
+  "math_500": Layout(column("problem"), gold_in("answer", boxed_in="solution"), meta=_MATH),
+  "aime": Layout(column("problem", "question"), gold_in("answer", boxed_in="solution"), meta=_MATH),
+  "amc": Layout(column("problem", "question"), gold_in("answer"), meta=_MATH),
+  "minerva": Layout(column("problem", "question"), gold_in("answer", boxed_in="solution"), meta=_MATH),
+  "olympiadbench": Layout(
+    olympiad, gold_in("final_answer", "answer"), meta=(*_MATH, "answer_type", "unit", "subfield")
+  ),
+  "dapo_math": Layout(
+    without_instruction,
+    gold_in("reward_model.ground_truth", "label", "solution", "answer"),
+    meta=("data_source", "ability", "extra_info.index"),
+  ),
+  "deepscaler": Layout(column("problem"), gold_in("answer")),
+  "countdown": Layout(countdown, gold_in("target"), task="countdown", meta=("nums", "target")),
+  "apps": Layout(program("question"), None, tests_in("input_output"), "code", _CODE),
+  "livecodebench": Layout(program("question_content"), None, unit_tests.from_livecodebench, "code", _CODE),
+  "code": Layout(
+    program("prompt", "problem", "question"), None, tests_in("tests", "input_output"), "code", _CODE
+  ),
+}
+
+
+def by_columns(prompt: str, answer: str = "", tests: str = "") -> Layout:
+  """Any file, by the names of its columns; `prompt` holds texts or lists of messages."""
+  return Layout(
+    column(prompt), gold_in(answer) if answer else None, tests_in(tests) if tests else None, task=""
+  )
+
+
+def to_example(layout: Layout, row: dict) -> dict[str, str]:
+  """uid, question, history, answer, tests, task and meta, all text; `uid` is the question's hash.
+
+  Raises ValueError saying what is wrong with the row; one of a shape that no such file has may raise
+  TypeError, KeyError or AttributeError.
+  """
+  question, history = _split_chat(layout.prompt(row))
+  example = dict(question=question, history=json.dumps(history) if history else "", task=layout.task)
+  for field in ("answer", "tests"):
+    read = getattr(layout, field)
+    example[field] = read(row) if read else ""
+    if read and not example[field]:
+      raise ValueError(f"no {field}")
+  meta = {name: pick(row, name) for name in layout.meta}
+  meta = {name: value for name, value in meta.items() if value is not None}
+  "".join(example.values()).encode()  # half a surrogate pair is no text
+  uid = clean.asked(example["question"], example["history"])
+  return example | dict(uid=uid, meta=json.dumps(meta, default=str))
+
+
+def _split_chat(prompt: Any) -> tuple[str, list[dict]]:
+  """What the user asks last, and the messages before it."""
+  if not isinstance(prompt, list):
+    prompt = [dict(role="user", content=prompt)] if prompt else []
+  messages = [dict(role=m["role"], content=m["content"]) for m in prompt]
+  if not all(isinstance(m["content"], str) and m["content"].strip() for m in messages):
+    raise ValueError("a message is no text")
+  if not messages:
+    raise ValueError("no question")
+  if messages[-1]["role"] != "user":
+    raise ValueError(f"the last message is the {messages[-1]['role']}'s, not the user's")
+  return messages[-1]["content"].strip(), messages[:-1]

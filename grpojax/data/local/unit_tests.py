@@ -1,0 +1,77 @@
+"""The test cases of programs, as JSON: {"inputs": [...], "outputs": [...], "fn_name": optional}.
+
+That is the form of APPS.  Without `fn_name` an input is what the program reads and an output what
+it prints; with it an input is the list of a function's arguments and an output what it returns.
+"""
+
+import base64
+import io
+import json
+import pickle
+import zlib
+from typing import Any
+
+
+def from_apps(value: Any) -> str:
+  """Of a dict in the form of APPS, of a list of cases, or of either as JSON; '' without any."""
+  value = json.loads(value) if isinstance(value, str | bytes) else value
+  if isinstance(value, list):
+    return _from_cases(value, None)
+  return _dump(value["inputs"], value["outputs"], value.get("fn_name")) if value else ""
+
+
+def from_livecodebench(row: dict[str, Any]) -> str:
+  """Public cases, then private ones."""
+  cases = _cases(row["public_test_cases"]) + _cases(row.get("private_test_cases") or [])
+  metadata = row.get("metadata") or {}
+  metadata = json.loads(metadata) if isinstance(metadata, str) else metadata
+  return _from_cases(cases, metadata.get("func_name"))
+
+
+def _cases(value: Any) -> list[dict]:
+  """A list, as it is, as JSON, or as the base64 of the zlib of the pickle of its JSON."""
+  if not isinstance(value, str):
+    return value
+  if value.lstrip()[:1] == "[":
+    return json.loads(value)
+  try:
+    return json.loads(_OnlyText(io.BytesIO(zlib.decompress(base64.b64decode(value)))).load())
+  except (zlib.error, pickle.UnpicklingError, EOFError) as error:
+    raise ValueError(f"private_test_cases cannot be decoded ({error})") from error
+
+
+class _OnlyText(pickle.Unpickler):
+  """A pickle can run anything when it is read; one of text needs no class and no function."""
+
+  def find_class(self, module, name):
+    raise pickle.UnpicklingError(f"it asks for {module}.{name}")
+
+
+def _from_cases(cases: list[dict], fn_name: str | None) -> str:
+  called = [case for case in cases if "func" in str(case.get("testtype") or case.get("type"))]
+  if not called:
+    return _dump([case["input"] for case in cases], [case["output"] for case in cases], None)
+  if len(called) < len(cases):
+    raise ValueError("some cases call a function and some read standard input")
+  fn_name = fn_name or cases[0].get("fn_name") or (cases[0].get("metadata") or {}).get("func_name")
+  if not fn_name:
+    raise ValueError("cases call a function that has no name")
+  return _dump(
+    [_arguments(case["input"]) for case in cases], [_value(case["output"]) for case in cases], fn_name
+  )
+
+
+def _arguments(value: Any) -> list:
+  """LiveCodeBench writes one argument a line, as JSON."""
+  return [json.loads(line) for line in value.splitlines() if line] if isinstance(value, str) else value
+
+
+def _value(value: Any) -> Any:
+  return json.loads(value) if isinstance(value, str) else value
+
+
+def _dump(inputs: list, outputs: list, fn_name: str | None) -> str:
+  if len(inputs) != len(outputs):
+    raise ValueError(f"{len(inputs)} inputs, but {len(outputs)} outputs")
+  tests = dict(inputs=inputs, outputs=outputs) | (dict(fn_name=fn_name) if fn_name else {})
+  return json.dumps(tests) if inputs else ""

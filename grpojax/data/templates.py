@@ -1,0 +1,82 @@
+"""What is put around a question: an instruction, a system prompt, the tokenizer's chat template."""
+
+import json
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from grpojax.data import text
+
+# The form of answer that each asks for is the one that a reward has to look for.
+TEMPLATES = {
+  "none": "{question}",
+  # Qwen2.5-Math, https://arxiv.org/abs/2409.12122
+  "boxed": "{question}\n\nPlease reason step by step, and put your final answer within \\boxed{}.",
+  # DAPO, https://arxiv.org/abs/2503.14476: as in its training file
+  "answer_line": (
+    "Solve the following math problem step by step. The last line of your response should be of the"
+    " form Answer: $Answer (without quotes) where $Answer is the answer to the problem.\n\n"
+    '{question}\n\nRemember to put your answer on its own line after "Answer:".'
+  ),
+  # DeepSeek-R1, https://arxiv.org/abs/2501.12948 table 1; the turns are the chat template's ...
+  "think_answer": (
+    "A conversation between User and Assistant. The user asks a question, and the Assistant solves"
+    " it. The assistant first thinks about the reasoning process in the mind and then provides the"
+    " user with the answer. The reasoning process and answer are enclosed within <think> </think>"
+    " and <answer> </answer> tags, respectively, i.e., <think> reasoning process here </think>"
+    " <answer> answer here </answer>.\n\n{question}"
+  ),
+  "code": (
+    "{question}\n\nWrite a Python program that solves this, in one block that starts with ```python"
+    " and ends with ```. If there is no starter code, it reads standard input and prints the answer."
+  ),
+}
+# ... and for a base model, which has no turns, they are text.
+TEMPLATES["r1_zero"] = TEMPLATES["think_answer"].replace("\n\n{question}", " User: {question} Assistant:")
+
+
+class Form(NamedTuple):
+  template: str = "{question}"
+  system: str = ""
+  chat: bool = True
+
+
+PLAIN = Form()
+
+
+def build(template: str, system: str, chat: bool) -> Form:
+  """config.data.template: a name of TEMPLATES or a text with {question} in it.  Raises ValueError.
+
+  `system` goes before every prompt that does not bring a system message of its own.  `chat` puts
+  the prompt through the tokenizer's chat template; without it the model sees the text alone.
+  """
+  found = TEMPLATES.get(template, template)
+  if found.count("{question}") != 1:
+    raise ValueError(
+      f"config.data.template = '{template}' is none of {', '.join(TEMPLATES)} and no text with one"
+      " {question} in it."
+    )
+  return Form(found, system, chat)
+
+
+def encode(form: Form, tokenizer, records: list[dict[str, Any]]) -> list[np.ndarray]:
+  """The prompt of each row, as tokens; a row is its `question` and, in a chat, what went before."""
+  chats = [to_chat(form, record) for record in records]
+  if form.chat:
+    return text.encode_chats(tokenizer, chats)
+  return text.encode_texts(tokenizer, [_as_text(chat) for chat in chats])
+
+
+def to_chat(form: Form, record: dict[str, Any]) -> list[dict[str, str]]:
+  """The messages: the system's, the row's history, and the question in its template."""
+  history = json.loads(record["history"]) if record.get("history") else []
+  own = bool(history) and history[0]["role"] == "system"
+  system = [dict(role="system", content=form.system)] if form.system and not own else []
+  asked = form.template.replace("{question}", record["question"])  # questions have braces of their own
+  return [*system, *history, dict(role="user", content=asked)]
+
+
+def _as_text(chat: list[dict[str, str]]) -> str:
+  if any(message["role"] == "assistant" for message in chat):
+    raise ValueError("config.data.chat = False, but a prompt has several turns; set it to True.")
+  return "\n\n".join(message["content"] for message in chat)
