@@ -21,5 +21,8 @@ from grpojax.objective.build import bind, build
 from grpojax.objective.check import check
 from grpojax.objective.describe import describe
 from grpojax.objective.formula import Correction, Objective, loss, prepare
+from grpojax.objective.notices import notices
 
-__all__ = ["Correction", "Objective", "bind", "build", "check", "describe", "loss", "prepare"]
+__all__ = [
+  "Correction", "Objective", "bind", "build", "check", "describe", "loss", "notices", "prepare",
+]  # fmt: skip
