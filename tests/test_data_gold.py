@@ -58,6 +58,7 @@ def test_a_box_ends_where_its_brace_closes(before, inside, after):
     (" 2 ", "2"),
     ("025", "025"),
     (None, ""),
+    (float("nan"), ""),
     ([1.0, "x"], "1, x"),
     (10**20, "1" + "0" * 20),
   ],

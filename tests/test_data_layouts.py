@@ -311,7 +311,7 @@ MALFORMED = [
     dict(prompt=[dict(role="assistant", content="P?")], label="1"),
     "the assistant's, not the user's",
   ),
-  ("dapo_math", dict(prompt=[dict(content="P?")], label="1"), "KeyError 'role'"),
+  ("dapo_math", dict(prompt=[dict(content="P?")], label="1"), "KeyError: 'role'"),
   ("apps", dict(question="P?", input_output=""), "no tests"),
   ("apps", dict(question="P?", input_output='{"inputs": [1, 2], "outputs": [1]}'), "2 inputs, but 1 outputs"),
   ("apps", dict(question="P?", input_output='{"inputs": [], "outputs": []}'), "no tests"),

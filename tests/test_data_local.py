@@ -5,6 +5,8 @@ import json
 import data_toys
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from ml_collections import ConfigDict
 
 from grpojax.data import pipeline
@@ -234,6 +236,21 @@ def test_a_mixture_draws_sources_in_its_proportions(folder):
 def test_a_mixture_that_cannot_be_is_refused(folder, mixture, message):
   with pytest.raises(ValueError, match=message):
     pipeline.weigh(load(folder), mixture)
+
+
+rows_of_few_questions = st.lists(st.tuples(st.sampled_from("abcd"), st.sampled_from("12")), max_size=12)
+
+
+@given(rows_of_few_questions)
+def test_cleaning_agrees_with_a_rule_stated_row_by_row(rows):
+  examples = [dict(uid=q, answer=a, row=i) for i, (q, a) in enumerate(rows)]
+  counts = clean.Counts()
+  kept = clean.one_of_each(examples, counts)
+  agreed = [len({a for q, a in rows if q == question}) == 1 for question, _ in rows]
+  first = [question not in [q for q, _ in rows[:i]] for i, (question, _) in enumerate(rows)]
+  assert [e["row"] for e in kept] == [i for i in range(len(rows)) if agreed[i] and first[i]]
+  assert counts.contradicting == agreed.count(False)
+  assert counts.repeats == sum(a and not f for a, f in zip(agreed, first, strict=True))
 
 
 def test_what_makes_two_questions_one():

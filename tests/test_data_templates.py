@@ -115,6 +115,13 @@ def test_a_chat_without_turns_is_refused():
   assert base.decode(tokens) == ROW["question"]
 
 
+def test_a_chat_template_without_a_place_for_it_refuses_a_system_prompt():
+  embedded = text.load_tokenizer()
+  form = templates.build("none", "Be brief.", True)
+  with pytest.raises(ValueError, match=r"refuses a prompt \(Roles are .* set config.data.system = ''"):
+    templates.encode(form, embedded, [dict(question="1+1=?")])
+
+
 def test_a_plain_form_is_the_question_as_the_users_turn():
   (one,) = templates.encode(templates.PLAIN, TOKENIZER, [ROW])
   (other,) = text.encode_prompts(TOKENIZER, [ROW["question"]])

@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 import numpy as np
+from jinja2 import TemplateError
 from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
 EMBEDDED = Path(__file__).parent / "tokenizer"
@@ -50,7 +51,13 @@ def encode_chats(tokenizer: PreTrainedTokenizerBase, chats: list[list[dict]]) ->
       f"The tokenizer in '{tokenizer.name_or_path}' has no chat template; add one, or set"
       " config.data.chat = False for a model that is to see the text alone."
     )
-  tokens = tokenizer.apply_chat_template(chats, add_generation_prompt=True, return_dict=False)
+  try:
+    tokens = tokenizer.apply_chat_template(chats, add_generation_prompt=True, return_dict=False)
+  except TemplateError as error:
+    raise ValueError(
+      f"The chat template of '{tokenizer.name_or_path}' refuses a prompt ({error}); some have no place"
+      " for a system prompt: set config.data.system = ''."
+    ) from error
   return [np.asarray(row, np.int32) for row in tokens]
 
 

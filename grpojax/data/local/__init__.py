@@ -7,7 +7,8 @@
     config.data.test = {"aime24": {"layout": "aime", "path": "/data/aime_2024/*.parquet"}}
 
 A source has a name of one's own, which its rows carry; how often it is drawn is config.data.mixture.
-Nothing is fetched.  A new public dataset is a row of the table in layouts.py.
+What two training sources ask stays with the first by name.  Nothing is fetched.  A new public dataset
+is a row of the table in layouts.py.
 """
 
 import dataclasses

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 
 _SUFFIXES = (".jsonl", ".json", ".parquet")
 _SPLITS = ("train", "test", "valid")
-_BATCH = 1024  # rows of a Parquet file in memory at once
+_BATCH = 128  # rows of a Parquet file in memory at once; one row of unit tests can be megabytes
 
 
 def find(key: str, path: str) -> list[Path]:

@@ -11,9 +11,11 @@ def plain(value: Any) -> str:
   """'204' of 204, 204.0, ' 204 ' and ['204']; several answers are joined by commas."""
   if isinstance(value, list):
     return ", ".join(plain(item) for item in value)
+  if value is None or value != value:  # NaN is how pandas writes a missing one
+    return ""
   if isinstance(value, float) and value.is_integer():
     value = int(value)
-  return "" if value is None else str(value).strip()
+  return str(value).strip()
 
 
 def after_hashes(solution: Any) -> str:

@@ -30,7 +30,7 @@ def find(settings: Mapping[str, Any]) -> list[Source]:
         f"config.data.{split} names no source; set it to one or more, as in"
         " {'gsm8k': {'layout': 'gsm8k', 'path': '/data/gsm8k/" + split + "*.parquet'}}."
       )
-  return [_find(split, name, entry) for split in SPLITS for name, entry in settings[split].items()]
+  return [_find(split, name, entry) for split in SPLITS for name, entry in sorted(settings[split].items())]
 
 
 def _find(split: str, name: str, entry: Mapping[str, Any]) -> Source:
@@ -75,7 +75,7 @@ def _examples(source: Source, on_malformed: str, counts: clean.Counts) -> Iterat
       try:
         yield layouts.to_example(source.layout, files.parse(row))
       except (ValueError, TypeError, KeyError, AttributeError) as error:
-        reason = str(error) if isinstance(error, ValueError) else f"{type(error).__name__} {error}"
+        reason = str(error) if isinstance(error, ValueError) else f"{type(error).__name__}: {error}"
         if on_malformed == "error":
           raise ValueError(
             f"{source.key}: {path.parent}/{place} is malformed ({reason}); mend it or set"
