@@ -7,6 +7,7 @@ wherever it happened.  An anchor is any hashable value; the objective compares n
 
 import re
 from collections.abc import Hashable, Sequence
+from difflib import SequenceMatcher
 
 import numpy as np
 
@@ -40,3 +41,25 @@ def ids(anchors: Sequence[Hashable]) -> np.ndarray:
   """[rows] int32: equal anchors get equal numbers.  Keep prompts apart by having one group each."""
   seen = {anchor: number for number, anchor in enumerate(dict.fromkeys(anchors))}
   return np.array([seen[anchor] for anchor in anchors], np.int32)
+
+
+def fuzzy_ids(observations: Sequence[str], threshold: float = 0.95) -> np.ndarray:
+  """[rows] int32: each joins the first anchor that it resembles, or founds a new one.
+
+  An anchor is the observation that founded it, so the order of rows matters.  Resemblance is
+  difflib's ratio of (observation, founder), 2 · matches / total length, and 0.95 verl-agent's bound.
+  """
+  founders: list[SequenceMatcher] = []  # each has analysed its founder once, for all that follow
+  numbers = []
+  for observation in observations:
+    number = next((n for n, f in enumerate(founders) if _resembles(observation, f, threshold)), len(founders))
+    if number == len(founders):
+      founders.append(SequenceMatcher(None, b=observation))
+    numbers.append(number)
+  return np.array(numbers, np.int32)
+
+
+def _resembles(observation: str, founder: SequenceMatcher, threshold: float) -> bool:
+  founder.set_seq1(observation)
+  measures = (founder.real_quick_ratio, founder.quick_ratio, founder.ratio)  # cheap upper bounds first
+  return all(measure() >= threshold for measure in measures)
