@@ -6,13 +6,12 @@ The folders, logits and completions of tests/data/models come from tests/data/ma
 import functools
 import json
 import shutil
-from pathlib import Path
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from jax.sharding import AxisType, Mesh
+from model_folders import FAMILIES, FOLDERS, loaded, mesh
 from safetensors import safe_open
 from safetensors.numpy import save_file
 
@@ -21,22 +20,6 @@ from grpojax import models, sampler
 from grpojax.logprobs import token_logprobs
 from grpojax.models import hf, names
 from grpojax.models import spec as spec_lib
-
-FOLDERS = Path(__file__).parent / "data" / "models"
-FAMILIES = sorted(path.name for path in FOLDERS.iterdir())
-
-
-def mesh(**sizes):
-  shape = {"data": 1, "fsdp": 1, "tensor": 1, "expert": 1} | sizes
-  devices = np.array(jax.devices()[: np.prod(list(shape.values()))]).reshape(*shape.values())
-  return Mesh(devices, tuple(shape), axis_types=(AxisType.Auto,) * len(shape))
-
-
-@functools.cache
-def loaded(family):
-  """(model, parameters on one device, what transformers computed)."""
-  model = models.from_spec(models.from_folder(FOLDERS / family))
-  return model, hf.load(FOLDERS / family, model, mesh()), np.load(FOLDERS / family / "expected.npz")
 
 
 @functools.cache
