@@ -151,7 +151,7 @@ def test_parquet_rows_are_counted_through_row_groups_and_batches(tmp_path, monke
   source = dict(a=dict(layout="math", path=str(tmp_path)))
   examples, seen = sources.read(sources.find(dict(train=source, test=source))[0], "skip", True)
   assert [example["question"] for example in examples] == [f"{i}?" for i in range(10)]
-  assert seen.places == ["a.parquet:11: no question"]
+  assert seen.places == ["a.parquet:11: no question in its columns problem, answer"]
 
 
 def test_folders_and_patterns(folder):
@@ -173,6 +173,8 @@ ILLEGAL = [
   (dict(test={}), r"config.data.test names no source"),
   (dict(train=dict(a=dict(layout="gsm"))), r"train.a.layout = 'gsm' is unknown; choose one of columns, gs"),
   (dict(train=dict(a=dict(layout="aime", paths=""))), r"train.a.paths is set, but layout 'aime' takes la"),
+  (dict(train=16384), r"config.data.train names no source"),
+  (dict(train=dict(a="/x.jsonl")), r"train.a = '/x.jsonl' must be a dict with 'layout' and 'path'"),
   (dict(train=dict(a=dict(path="x"))), r"train.a.prompt is missing"),
   (dict(train=dict(a=dict(layout="gsm8k"))), r"train.a.path is empty"),
   (dict(train=dict(a=dict(layout="gsm8k", path="openai/gsm8k"))), r"matches no .* nothing is fetched"),

@@ -8,9 +8,14 @@ _BOX = re.compile(r"\\(?:boxed|fbox)\s*")
 
 
 def plain(value: Any) -> str:
-  """'204' of 204, 204.0, ' 204 ' and ['204']; several answers are joined by commas."""
+  """'204' of 204, 204.0, ' 204 ' and ['204']; several answers are joined by commas.
+
+  Raises ValueError where it is a nested column, whose own columns are meant.
+  """
   if isinstance(value, list):
     return ", ".join(plain(item) for item in value)
+  if isinstance(value, dict):
+    raise ValueError(f"the answer is not text but has the fields {', '.join(value)}")
   if value is None or value != value:  # NaN is how pandas writes a missing one
     return ""
   if isinstance(value, float) and value.is_integer():

@@ -137,13 +137,16 @@ def to_example(layout: Layout, row: dict) -> dict[str, str]:
   Raises ValueError saying what is wrong with the row; one of a shape that no such file has may raise
   TypeError, KeyError or AttributeError.
   """
-  question, history = _split_chat(layout.prompt(row))
+  prompt = layout.prompt(row)
+  if not prompt:
+    raise ValueError(f"no question in its columns {', '.join(row)}")
+  question, history = _split_chat(prompt)
   example = dict(question=question, history=json.dumps(history) if history else "", task=layout.task)
   for field in ("answer", "tests"):
     read = getattr(layout, field)
     example[field] = read(row) if read else ""
     if read and not example[field]:
-      raise ValueError(f"no {field}")
+      raise ValueError(f"no {field} in its columns {', '.join(row)}")
   meta = {name: pick(row, name) for name in layout.meta}
   meta = {name: value for name, value in meta.items() if value is not None}
   "".join(example.values()).encode()  # half a surrogate pair is no text
@@ -153,13 +156,10 @@ def to_example(layout: Layout, row: dict) -> dict[str, str]:
 
 def _split_chat(prompt: Any) -> tuple[str, list[dict]]:
   """What the user asks last, and the messages before it."""
-  if not isinstance(prompt, list):
-    prompt = [dict(role="user", content=prompt)] if prompt else []
-  messages = [dict(role=m["role"], content=m["content"]) for m in prompt]
+  chat = prompt if isinstance(prompt, list) else [dict(role="user", content=prompt)]
+  messages = [dict(role=m["role"], content=m["content"]) for m in chat]
   if not all(isinstance(m["content"], str) and m["content"].strip() for m in messages):
     raise ValueError("a message is no text")
-  if not messages:
-    raise ValueError("no question")
   if messages[-1]["role"] != "user":
     raise ValueError(f"the last message is the {messages[-1]['role']}'s, not the user's")
   return messages[-1]["content"].strip(), messages[:-1]

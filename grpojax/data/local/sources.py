@@ -25,7 +25,7 @@ class Source(NamedTuple):
 def find(settings: Mapping[str, Any]) -> list[Source]:
   """Every source, its files looked up.  Raises ValueError naming the key that is wrong."""
   for split in SPLITS:
-    if not settings.get(split):
+    if not isinstance(settings.get(split), Mapping) or not settings[split]:
       raise ValueError(
         f"config.data.{split} names no source; set it to one or more, as in"
         " {'gsm8k': {'layout': 'gsm8k', 'path': '/data/gsm8k/" + split + "*.parquet'}}."
@@ -34,7 +34,10 @@ def find(settings: Mapping[str, Any]) -> list[Source]:
 
 
 def _find(split: str, name: str, entry: Mapping[str, Any]) -> Source:
-  key, entry = f"config.data.{split}.{name}", dict(entry)
+  key = f"config.data.{split}.{name}"
+  if not isinstance(entry, Mapping):
+    raise ValueError(f"{key} = {entry!r} must be a dict with 'layout' and 'path'.")
+  entry = dict(entry)
   layout, path = entry.pop("layout", "columns"), entry.pop("path", "")
   if layout != "columns" and layout not in layouts.LAYOUTS:
     menu = ", ".join(["columns", *layouts.LAYOUTS])

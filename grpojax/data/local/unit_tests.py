@@ -1,7 +1,8 @@
 """The test cases of programs, as JSON: {"inputs": [...], "outputs": [...], "fn_name": optional}.
 
 That is the form of APPS.  Without `fn_name` an input is what the program reads and an output what
-it prints; with it an input is the list of a function's arguments and an output what it returns.
+it prints; with it an input is the list of a function's arguments and an output what it returns, or
+both are text, as in LiveCodeBench: one argument a line and the result, in JSON.
 """
 
 import base64
@@ -49,25 +50,15 @@ class _OnlyText(pickle.Unpickler):
 
 def _from_cases(cases: list[dict], fn_name: str | None) -> str:
   called = [case for case in cases if "func" in str(case.get("testtype") or case.get("type"))]
-  if not called:
-    return _dump([case["input"] for case in cases], [case["output"] for case in cases], None)
-  if len(called) < len(cases):
+  if 0 < len(called) < len(cases):
     raise ValueError("some cases call a function and some read standard input")
-  fn_name = fn_name or cases[0].get("fn_name") or (cases[0].get("metadata") or {}).get("func_name")
-  if not fn_name:
-    raise ValueError("cases call a function that has no name")
-  return _dump(
-    [_arguments(case["input"]) for case in cases], [_value(case["output"]) for case in cases], fn_name
-  )
-
-
-def _arguments(value: Any) -> list:
-  """LiveCodeBench writes one argument a line, as JSON."""
-  return [json.loads(line) for line in value.splitlines() if line] if isinstance(value, str) else value
-
-
-def _value(value: Any) -> Any:
-  return json.loads(value) if isinstance(value, str) else value
+  if called:
+    fn_name = fn_name or called[0].get("fn_name") or (called[0].get("metadata") or {}).get("func_name")
+    if not fn_name:
+      raise ValueError("cases call a function that has no name")
+  else:
+    fn_name = None
+  return _dump([case["input"] for case in cases], [case["output"] for case in cases], fn_name)
 
 
 def _dump(inputs: list, outputs: list, fn_name: str | None) -> str:
