@@ -32,5 +32,6 @@ def top_entropy(batch: Batch, *, share=0.2) -> Array:
 
   The quantile is the whole optimiser batch's: per microbatch it would depend on their number.
   """
-  entropy = jnp.where(batch.mask > 0, field(batch, "entropy"), jnp.nan)
-  return entropy >= jnp.nanquantile(entropy, 1 - share)
+  entropy, on = jnp.maximum(field(batch, "entropy"), 0), batch.mask > 0
+  below = jnp.ceil((1 - share) * (on.sum() - 1))  # the quantile's rank, as TRL's
+  return on & (entropy >= stats.kth_largest(entropy, on, on.sum() - below))
