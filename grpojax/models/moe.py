@@ -91,6 +91,16 @@ def route(logits, k: int, normalise: bool, replay=None):
   return experts, gates, probs
 
 
+def by_rows(routing):
+  """[layers, B, S, k], as the decoder scans it, -> [B, S, layers, k], as batches keep it."""
+  return jnp.moveaxis(routing, 0, 2)
+
+
+def by_layers(routing):
+  """The inverse of `by_rows`."""
+  return jnp.moveaxis(routing, 2, 0)
+
+
 def _load(experts, probs, counted):
   E = probs.shape[-1]
   weight = counted.astype(jnp.float32)

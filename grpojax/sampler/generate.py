@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 
 from grpojax.batch import Rollout
-from grpojax.models import Cache, Model
+from grpojax.models import Cache, Model, by_rows
 from grpojax.sampler.choose import Choice, choose, row_keys
 
 
@@ -21,22 +21,38 @@ class Prefilled(NamedTuple):
   logits: jax.Array  # [B, V] float32, of the first response token
   cache: Cache
   first: jax.Array  # [B] int32, first real column
+  routing: jax.Array | None  # [B, L, layers, k] int32, if it is recorded
 
 
-def build(model: Model, *, group_size: int, max_tokens: int, choice: Choice, eos_ids: tuple[int, ...]):
+def build(
+  model: Model,
+  *,
+  group_size: int,
+  max_tokens: int,
+  choice: Choice,
+  eos_ids: tuple[int, ...],
+  record_routing: bool = False,
+):
   """Returns (prefill, decode), pure functions to be jitted.
 
   prefill(params, tokens [P, L], length [P]) -> Prefilled
   decode(params, prefilled, key, prompt_id [P]) -> Rollout, all [P, G, ...]
+
+  With `record_routing` (mixtures only) decode returns (Rollout, routing [P, G, L + T - 1, layers, k]):
+  the experts of every token that the sampler fed, -1 on padding and behind the end.
   """
 
   def prefill(params, tokens, length):
     decoder = model.bind(params)
     L = tokens.shape[1]
     first = L - length
-    hidden, cache, _ = decoder.prefill(tokens, first, L + max_tokens)
-    logits = decoder.logits(hidden)
-    return jax.tree.map(lambda a: jnp.repeat(a, group_size, axis=0), Prefilled(logits, cache, first))
+    hidden, cache, routed = decoder.prefill(tokens, first, L + max_tokens)
+    routing = None
+    if record_routing:
+      real = jnp.arange(L)[None] >= first[:, None]
+      routing = jnp.where(real[..., None, None], by_rows(routed.experts), -1)
+    prefilled = Prefilled(decoder.logits(hidden), cache, first, routing)
+    return jax.tree.map(lambda a: jnp.repeat(a, group_size, axis=0), prefilled)
 
   def decode(params, prefilled, key, prompt_id):
     decoder = model.bind(params)
@@ -52,18 +68,25 @@ def build(model: Model, *, group_size: int, max_tokens: int, choice: Choice, eos
       return token, tokens.at[:, t].set(token), logps.at[:, t].set(logp), ended | is_eos(token)
 
     def step(carry):
-      t, token, tokens, logps, length, ended, cache = carry
-      hidden, cache, _ = decoder.decode(layers, token, L + t - 1, prefilled.first, cache)
+      t, token, tokens, logps, length, ended, cache, routing = carry
+      hidden, cache, routed = decoder.decode(layers, token, L + t - 1, prefilled.first, cache)
+      if record_routing:
+        fed = jnp.where(ended[:, None, None, None], -1, by_rows(routed.experts))
+        routing = jax.lax.dynamic_update_slice_in_dim(routing, fed, L + t - 1, axis=1)
       length = length + ~ended
       token, tokens, logps, ended = record(t, decoder.logits(hidden), tokens, logps, ended)
-      return t + 1, token, tokens, logps, length, ended, cache
+      return t + 1, token, tokens, logps, length, ended, cache, routing
 
     empty = jnp.zeros((B, max_tokens), jnp.int32), jnp.zeros((B, max_tokens), jnp.float32)
     token, tokens, logps, ended = record(0, prefilled.logits, *empty, jnp.zeros(B, bool))
     unfinished = lambda c: (c[0] < max_tokens) & ~jnp.all(c[5])  # noqa: E731
-    start = (jnp.int32(1), token, tokens, logps, jnp.ones(B, jnp.int32), ended, prefilled.cache)
-    _, _, tokens, logps, length, ended, _ = jax.lax.while_loop(unfinished, step, start)
+    routing = prefilled.routing
+    if record_routing:
+      routing = jnp.pad(routing, ((0, 0), (0, max_tokens - 1), (0, 0), (0, 0)), constant_values=-1)
+    start = jnp.int32(1), token, tokens, logps, jnp.ones(B, jnp.int32), ended, prefilled.cache, routing
+    _, _, tokens, logps, length, ended, _, routing = jax.lax.while_loop(unfinished, step, start)
     grouped = lambda a: a.reshape(-1, group_size, *a.shape[1:])  # noqa: E731
-    return Rollout(*map(grouped, (tokens, length, ended, logps)))
+    rollout = Rollout(*map(grouped, (tokens, length, ended, logps)))
+    return (rollout, grouped(routing)) if record_routing else rollout
 
   return prefill, decode

@@ -1,0 +1,152 @@
+"""Mixtures: every token reaches its experts, replay is hard on the choice and soft on the gates."""
+
+import json
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import nnx
+from model_folders import FOLDERS, loaded, mesh
+
+from grpojax import logprobs, models, sampler, sharding
+from grpojax.models import hf, moe
+
+CASES = json.loads((Path(__file__).parent / "data" / "variants_cases.json").read_text())
+E, K = 5, 2
+
+
+def test_replayed_gates_are_the_routers_own_over_the_replayed_set():
+  """Case routing_replay_gate: the router alone would have chosen experts 3 and 0."""
+  case = next(c["extra"] for c in CASES if c["name"] == "routing_replay_gate")
+  logits = jnp.asarray(case["inputs"]["train_router_logits"])
+  chosen = np.flatnonzero(case["inputs"]["replayed_expert_mask"]).astype(np.int32)
+
+  def gates(logits):
+    experts, gates, _ = moe.route(logits, 2, normalise=True, replay=jnp.asarray(chosen))
+    return jnp.zeros(4).at[experts].set(gates)
+
+  np.testing.assert_allclose(gates(logits), case["expected"]["gate"], atol=1e-7)
+  slope = jax.jacobian(gates)(logits)[0]
+  np.testing.assert_allclose(slope, case["expected"]["d_gate0_d_logits"], atol=1e-7)
+  natural, _, _ = moe.route(logits, 2, normalise=True, replay=jnp.full(2, -1))
+  assert natural.tolist() == [3, 0]
+
+
+def by_loops(block, h, experts, probs, normalise):
+  """The mixture written out token by token in float64."""
+  w = {name: np.asarray(getattr(block, name)[...], np.float64) for name in ("gate", "up", "down")}
+  h, out = np.asarray(h, np.float64), np.zeros(h.shape)
+  for at in np.ndindex(h.shape[:2]):
+    gates = np.asarray(probs, np.float64)[at][experts[at]]
+    for e, g in zip(experts[at], gates / (gates.sum() if normalise else 1), strict=True):
+      x = h[at] @ w["gate"][e]
+      out[at] += g * ((x / (1 + np.exp(-x)) * (h[at] @ w["up"][e])) @ w["down"][e])
+  return out
+
+
+@pytest.mark.parametrize("crowded", [False, True])
+def test_no_token_is_dropped_even_if_all_choose_one_expert(crowded):
+  spec = loaded("qwen3_moe")[0].spec
+  block = moe.Mixture(spec, nnx.Rngs(0))
+  h = jax.random.normal(jax.random.key(1), (3, 7, spec.hidden_size))
+  replay = jnp.broadcast_to(jnp.asarray([4, 2]), (3, 7, 2)) if crowded else None
+  y, routed = block(h, replay)
+  experts = np.asarray(routed.experts)
+  assert len(np.unique(experts)) == (2 if crowded else E)
+  probs = jax.nn.softmax(jnp.einsum("bsd,de->bse", h, block.router[...]))
+  np.testing.assert_allclose(y, by_loops(block, h, experts, probs, True), atol=1e-5)
+
+
+@pytest.mark.parametrize("family", ["qwen2_moe", "qwen3_moe"])
+def test_load_balance_loss_is_that_of_transformers(family):
+  model, params, expected = loaded(family)
+  column = np.arange(expected["tokens"].shape[1])[None]
+  real = (column >= expected["first"][:, None]) & (column < expected["last"][:, None])
+
+  @jax.jit
+  def balance(params, tokens, first, counted):
+    routed = model.bind(params).forward(tokens, first, counted=counted)[1]
+    return models.load_balance_loss(routed.load), routed.experts
+
+  loss, experts = balance(params, expected["tokens"], expected["first"], jnp.asarray(real))
+  np.testing.assert_allclose(loss, expected["balance"], rtol=1e-5)
+  assert experts.shape == (2, *real.shape, K)
+
+
+def test_a_replayed_token_counts_in_no_load():
+  block = moe.Mixture(loaded("qwen3_moe")[0].spec, nnx.Rngs(0))
+  h = jax.random.normal(jax.random.key(1), (1, 4, 24))
+  replay = jnp.full((1, 4, K), -1).at[0, 1].set(jnp.asarray([3, 1]))
+  counted = jnp.asarray([[True, True, True, False]])
+  load = block(h, replay, counted)[1].load
+  alone = block(h, None, counted.at[0, 1].set(False))[1].load
+  np.testing.assert_allclose(load, alone, rtol=1e-6)
+  assert load[2].tolist() == [2.0] * E
+
+
+def replay_setting():
+  """A Qwen3-MoE, rollouts recorded by the sampler, and the learner's log-probs as one program."""
+  model, params, expected = loaded("qwen3_moe")
+  L, T = int(expected["prompt"]), 12
+  prefill, decode = sampler.build(
+    model, group_size=2, max_tokens=T, choice=sampler.Choice(), eos_ids=(7, 11, 20), record_routing=True
+  )
+  prompts, length = expected["tokens"][:, :L], L - expected["first"]
+  prefilled = jax.jit(prefill)(params, prompts, length)
+  rollout, routing = jax.jit(decode)(params, prefilled, jax.random.key(3), jnp.arange(3))
+  repeat = lambda x: np.repeat(x[:, None], 2, axis=1)  # noqa: E731
+  tokens = jnp.asarray(np.concatenate([repeat(prompts), rollout.tokens], axis=-1))
+
+  @jax.jit
+  def scored(params, routing):
+    decoder = model.bind(params)
+    args = decoder, tokens, repeat(length), T, routing
+    return logprobs.routed_logprobs(*args, temperature=1.0, chunk=5)
+
+  return params, rollout, np.asarray(routing), scored, repeat(expected["first"])
+
+
+def test_the_sampler_records_what_the_full_forward_chooses_and_replay_holds_it_fixed():
+  params, rollout, routing, scored, first = replay_setting()
+  layers, T = routing.shape[3], rollout.tokens.shape[-1]
+  column = np.arange(routing.shape[2])[None, None]
+  fed = (column >= first[..., None]) & (column < 16 + np.asarray(rollout.length)[..., None] - 1)
+  assert routing.shape == (3, 2, 16 + T - 1, layers, K)
+  assert (routing[~fed] == -1).all() and (routing[fed] >= 0).all() and rollout.ended.any()
+
+  nothing = jnp.full(routing.shape, -1)
+  logp, _, chosen = scored(params, nothing)
+  np.testing.assert_array_equal(np.asarray(chosen)[fed], routing[fed])
+  replayed, _, kept = scored(params, jnp.asarray(routing))
+  real = np.arange(T)[None, None] < np.asarray(rollout.length)[..., None]
+  np.testing.assert_allclose(replayed[real], logp[real], atol=1e-6)
+
+  other = jax.tree.map(lambda x: x, params)
+  router = other["layers"]["moe"]["router"]
+  other["layers"]["moe"]["router"] = router + 0.5 * jax.random.normal(jax.random.key(0), router.shape)
+  moved = np.asarray(scored(other, nothing)[2])
+  _, _, kept = scored(other, jnp.asarray(routing))
+  assert (moved[fed] != routing[fed]).mean() > 0.1  # the router has changed its mind
+  np.testing.assert_array_equal(np.asarray(kept)[fed], routing[fed])
+
+
+def test_an_expert_mesh_computes_the_same():
+  model, params, expected = loaded("qwen2_moe")
+  run = lambda params, tokens, first: model.bind(params)(tokens, first)  # noqa: E731
+  tokens, first = expected["tokens"][:, :24], expected["first"]
+  alone = jax.jit(run)(params, tokens, first)
+  devices = mesh(expert=5)
+  cut = hf.load(FOLDERS / "qwen2_moe", model, devices)
+  where = sharding.param_shardings(devices, model.axes, model.shapes)
+  assert where["layers"]["moe"]["gate"].spec[1] == "expert"
+  everywhere = sharding.replicated(devices)
+  program = jax.jit(run, in_shardings=(where, everywhere, everywhere), out_shardings=everywhere)
+  np.testing.assert_allclose(program(cut, tokens, first), alone, atol=1e-5)
+
+
+def test_dense_models_have_no_routing():
+  model, params, expected = loaded("qwen3")
+  outs = jax.eval_shape(lambda p: model.bind(p).forward(expected["tokens"], expected["first"]), params)
+  assert outs[1] is None
