@@ -2,8 +2,10 @@
 
 A reward is a function, and the name of its first parameter says what it sees:
   fn(sample, *, knobs) -> float | None                      one completion
+  fn(samples, *, knobs) -> list[float | Exception | None]   all completions, to grade them side by side
   fn(group, accuracy, *, knobs) -> list[float | None]       the G completions of one prompt
-None means that it abstains, as it must where the truth is unknown.  In the config, `fn` is
+None means that it abstains, as it must where the truth is unknown; an exception, raised or in the
+list, that it failed.  In the config, `fn` is
 'rules:integer_answer' (a function of grpojax/rewards/rules.py) or 'my.module:my_reward'.  A reward
 may declare, as attributes:
   needs = ("answer",)              the fields of the dataset that it reads
@@ -18,9 +20,9 @@ import functools
 import importlib
 import importlib.util
 import inspect
-import math
 import numbers
 from collections.abc import Callable
+from math import isfinite  # the name `math` is that of grpojax/rewards/math.py here
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -41,7 +43,7 @@ class Sample(NamedTuple):
 class Reward(NamedTuple):
   name: str
   fn: Callable  # knobs bound
-  sees_group: bool
+  sees: str  # "sample", "samples" or "group"
   weight: float
   needs: tuple[str, ...]
   answer: Callable  # text -> str | None, knobs bound
@@ -86,18 +88,18 @@ def build(config) -> Rewards:
 
 def _build_one(key: str, name: str, slot) -> Reward:
   fn = _find(key, slot.get("fn", ""))
-  sees_group = _scope(fn) == "group"
-  if sees_group and name == "accuracy":
+  sees = _scope(fn)
+  if sees == "group" and name == "accuracy":
     raise ValueError(f"{key}: {fn.__name__} sees a whole group; accuracy is of one completion.")
   weight = slot.get("weight", 1.0)
-  if not isinstance(weight, numbers.Real) or not math.isfinite(weight):
+  if not isinstance(weight, numbers.Real) or not isfinite(weight):
     raise ValueError(f"{key}.weight = {weight!r} must be a finite number.")
   knobs = {k: v for k, v in slot.items() if k not in ("fn", "weight")}
-  _check_knobs(key, fn, knobs, ["group", "accuracy"] if sees_group else ["sample"])
+  _check_knobs(key, fn, knobs, ["group", "accuracy"] if sees == "group" else [sees])
   return Reward(
     name=name,
     fn=functools.partial(fn, **knobs),
-    sees_group=sees_group,
+    sees=sees,
     weight=float(weight),
     needs=tuple(getattr(fn, "needs", ())),
     answer=functools.partial(fn.answer, **knobs) if hasattr(fn, "answer") else str.strip,
@@ -146,14 +148,14 @@ def _find(key: str, path: str) -> Callable:
     where = f"grpojax/rewards/{module_name}.py" if is_ours else module.__file__
     raise ValueError(
       f"{key}.fn = '{path}', but the rewards in {where} (functions whose first parameter is"
-      f" `sample` or `group`) are only {', '.join(menu) or 'none'}."
+      f" `sample`, `samples` or `group`) are only {', '.join(menu) or 'none'}."
     )
   return fn
 
 
 def _scope(fn: Callable) -> str:
   first = next(iter(inspect.signature(fn).parameters), "")
-  return first if first in ("sample", "group") else ""
+  return first if first in ("sample", "samples", "group") else ""
 
 
 def score(rewards: Rewards, examples, completions, lengths, ended) -> Graded:
@@ -177,7 +179,7 @@ def score(rewards: Rewards, examples, completions, lengths, ended) -> Graded:
   parts, counts, first_error = {}, {}, ""
   for reward in rewards.all:
     accuracy = parts.get("accuracy", total).tolist()
-    graded = [_grade(reward, *seen) for seen in zip(groups, accuracy, strict=True)]
+    graded = _grade_all(reward, groups, accuracy)
     parts[reward.name] = np.array([[value for value, _ in row] for row in graded], np.float32)
     total += np.float32(reward.weight) * parts[reward.name]
     valid &= np.array([[not missing for _, missing in row] for row in graded])
@@ -192,14 +194,22 @@ def score(rewards: Rewards, examples, completions, lengths, ended) -> Graded:
   )
 
 
-def _grade(reward: Reward, group: list[Sample], accuracy: list[float]) -> list[tuple[float, str]]:
-  """For each of the group (value, ""), or (0, why there is none)."""
-  if not reward.sees_group:
-    return [_number(*_call(reward.fn, sample)) for sample in group]
-  values, error = _call(lambda: list(reward.fn(group, accuracy)))
-  if not error and len(values) != len(group):
-    error = f"gave {len(values)} numbers for a group of {len(group)}"
-  return [_number(value, error) for value in ([None] * len(group) if error else values)]
+def _grade_all(reward: Reward, groups: list[list[Sample]], accuracy: list) -> list[list]:
+  """[P][G] of (value, ""), or (0, why there is none)."""
+  if reward.sees == "sample":
+    return [[_number(*_call(reward.fn, sample)) for sample in group] for group in groups]
+  if reward.sees == "group":
+    return [_grade_list(reward.fn, *seen) for seen in zip(groups, accuracy, strict=True)]
+  graded = iter(_grade_list(reward.fn, [sample for group in groups for sample in group]))
+  return [[next(graded) for _ in group] for group in groups]
+
+
+def _grade_list(fn: Callable, samples: list[Sample], *others) -> list[tuple[float, str]]:
+  """Of a function that grades several samples in one call, and fails them all if it fails."""
+  values, error = _call(lambda: list(fn(samples, *others)))
+  if not error and len(values) != len(samples):
+    error = f"gave {len(values)} numbers for {len(samples)} completions"
+  return [_number(value, error) for value in ([None] * len(samples) if error else values)]
 
 
 def _call(fn: Callable, *seen) -> tuple[Any, str]:
@@ -214,6 +224,8 @@ def _call(fn: Callable, *seen) -> tuple[Any, str]:
 def _number(value, error: str = "") -> tuple[float, str]:
   if error:
     return 0.0, error
+  if isinstance(value, BaseException):
+    return 0.0, f"raised {value!r:.200}"
   if value is None:
     return 0.0, _ABSTAINED
   is_number = isinstance(value, numbers.Real | np.bool_)

@@ -1,0 +1,115 @@
+"""From a completion to what it answers: a box, a last line, a marker, or a fenced program.
+
+Whatever stands last speaks, and nothing before it: a completion cannot answer twice.  A thought is
+no answer, and neither is a box or a fence that is not closed.
+"""
+
+import re
+from fractions import Fraction
+from typing import NamedTuple
+
+_BRACE = re.compile(r"\\.|[{}]", re.DOTALL)  # \{ and \} are set brackets, not TeX's own braces
+_LINE = re.compile(r"[*_\s]*answer[*_\s]*:[*_\s]*(.+?)[*_\s]*", re.IGNORECASE)
+_FENCE = re.compile(r"^[ \t]*```[ \t]*([\w+-]*)[^\n`]*$", re.MULTILINE)
+_DIGITS = r"(?:[0-9]{1,3}(?:,[0-9]{3})+|[0-9]+)"
+_NUMBER = re.compile(rf"([-+]?)({_DIGITS}(?:\.[0-9]*)?|\.[0-9]+)")
+_FRACTION = re.compile(
+  r"([-+]?)(?:([0-9]+)/([0-9]+)|\\[dt]?frac(?:\{([0-9]+)\}\{([0-9]+)\}|([0-9])([0-9])))"
+)
+
+
+def after_thinking(text: str) -> str | None:
+  """What follows the last </think>; None if a thought was begun and not ended."""
+  rest = text.rpartition("</think>")[2]
+  return None if "<think>" in rest else rest
+
+
+def boxed(text: str) -> str | None:
+  r"""The inside of the last \boxed{...}."""
+  _, found, rest = text.rpartition("\\boxed{")
+  depth = 1
+  for brace in _BRACE.finditer(rest if found else ""):
+    depth += {"{": 1, "}": -1}.get(brace.group(), 0)
+    if depth == 0:
+      return rest[: brace.start()]
+  return None
+
+
+def answer_line(text: str) -> str | None:
+  """DAPO's form: "Answer: ..." on the last line that is not empty."""
+  lines = text.strip().splitlines()
+  match = _LINE.fullmatch(lines[-1]) if lines else None
+  return match.group(1) if match else None
+
+
+def hashes(text: str) -> str | None:
+  """GSM8K's form: what stands behind the last "####", up to the end of its line."""
+  _, found, rest = text.rpartition("####")
+  lines = rest.strip().splitlines()
+  return lines[0] if found and lines else None
+
+
+FORMS = dict(boxed=boxed, answer=answer_line, hashes=hashes)
+
+
+def answer(text: str, form: str) -> str | None:
+  """What a completion answers in one of the FORMS, tidied; None if it does not."""
+  visible = after_thinking(text)
+  found = FORMS[form](visible) if visible is not None else None
+  if found and "\\boxed{" in found:
+    found = boxed(found)
+  return (tidy(found) or None) if found else None
+
+
+def truth(gold: str) -> str:
+  """The gold answer, alone or at the end of a solution: in a box, behind "####", or the whole text."""
+  return tidy(boxed(gold) or hashes(gold) or gold)
+
+
+def tidy(text: str) -> str:
+  """Without math delimiters, TeX's spaces, a currency's $, and the end of a sentence."""
+  text = re.sub(r"(?<!\\)\\[()\[\],;:! ]", "", text.replace("\u2212", "-"))
+  return text.lstrip(" \t\n$").rstrip(" \t\n$.,;")
+
+
+class Number(NamedTuple):
+  value: Fraction
+  exact: bool  # written without a decimal point
+
+
+def number(text: str) -> Number | None:
+  r"""Of a plain number: 72, -72, +72, 1,234, 72.50, .5, 3/4, \frac{3}{4} or \frac34.  None for all else."""
+  if len(text) > 100:
+    return None
+  if match := _NUMBER.fullmatch(text):
+    value = Fraction(match.group(2).replace(",", "").rstrip("."))
+    return Number(-value if match.group(1) == "-" else value, "." not in text)
+  match = _FRACTION.fullmatch(text)
+  if not match:
+    return None
+  above, below = (int(part) for part in match.groups()[1:] if part)
+  if below == 0:
+    return None
+  return Number(Fraction(-above if match.group(1) == "-" else above, below), True)
+
+
+def canonical(text: str) -> str:
+  """A form that equal plain numbers share; other answers only lose their spaces."""
+  plain = number(text)
+  return str(plain.value) if plain else "".join(text.split())
+
+
+def program(text: str) -> str | None:
+  """The inside of the last ```python fence; None if it is not closed."""
+  visible = after_thinking(text) or ""
+  found, opened = None, None
+  for fence in _FENCE.finditer(visible):
+    if opened is None:
+      opened = fence
+      if fence.group(1).lower() in ("python", "py", "python3"):
+        found = None  # until it is closed
+    elif not fence.group(1):
+      if opened.group(1).lower() in ("python", "py", "python3"):
+        found = visible[opened.end() + 1 : fence.start()]
+      opened = None
+  return found

@@ -1,0 +1,54 @@
+"""Right or wrong in mathematics: LaTeX and plain text, up to equivalence."""
+
+from grpojax.rewards import extract, pool
+
+
+def equivalent(
+  samples, *, form: str = "boxed", timeout: float = 3.0, workers: int = 2
+) -> list[float | Exception | None]:
+  r"""1 if the answer is the row's, else 0; None without a readable truth, TimeoutError after `timeout`.
+
+  `form` says where a completion answers: boxed (the last \boxed{}), answer ("Answer: ..." on the last
+  line) or hashes (behind "####").  Plain numbers are compared here; all else goes, once for each
+  different pair, to `workers` processes with `timeout` seconds a pair.
+  """
+  pairs = [(extract.truth(str(s.example["answer"])), extract.answer(s.text, form)) for s in samples]
+  verdicts = {pair: _of_numbers(*pair) for pair in pairs}
+  hard = [pair for pair, verdict in verdicts.items() if verdict is None]
+  asked = pool.call("grpojax.rewards.equivalence:verdict", hard, timeout=timeout, workers=workers)
+  verdicts.update(zip(hard, asked, strict=True))
+  return [verdicts[pair] for pair in pairs]
+
+
+def _of_numbers(gold: str, answer: str | None) -> float | None:
+  """The verdict where both are plain numbers, or there is no answer to one; else None.
+
+  Integers and fractions are exact; where one of the two is a decimal, six places have to agree.
+  """
+  truth, said = extract.number(gold), extract.number(answer or "")
+  if truth is None or (said is None and answer):
+    return None
+  if said is None:
+    return 0.0
+  if truth.exact and said.exact:
+    return float(truth.value == said.value)
+  return float(round(truth.value, 6) == round(said.value, 6))
+
+
+def _answer(text: str, *, form: str = "boxed", **_) -> str | None:
+  found = extract.answer(text, form)
+  return None if found is None else extract.canonical(found)
+
+
+def _check(*, form, timeout, workers):
+  if form not in extract.FORMS:
+    raise ValueError(f"form = {form!r}, but it is one of {', '.join(extract.FORMS)}.")
+  if not timeout > 0:
+    raise ValueError(f"timeout = {timeout!r} must be a number of seconds above 0.")
+  if not isinstance(workers, int) or workers < 1:
+    raise ValueError(f"workers = {workers!r} must be a number of processes, 1 or more.")
+
+
+equivalent.needs = ("answer",)
+equivalent.check = _check
+equivalent.answer = _answer
