@@ -35,6 +35,15 @@ def get_config(scale: str = "mini") -> ConfigDict:
   c.objective.veto = ConfigDict()  # tokens dropped because of where the policy has moved
   c.objective.penalty = ConfigDict()  # costs with gradient, each with its `beta`
   c.reference = ""  # "" none; "init": the policy that RL starts from (needed by KL penalties)
+  c.reference_sync = ConfigDict()  # reference <- (1 - rate) reference + rate policy, in float32
+  c.reference_sync.every = 0  # steps; 0: frozen.  TR-DPO, https://arxiv.org/abs/2404.09656: 512
+  c.reference_sync.rate = 1.0  # 1: a copy; less: moving average (TR-DPO, TRL: 0.6)
+  c.kl_control = ConfigDict()  # adaptive beta, https://arxiv.org/abs/1909.08593 section 2.2
+  c.kl_control.target = 0.0  # nats per token; 0: beta stays as configured (verl: 0.1)
+  c.kl_control.horizon = 10_000  # completions; the smaller, the faster beta moves (verl, OpenRLHF)
+  c.baseline = ConfigDict()  # b of the advantage `mixed_baseline`, known before the rollout
+  c.baseline.kind = ""  # "" none; "mean": moving average of rewards; "prompt": its success rate
+  c.baseline.rate = 0.05  # weight of the newest step in "mean"; nobody has published one
 
   c.rollout = ConfigDict()
   c.rollout.prompts = 32  # P, prompts of one rollout
@@ -46,8 +55,26 @@ def get_config(scale: str = "mini") -> ConfigDict:
   c.dynamic_sampling.enabled = False  # refill until `rollout.prompts` groups have 0 < accuracy < 1
   c.dynamic_sampling.max_tries = 4  # rollouts per step at most; then train on what there is (verl: 10)
 
+  c.adaptive_group = ConfigDict()  # Reinforce-Ada, https://arxiv.org/abs/2510.04996
+  c.adaptive_group.stop = ""  # "" off; "balanced" or "positive_focused": when a prompt has enough
+  c.adaptive_group.rounds = 4  # of `rollout.group_size` samples each, at most
+  c.adaptive_group.positive = 0.7  # a reward above this is a success
+
+  c.difficulty = ConfigDict()  # success rate of every training prompt
+  c.difficulty.kind = ""  # "" not kept; "ema"; "beta": SPO, https://arxiv.org/abs/2509.13232
+  c.difficulty.rate = 0.3  # weight of the newest group in "ema"; nobody has published one
+  c.difficulty.offline = 0  # samples of every prompt before training (SPO: 8); 0: all start at 1/2
+  c.difficulty.weighted = False  # draw prompts by sqrt(p (1 - p)) + floor (SPO), not by epochs
+  c.difficulty.floor = 0.05  # a prompt that is never drawn could never come back
+  c.difficulty.too_hard = 0.05  # bounds of the buckets that are reported
+  c.difficulty.too_easy = 0.95
+
   c.reward = ConfigDict()  # any name -> a function of grpojax/rewards/; their sum is trained on
   c.reward.accuracy = dict(fn="rules:integer_answer", marker="#")
+
+  c.process = ConfigDict()  # scores of single steps, for the advantage `process_supervision`
+  c.process.scorer = ""  # "module:function", text -> [(score, end in characters)]; "" none
+  c.process.max_steps = 16  # K, of one completion; what is beyond is counted and left out
 
   c.updates_per_rollout = 2  # optimiser steps per rollout, each on its share of the prompts
   c.microbatches = 1  # pieces that one update is computed in; changes memory, never the numbers

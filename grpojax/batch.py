@@ -40,6 +40,7 @@ class Scored(NamedTuple):
   accuracy: Array  # [P, G] float32, the task's own 0/1, untouched by shaping
   valid: Array  # [P, G] bool: False where a reward raised, abstained or was not finite
   parts: dict[str, Array]  # name of the reward -> [P, G] float32
+  extra: dict[str, Array]  # what joins Batch.extra: step scores, statistics of a pool; [P, G, ...]
 
 
 class Batch(NamedTuple):

@@ -2,7 +2,8 @@
 
 from ml_collections import ConfigDict
 
-from grpojax import objective, sharding
+from grpojax import adaptive, objective, sharding
+from grpojax.rewards import load_scorer
 
 
 def check(c: ConfigDict, devices: int) -> None:
@@ -14,16 +15,26 @@ def check(c: ConfigDict, devices: int) -> None:
   _check_sampling(c)
   _check_batch(c, sharding.mesh_sizes(c.mesh, devices))
   _check_model(c.model)
-  if c.reference not in ("", "init"):
-    raise ValueError(f"config.reference = {c.reference!r} must be '' (none) or 'init'.")
-  objective.check(c)
+  _check_memory(c)
+  _check_groups(c)
+  objective.check(c, extra_fields(c))
+  _check_reference(c)
+
+
+def extra_fields(c: ConfigDict) -> tuple[str, ...]:
+  """The entries of Batch.extra that the run which `c` describes fills."""
+  fields = ["trajectory", "turn", "anchor", "step_reward"]
+  fields += ["baseline"] if c.baseline.kind else []
+  fields += ["pool_mean", "pool_std"] if c.adaptive_group.stop else []
+  fields += ["step_score", "step_end"] if c.process.scorer else []
+  return tuple(fields)
 
 
 _POSITIVE = (
   "steps", "rollout.prompts", "rollout.group_size", "rollout.max_tokens", "updates_per_rollout",
   "microbatches", "logprob_chunk", "data.prompt_budget", "eval.every", "eval.prompts",
   "eval.samples", "checkpoint.every", "checkpoint.keep", "dynamic_sampling.max_tries",
-  "cold_start.batch_size",
+  "cold_start.batch_size", "adaptive_group.rounds", "process.max_steps", "kl_control.horizon",
 )  # fmt: skip
 
 
@@ -41,6 +52,62 @@ def _check_sampling(c: ConfigDict) -> None:
     )
   if not 0 < c.eval.top_p <= 1:
     raise ValueError(f"config.eval.top_p = {c.eval.top_p} must lie in (0, 1]; 1 turns it off.")
+
+
+def _one_of(key: str, value: str, *names: str) -> None:
+  if value not in names:
+    raise ValueError(f"config.{key} = {value!r}; it is {' or '.join(map(repr, names))}.")
+
+
+def _check_memory(c: ConfigDict) -> None:
+  d, G = c.difficulty, c.rollout.group_size
+  _one_of("baseline.kind", c.baseline.kind, "", "mean", "prompt")
+  _one_of("difficulty.kind", d.kind, "", "ema", "beta")
+  for key in ("baseline.rate", "difficulty.rate", "reference_sync.rate"):
+    if not 0 < _get(c, key) <= 1:
+      raise ValueError(f"config.{key} = {_get(c, key)} is the weight of the new value, in (0, 1].")
+  if c.baseline.kind == "prompt" and not d.kind:
+    raise ValueError("config.baseline.kind = 'prompt' needs config.difficulty.kind = 'beta' or 'ema'.")
+  if (d.weighted or d.offline) and not d.kind:
+    raise ValueError(
+      "config.difficulty.weighted and .offline need config.difficulty.kind = 'beta' or 'ema'."
+    )
+  if d.weighted and not d.floor > 0:
+    raise ValueError(f"config.difficulty.floor = {d.floor} must be positive, or prompts never return.")
+  if d.offline % G:
+    raise ValueError(
+      f"config.difficulty.offline = {d.offline} must be a multiple of config.rollout.group_size = {G}."
+    )
+  if d.kind == "beta" and (c.dynamic_sampling.enabled or c.adaptive_group.stop):
+    raise ValueError(
+      "config.difficulty.kind = 'beta' compares a prompt's last completions, which groups that are "
+      "thrown away do not leave; set 'ema', or turn dynamic_sampling and adaptive_group off."
+    )
+  if c.process.scorer:
+    try:
+      load_scorer(c.process.scorer)
+    except ValueError as error:
+      raise ValueError(f"config.process.{error}") from None
+
+
+def _check_groups(c: ConfigDict) -> None:
+  _one_of("adaptive_group.stop", c.adaptive_group.stop, "", *adaptive.STOPS)
+  if c.adaptive_group.stop and c.dynamic_sampling.enabled:
+    raise ValueError(
+      "config.adaptive_group.stop and config.dynamic_sampling.enabled both decide how long to sample; "
+      "turn one of them off."
+    )
+
+
+def _check_reference(c: ConfigDict) -> None:
+  _one_of("reference", c.reference, "", "init")
+  if c.reference_sync.every and not c.reference:
+    raise ValueError("config.reference_sync.every moves a reference; set config.reference = 'init'.")
+  if c.kl_control.target > 0 and not (c.reference and objective.has_kl(objective.build(c.objective))):
+    raise ValueError(
+      "config.kl_control.target moves the coefficient of a KL term, and there is none; add one to "
+      "config.objective.penalty, or set the target to 0."
+    )
 
 
 def _check_batch(c: ConfigDict, mesh: dict[str, int]) -> None:

@@ -13,7 +13,9 @@ import numpy as np
 from jax.experimental import multihost_utils
 from ml_collections import ConfigDict
 
+from grpojax import sharding
 from grpojax.batch import Prompts, Rollout, Scored
+from grpojax.difficulty import Outcomes
 
 
 class Groups(NamedTuple):
@@ -25,33 +27,43 @@ class Groups(NamedTuple):
 
 
 def collect(
-  config: ConfigDict, draw: Callable[[], Prompts], ask: Callable[[Prompts], tuple[Rollout, Scored]]
-) -> tuple[Groups, dict[str, float]]:
-  """Returns one step's groups and what collecting them took.
+  config: ConfigDict, draw: Callable[[], Prompts], ask: Callable[[Prompts, int], tuple[Rollout, Scored]]
+) -> tuple[Groups, Outcomes, dict[str, float]]:
+  """Returns one step's groups, the outcomes of all that were drawn, and what collecting them took.
 
-  `draw` gives this process's share of the next P prompts, `ask` samples and scores them.  All
-  processes try equally often: a program over the mesh needs all of them.
+  `draw` gives this process's share of the next P prompts, `ask` samples and scores them; its number
+  parts the draws of a prompt that occurs twice in a step.  All processes try equally often: a
+  program over the mesh needs all of them.
   """
   drawn, kept, missing = [], [], 1
   while missing and len(drawn) < (config.max_tries if config.enabled else 1):
     prompts = draw()
-    drawn.append(Groups(prompts, *ask(prompts)))
-    kept.append(_take(drawn[-1], np.flatnonzero(mixed(drawn[-1].scored))))
+    drawn.append(Groups(prompts, *ask(prompts, len(drawn))))
+    kept.append(take(drawn[-1], np.flatnonzero(mixed(drawn[-1].scored))))
     found, target = sum(len(k.prompts.id) for k in kept), len(prompts.id)
-    missing = _on_all(max(0, target - found))
-  stats = {"num_tokens": _on_all(sum(int(g.rollout.length.sum()) for g in drawn))}
+    missing = on_all(max(0, target - found))
+  stats = {"num_tokens": on_all(sum(int(g.rollout.length.sum()) for g in drawn))}
+  outcomes = outcomes_of(drawn)
   if not config.enabled:
-    return drawn[0], stats
+    return drawn[0], outcomes, stats
 
-  accuracy = np.concatenate([g.scored.accuracy[g.scored.valid] for g in drawn])
+  right, count = on_all(outcomes.right.sum()), on_all(outcomes.count.sum())
   stats |= {
     "dynamic_sampling/tries": len(drawn),
-    "dynamic_sampling/accuracy": _on_all(accuracy.sum()) / max(_on_all(accuracy.size), 1),  # of all drawn
-    "dynamic_sampling/keep_rate": _on_all(found) / _on_all(target * len(drawn)),
+    "dynamic_sampling/accuracy": right / max(count, 1),  # of all that was drawn
+    "dynamic_sampling/keep_rate": on_all(found) / on_all(target * len(drawn)),
     "dynamic_sampling/missing_groups": missing,
-    "dynamic_sampling/surplus_groups": _on_all(max(0, found - target)),
+    "dynamic_sampling/surplus_groups": on_all(max(0, found - target)),
   }
-  return _fill(_concatenate([*kept, _take(drawn[-1], np.arange(target))]), found, target), stats
+  groups = concatenate([*kept, take(drawn[-1], np.arange(target))])
+  return _fill(groups, found, target), outcomes, stats
+
+
+def outcomes_of(drawn: list[Groups]) -> Outcomes:
+  """Every group's number of right and of valid completions."""
+  right = [np.where(g.scored.valid, g.scored.accuracy, 0).sum(1, dtype=np.float32) for g in drawn]
+  count = [g.scored.valid.sum(1, dtype=np.float32) for g in drawn]
+  return Outcomes(*map(np.concatenate, ([g.prompts.id for g in drawn], right, count)))
 
 
 def mixed(scored: Scored) -> np.ndarray:
@@ -68,8 +80,7 @@ def describe(groups: Groups) -> dict[str, float]:
     valid=scored.valid, reward=scored.reward, accuracy=scored.accuracy,
     length=rollout.length, ended=rollout.ended,
   ) | {f"part {name}": part for name, part in scored.parts.items()}  # fmt: skip
-  if jax.process_count() > 1:
-    own = jax.tree.map(lambda x: multihost_utils.process_allgather(x, tiled=True), own)
+  own = sharding.gather(own)
   valid = own.pop("valid")
   x = {name: values[valid].astype(np.float64) for name, values in own.items()}
   ended = x["ended"] > 0
@@ -101,27 +112,29 @@ def _mean(x: np.ndarray) -> float:
 
 def _fill(groups: Groups, found: int, target: int) -> Groups:
   """The first `target` groups; those beyond the `found` ones only fill the shape."""
-  groups = _take(groups, np.arange(target))
+  groups = take(groups, np.arange(target))
   real = np.arange(target) < found
   scored = groups.scored
   return groups._replace(scored=scored._replace(valid=scored.valid & real[:, None]))
 
 
-def _take(groups: Groups, rows: np.ndarray) -> Groups:
-  take = lambda x: x[rows] if isinstance(x, np.ndarray) else x  # noqa: E731
-  taken = jax.tree.map(take, groups._replace(prompts=groups.prompts._replace(example=None)))
+def take(groups: Groups, rows: np.ndarray) -> Groups:
+  """The groups of these rows."""
+  pick = lambda x: x[rows] if isinstance(x, np.ndarray) else x  # noqa: E731
+  taken = jax.tree.map(pick, groups._replace(prompts=groups.prompts._replace(example=None)))
   example = [groups.prompts.example[i] for i in rows]
   return taken._replace(prompts=taken.prompts._replace(example=example))
 
 
-def _concatenate(parts: list[Groups]) -> Groups:
+def concatenate(parts: list[Groups]) -> Groups:
+  """All groups of all parts, in order."""
   bare = [p._replace(prompts=p.prompts._replace(example=None)) for p in parts]
   joined = jax.tree.map(lambda *xs: np.concatenate(xs), *bare)
   example = [e for p in parts for e in p.prompts.example]
   return joined._replace(prompts=joined.prompts._replace(example=example))
 
 
-def _on_all(x: float) -> float:
+def on_all(x: float) -> float:
   """The sum over processes.  All processes call this together, so none waits for ever."""
   if jax.process_count() == 1:
     return x

@@ -11,7 +11,9 @@ from ml_collections import ConfigDict
 from grpojax import learner, models, sampler, sharding
 from grpojax.batch import Prompts, Rollout
 from grpojax.data import pipeline, text
+from grpojax.objective import Objective, trackers
 from grpojax.program import program
+from grpojax.rewards import Rewards
 
 
 class Data(NamedTuple):
@@ -29,6 +31,21 @@ class Programs(NamedTuple):
   logp: Callable  # (params, tokens, prompt_length) -> logp, entropy
   update: Callable  # (state, objective, batch) -> (state, metrics)
   fresh: Callable  # params -> State with a new optimiser
+  follow: Callable  # (reference, params, rate) -> the reference that has moved towards the policy
+
+
+class Job(NamedTuple):
+  """A run that is ready to start: its config is legal, its data is read, nothing is compiled."""
+
+  config: ConfigDict
+  workdir: Path
+  scorer: Rewards
+  data: Data
+  mesh: Mesh
+  model: models.Model
+  objective: Objective
+  programs: Programs
+  scorer_of_steps: Callable | None  # text -> its steps
 
 
 def load_data(config: ConfigDict, needs: tuple[str, ...]) -> Data:
@@ -79,6 +96,11 @@ def build_programs(config: ConfigDict, model: models.Model, tokenizer, mesh: Mes
       donate_argnums=0,
     ),
     fresh=jax.jit(lambda params: learner.fresh(params, tx), out_shardings=where),
+    follow=jax.jit(
+      lambda reference, params, rate: trackers.ema(reference, params, rate=rate),
+      out_shardings=where.params,
+      donate_argnums=0,
+    ),
   )
 
 

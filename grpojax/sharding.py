@@ -7,7 +7,7 @@ import math
 
 import jax
 import numpy as np
-from jax.experimental import mesh_utils
+from jax.experimental import mesh_utils, multihost_utils
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 from ml_collections import ConfigDict
 
@@ -95,3 +95,10 @@ def to_host(tree):
     return np.concatenate([np.asarray(rows[start]) for start in sorted(rows)])
 
   return jax.tree.map(fetch, tree)
+
+
+def gather(tree):
+  """Host arrays of every process, joined by their first axis, the same on all."""
+  if jax.process_count() == 1:
+    return tree
+  return jax.tree.map(lambda x: multihost_utils.process_allgather(x, tiled=True), tree)

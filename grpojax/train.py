@@ -4,9 +4,9 @@
 """
 
 from collections import Counter
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -14,186 +14,162 @@ import numpy as np
 from jax.sharding import Mesh
 from ml_collections import ConfigDict
 
-from grpojax import checkpoint, console, evaluate, metrics, report, rewards, setup, sft, sharding
+from grpojax import (
+  adaptive,
+  answers,
+  batches,
+  checkpoint,
+  console,
+  difficulty,
+  memory,
+  metrics,
+  report,
+  rewards,
+  rollouts,
+  setup,
+  sft,
+  sharding,
+)
 from grpojax import config as config_lib
 from grpojax import objective as objective_lib
-from grpojax.batch import Batch, Scored
-from grpojax.data import pipeline, text
 from grpojax.interrupt import Interrupt
 from grpojax.learner import State
-from grpojax.models import Model
-from grpojax.objective import Objective
-from grpojax.rollouts import Groups, collect, describe
-
-
-class Job(NamedTuple):
-  """A run that is ready to start: its config is legal, its data is read, nothing is compiled."""
-
-  config: ConfigDict
-  workdir: Path
-  scorer: rewards.Rewards
-  data: setup.Data
-  mesh: Mesh
-  model: Model
-  objective: Objective
-  programs: setup.Programs
+from grpojax.memory import Memory
+from grpojax.rollouts import Groups
+from grpojax.setup import Job
 
 
 def prepare(config: ConfigDict, workdir: Path) -> Job:
   """Everything that can be wrong with a config is found here.  Raises ValueError."""
   config_lib.check(config, jax.device_count())
   scorer = rewards.build(config.reward)
+  of_steps = config.process.scorer
+  of_steps = rewards.load_scorer(of_steps) if of_steps else None
   objective = objective_lib.build(config.objective)
   data = setup.load_data(config, scorer.needs)
   checkpoint.claim_workdir(workdir, config)
   mesh = sharding.make_mesh(config.mesh)
-  objective = jax.device_put(objective, sharding.replicated(mesh))  # numbers are arguments
   model = setup.build_model(config, data.tokenizer)
   programs = setup.build_programs(config, model, data.tokenizer, mesh)
-  return Job(config, workdir, scorer, data, mesh, model, objective, programs)
+  return Job(config, workdir, scorer, data, mesh, model, objective, programs, of_steps)
 
 
 def run(job: Job) -> None:
   """Trains until `config.steps`, from the newest checkpoint in `workdir` or from the cold start."""
-  config, workdir, scorer, data, mesh, model, objective, programs = job
-  announce(config, workdir, mesh, model, data)
+  config, workdir, data = job.config, job.workdir, job.data
+  announce(config, workdir, job.mesh, job.model, data)
   checkpoints = checkpoint.open_checkpoints(workdir, config.checkpoint.keep)
-  restored = checkpoint.latest(checkpoints, *layout(config, model, mesh))
+  restored = checkpoint.latest(checkpoints, *layout(job))
   first = step = restored[1]["step"] if restored else 0
+  timer, troubles = metrics.Timer(), Counter()
   with metrics.Writer(workdir, first) as writer:
-    state, reference = resume(job, restored) if restored else begin(job, writer)
-    timer, troubles = metrics.Timer(), Counter()
-    examine = partial(held_out, config, data, scorer, programs, timer)
+    state, reference, known = resume(job, restored) if restored else begin(job, writer, timer, troubles)
     if not restored:
-      writer.write("eval", 0, examine(state.params) | timer.take())
+      writer.write("eval", 0, answers.held_out(job, timer, state.params) | timer.take())
 
     with Interrupt() as interrupt, console.bar(config.steps, first, config.verbose) as progress:
       stop = step >= config.steps
       while not stop:
         step += 1
-        key = jax.random.fold_in(jax.random.key(config.seed), step)  # a resumed run draws the same
-        sample = partial(programs.sample, state.params)
-        ask = partial(answer_and_grade, data, scorer, sample, key, timer, troubles)
-
-        groups, stats = collect(config.dynamic_sampling, data.stream.next, ask)
-        batches = to_batches(config, mesh, groups)
+        ask = partial(answers.answer_and_grade, job, timer, troubles, state.params, step)
+        draw = partial(data.stream.next, memory.weights(config, known))
+        groups, outcomes, stats = collector(config)(draw, ask)
+        seen = stats | rollouts.describe(groups)
         with timer.phase("logprob"):  # of all batches, before any update moves the policy
-          batches = [with_logps(programs.logp, state.params, reference, b) for b in batches]
-          jax.block_until_ready(batches)
-        learned = []
+          dealt, known = compare(job, state.params, reference, known, groups, outcomes, seen["reward"])
         with timer.phase("update"):
-          for batch in batches:
-            state, of_update = programs.update(state, objective, batch)
-            learned.append(of_update)
-          learned = metrics.over_updates(jax.device_get(learned))
+          state, learned = learn(job, state, known, dealt)
+          reference = follow(job, step, reference, state.params)
 
-        seen = learned | stats | describe(groups) | troubles | timer.take()
+        seen = learned | seen | troubles | timer.take()
         seen |= tokens_per_second(seen)
+        known = memory.after(config, known, seen)
+        seen |= memory.describe(config, known)
         troubles.clear()
         writer.write("train", step, seen)
-        writer.completions(step, showcase(data.tokenizer, groups))
+        writer.completions(step, answers.showcase(data.tokenizer, groups))
         console.advance(progress, step, seen)
 
         if step % config.eval.every == 0 or step == config.steps:
-          writer.write("eval", step, examine(state.params) | timer.take())
+          writer.write("eval", step, answers.held_out(job, timer, state.params) | timer.take())
         stop = step == config.steps or interrupt.asked  # asked once: what stops has been saved
         if step % config.checkpoint.every == 0 or stop:
           writer.flush()
           host = {"step": step, "stream": data.stream.get_state()}
-          checkpoint.save(checkpoints, step, (state, reference), host)
+          checkpoint.save(checkpoints, step, (state, reference, on_mesh(job.mesh, known)), host)
     checkpoint.finish(checkpoints)
     checkpoints.close()
   if jax.process_index() == 0:
     finish(config, workdir, first, step)
 
 
-def begin(job: Job, writer: metrics.Writer) -> tuple[State, dict | None]:
-  """(state, reference) of a new run: the cold start with a fresh optimiser."""
-  params = sft.cold_start(job.config, job.model, job.mesh, job.data.train, job.data.tokenizer, writer)
-  reference = jax.tree.map(jnp.copy, params) if job.config.reference else None
-  return job.programs.fresh(params), reference
+def begin(job: Job, writer: metrics.Writer, timer, troubles) -> tuple[State, dict | None, Memory]:
+  """(state, reference, memory) of a new run: the cold start with a fresh optimiser."""
+  config, data = job.config, job.data
+  params = sft.cold_start(config, job.model, job.mesh, data.train, data.tokenizer, writer)
+  reference = jax.tree.map(jnp.copy, params) if config.reference else None
+  known = memory.start(config, len(data.train.records))
+  if config.difficulty.offline:
+    surveyed = answers.survey(job, timer, troubles, params, known.difficulty)
+    known = known._replace(difficulty=surveyed)
+  return job.programs.fresh(params), reference, known
 
 
-def resume(job: Job, restored) -> tuple[State, dict | None]:
-  """(state, reference) of a checkpoint; the data stream goes back to where it was."""
-  tree, host = restored
+def resume(job: Job, restored) -> tuple[State, dict | None, Memory]:
+  """(state, reference, memory) of a checkpoint; the data stream goes back to where it was."""
+  (state, reference, known), host = restored
   job.data.stream.set_state(host["stream"])
   console.say(f"resumed after step {host['step']} of {job.config.steps}")
-  return tree
+  return state, reference, jax.tree.map(np.asarray, known)
 
 
-def answer_and_grade(data, scorer, sample, key, timer, troubles: Counter, prompts):
-  """Prompts -> Rollout and Scored, on the host; `troubles` counts rewards that gave no number."""
-  with timer.phase("rollout"):
-    rollout = sample(prompts, key)
-  with timer.phase("reward"):
-    texts = text.decode(data.tokenizer, rollout.tokens, rollout.length)
-    graded = rewards.score(scorer, prompts.example, texts, rollout.length, rollout.ended)
-  if graded.first_error:
-    console.say_once(graded.first_error)
-  troubles.update(graded.counts)
-  return rollout, Scored(graded.reward, graded.accuracy, graded.valid, graded.parts)
+def collector(config: ConfigDict) -> Callable:
+  """(draw, ask) -> groups, outcomes, stats: how a step gets its groups."""
+  if config.adaptive_group.stop:
+    return partial(adaptive.collect, config.adaptive_group)
+  return partial(rollouts.collect, config.dynamic_sampling)
 
 
-def to_batches(config: ConfigDict, mesh, groups: Groups) -> list[Batch]:
-  """Deals the groups into the step's optimiser batches and puts them on the mesh."""
-  prompts, rollout, scored = groups
-  G, T = rollout.tokens.shape[1:]
-  repeat = lambda x: np.repeat(x[:, None], G, axis=1)  # noqa: E731
-  batch = Batch(
-    mask=(np.arange(T)[None, None] < rollout.length[..., None]).astype(np.float32),
-    reward=scored.reward,
-    accuracy=scored.accuracy,
-    valid=scored.valid,
-    ended=rollout.ended,
-    sampler_logp=rollout.sampler_logp,
-    tokens=np.concatenate([repeat(prompts.tokens), rollout.tokens], axis=-1),
-    prompt_length=repeat(prompts.length),
-  )
-  updates = config.updates_per_rollout
-  deal = lambda u: jax.tree.map(lambda x: x[u::updates], batch)  # noqa: E731
-  return [sharding.to_device(mesh, deal(u)) for u in range(updates)]
+def compare(job: Job, params, reference, known: Memory, groups: Groups, outcomes, reward: float):
+  """(batches with what was expected and all log-probs, memory that has taken note of the outcomes)."""
+  config, logp = job.config, job.programs.logp
+  rows = answers.rows_of(job.data, groups.prompts.id)
+  dealt = batches.deal(config, job.mesh, groups, memory.baseline(config, known, rows, reward))
+  dealt = [batches.with_logps(logp, params, reference, batch) for batch in dealt]
+  jax.block_until_ready(dealt)
+  if known.difficulty is None:
+    return dealt, known
+
+  d, keep = known.difficulty, None
+  if d.last:
+    now = batches.logps_of(config, job.mesh, logp, params, groups.prompts, d.last.tokens[rows])
+    keep = sharding.gather(difficulty.keep(d, rows, now))
+    old_logp = batches.gathered([batch.old_logp for batch in dealt])
+    last = difficulty.Last(groups.rollout.tokens, groups.rollout.length, old_logp)
+    d = difficulty.saw(d, *sharding.gather((rows, last)))
+  outcomes = sharding.gather(outcomes)
+  drawn = answers.rows_of(job.data, outcomes.id)
+  d = difficulty.update(config.difficulty, d, drawn, outcomes, keep)
+  return dealt, known._replace(difficulty=d)
 
 
-def with_logps(logp, params, reference, batch: Batch) -> Batch:
-  """Adds log pi_old, its entropy, and log pi_ref if there is a reference."""
-  old, entropy = logp(params, batch.tokens, batch.prompt_length)
-  ref = logp(reference, batch.tokens, batch.prompt_length)[0] if reference else None
-  return batch._replace(old_logp=old, entropy=entropy, ref_logp=ref)
+def learn(job: Job, state: State, known: Memory, dealt: list) -> tuple[State, dict[str, float]]:
+  """One update per batch; their metrics are one step's."""
+  objective = objective_lib.scale_kl(job.objective, known.kl_scale)
+  objective = jax.device_put(objective, sharding.replicated(job.mesh))  # its numbers are arguments
+  learned = []
+  for batch in dealt:
+    state, of_update = job.programs.update(state, objective, batch)
+    learned.append(of_update)
+  return state, metrics.over_updates(jax.device_get(learned))
 
 
-def held_out(config, data, scorer, programs, timer, params) -> dict[str, float]:
-  """Evaluation on the first `eval.prompts` held-out questions, always with the same draws."""
-  key = jax.random.key(config.seed)
-  count, P = min(config.eval.prompts, len(data.held_out.records)), config.rollout.prompts
-  parts = []
-  with timer.phase("eval"):
-    for start in range(0, count, P):
-      rows = np.minimum(np.arange(start, start + P), count - 1)  # the last chunk repeats a row ...
-      prompts = pipeline.take(data.held_out, rows, data.tokenizer.pad_token_id)
-      rollout = programs.sample_eval(params, prompts, key)
-      texts = text.decode(data.tokenizer, rollout.tokens, rollout.length)
-      scored = rewards.score(scorer, prompts.example, texts, rollout.length, rollout.ended)
-      answers = [[scorer.answer(t) for t in group] for group in texts]
-      part = evaluate.per_question(scored.accuracy, answers, rollout.length, rollout.ended)
-      real = np.arange(start, start + P) < count  # ... that is not counted
-      parts.append({name: x[real] for name, x in part.items()})
-  questions = {name: np.concatenate([p[name] for p in parts]) for name in parts[0]}
-  return evaluate.summarise(questions, config.eval.samples)
-
-
-def showcase(tokenizer, groups: Groups) -> list[dict]:
-  """The first group of the step, as text with its rewards."""
-  rollout, scored = groups.rollout, groups.scored
-  return [
-    dict(
-      prompt=groups.prompts.example[0]["question"],
-      completions=text.decode(tokenizer, rollout.tokens[0], rollout.length[0]),
-      rewards=scored.reward[0].tolist(),
-      lengths=rollout.length[0].tolist(),
-      ended=rollout.ended[0].tolist(),
-    )
-  ]
+def follow(job: Job, step: int, reference, params):
+  """The reference, moved towards the policy where this step is due."""
+  sync = job.config.reference_sync
+  if not sync.every or step % sync.every:
+    return reference
+  return job.programs.follow(reference, params, sync.rate)
 
 
 def tokens_per_second(seen: dict[str, float]) -> dict[str, float]:
@@ -202,11 +178,19 @@ def tokens_per_second(seen: dict[str, float]) -> dict[str, float]:
   return {f"tokens_per_second/{p}": seen["num_tokens"] / seen[f"time/{p}"] for p in phases}
 
 
-def layout(config: ConfigDict, model, mesh):
-  """Shapes and shardings of what a checkpoint's tree holds: (state, reference)."""
+def on_mesh(mesh: Mesh, tree):
+  """Host arrays, the same on every process -> the mesh, which copies them for the checkpoint."""
+  return jax.device_put(tree, sharding.replicated(mesh))
+
+
+def layout(job: Job):
+  """Shapes and shardings of what a checkpoint's tree holds: (state, reference, memory)."""
+  config, model, mesh = job.config, job.model, job.mesh
   shapes, where = setup.state_layout(config, model, mesh)
   reference = (model.shapes, where.params) if config.reference else (None, None)
-  return (shapes, reference[0]), (where, reference[1])
+  known = memory.start(config, len(job.data.train.records))
+  everywhere = jax.tree.map(lambda _: sharding.replicated(mesh), known)
+  return (shapes, reference[0], known), (where, reference[1], everywhere)
 
 
 def announce(config: ConfigDict, workdir: Path, mesh, model, data) -> None:

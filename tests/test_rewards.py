@@ -97,7 +97,9 @@ def test_the_truth_is_read_as_the_answer_is(truth):
 
 def test_arithmetic_steps_are_checked_one_by_one():
   text = "7+5=12;hm, again: 7+5=13;12*6=72;72-80=8;1.5+1=2;3=3;9-9=0\n#0"
-  assert rules.arithmetic_steps(text) == [1, 0, 1, 0, 1]
+  steps = rules.arithmetic_steps(text)
+  assert [score for score, _ in steps] == [1, 0, 1, 0, 1]
+  assert [text[:end].rpartition("=")[2] for _, end in steps] == ["12", "13", "72", "8", "0"]
   assert rules.arithmetic_steps("no steps") == []
 
 

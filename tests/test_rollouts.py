@@ -19,7 +19,8 @@ def world(mixed_of_draw):
     example = [{"name": f"row {i}"} for i in ids]
     return Prompts(np.zeros((P, 5), np.int32), np.ones(P, np.int32), ids, example)
 
-  def ask(prompts):
+  def ask(prompts, number):
+    assert number == prompts.id[0] // P  # of the draw in this step
     accuracy = np.array([[1, 0] if mixed_of_draw[i] else [1, 1] for i in prompts.id], np.float32)
     rollout = Rollout(
       np.broadcast_to(prompts.id[:, None, None], (P, G, T)).copy(),
@@ -28,7 +29,7 @@ def world(mixed_of_draw):
       np.zeros((P, G, T), np.float32),
     )
     shaped = accuracy - 0.1 * np.arange(G, dtype=np.float32)[None]  # shaping makes all look mixed
-    return rollout, Scored(shaped, accuracy, np.ones((P, G), bool), {"accuracy": accuracy})
+    return rollout, Scored(shaped, accuracy, np.ones((P, G), bool), {"accuracy": accuracy}, {})
 
   return draw, ask
 
@@ -38,17 +39,20 @@ def config(**changes):
 
 
 def test_without_dynamic_sampling_one_draw_as_it_is():
-  groups, stats = collect(config(enabled=False), *world([False] * 100))
+  groups, outcomes, stats = collect(config(enabled=False), *world([False] * 100))
   assert groups.prompts.id.tolist() == [0, 1, 2, 3] and stats == {"num_tokens": P * G * T}
+  assert outcomes.right.tolist() == [2] * P and outcomes.count.tolist() == [G] * P
 
 
 def test_refills_in_order_of_arrival_and_cuts_the_surplus():
   pattern = [0, 1, 0, 1, 1, 1, 1, 0]
-  groups, stats = collect(config(), *world(pattern))
+  groups, outcomes, stats = collect(config(), *world(pattern))
   assert groups.prompts.id.tolist() == [1, 3, 4, 5]
   assert groups.rollout.tokens[:, 0, 0].tolist() == [1, 3, 4, 5]  # rows travel together
   assert [e["name"] for e in groups.prompts.example] == ["row 1", "row 3", "row 4", "row 5"]
   assert groups.scored.valid.all()
+  assert outcomes.id.tolist() == list(range(8))  # thrown away or not
+  assert outcomes.right.tolist() == [1 if mixed else 2 for mixed in pattern]
   assert stats == {
     "num_tokens": 2 * P * G * T,
     "dynamic_sampling/tries": 2,
@@ -61,7 +65,7 @@ def test_refills_in_order_of_arrival_and_cuts_the_surplus():
 
 def test_gives_up_after_max_tries_and_fills_the_shape_with_what_does_not_count():
   pattern = [0] * 5 + [1] + [0] * 100
-  groups, stats = collect(config(), *world(pattern))
+  groups, outcomes, stats = collect(config(), *world(pattern))
   assert groups.rollout.tokens.shape == (P, G, T)
   assert groups.prompts.id[0] == 5
   assert groups.scored.valid.tolist() == [[True] * G] + [[False] * G] * 3
@@ -70,7 +74,7 @@ def test_gives_up_after_max_tries_and_fills_the_shape_with_what_does_not_count()
 
 
 def test_no_mixed_group_at_all_still_has_the_shape():
-  groups, _ = collect(config(), *world([0] * 100))
+  groups, *_ = collect(config(), *world([0] * 100))
   assert groups.rollout.tokens.shape == (P, G, T) and not groups.scored.valid.any()
   assert np.isnan(describe(groups)["reward"])  # nothing to average, which is not 0
 
@@ -78,12 +82,12 @@ def test_no_mixed_group_at_all_still_has_the_shape():
 def test_an_invalid_sample_does_not_make_a_group_mixed():
   accuracy = np.array([[1, 0], [1, 0], [1, 1]], np.float32)
   valid = np.array([[True, True], [True, False], [True, True]])
-  assert mixed(Scored(accuracy, accuracy, valid, {})).tolist() == [True, False, False]
+  assert mixed(Scored(accuracy, accuracy, valid, {}, {})).tolist() == [True, False, False]
 
 
 def test_description_leaves_invalid_rows_out():
   draw, ask = world([1, 1, 1, 1])
-  groups, _ = collect(config(enabled=False), draw, ask)
+  groups, *_ = collect(config(enabled=False), draw, ask)
   valid = np.ones((P, G), bool)
   valid[:, 1] = False  # only the right ones remain
   seen = describe(groups._replace(scored=groups.scored._replace(valid=valid)))

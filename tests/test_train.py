@@ -55,10 +55,10 @@ def comparable(records):
 
 
 def final_tree(config, workdir):
-  """Host copies of the newest checkpoint's (state, reference)."""
+  """Host copies of the newest checkpoint's (state, reference, memory)."""
   job = train.prepare(config, workdir)
   checkpoints = checkpoint.open_checkpoints(workdir, config.checkpoint.keep)
-  tree, host = checkpoint.latest(checkpoints, *train.layout(config, job.model, job.mesh))
+  tree, host = checkpoint.latest(checkpoints, *train.layout(job))
   checkpoints.close()
   return jax.tree.map(np.asarray, tree), host
 
@@ -89,7 +89,7 @@ def test_the_command_of_the_readme_leaves_everything_behind(cache, tmp_path):
   assert "<script" not in (workdir / "report.html").read_text()
 
 
-@pytest.mark.parametrize("recipe", ["grpo", "dapo"])  # a reference; dynamic sampling
+@pytest.mark.parametrize("recipe", ["grpo", "dapo", "spo"])  # a reference; refilling; trackers
 def test_stopped_at_an_epoch_edge_and_resumed_is_bit_equal_to_unbroken(cache, tmp_path, recipe):
   """Parameters, moments, reference and metrics; 20 prompts are 5 draws of 4, and grpo stops after 5."""
 
@@ -97,6 +97,12 @@ def test_stopped_at_an_epoch_edge_and_resumed_is_bit_equal_to_unbroken(cache, tm
     c = tiny(cache, recipe, steps=steps)
     c.data.train = 20
     c.eval.every = 3
+    if recipe == "grpo":  # everything that a run can remember, beside SPO's
+      c.reference_sync.update(every=2, rate=0.5)
+      c.kl_control.update(target=1e-4, horizon=100)
+      c.difficulty.update(kind="ema", weighted=True, offline=4)
+      c.objective.advantage = dict(fn="mixed_baseline")
+      c.baseline.kind = "mean"
     return c
 
   whole = start(config(7), tmp_path / "whole")

@@ -21,8 +21,10 @@ from grpojax.objective.build import bind, build
 from grpojax.objective.check import check
 from grpojax.objective.describe import describe
 from grpojax.objective.formula import Correction, Objective, loss, prepare
+from grpojax.objective.kl import has_kl, scale_kl
 from grpojax.objective.notices import notices
 
 __all__ = [
-  "Correction", "Objective", "bind", "build", "check", "describe", "loss", "notices", "prepare",
+  "Correction", "Objective", "bind", "build", "check", "describe", "has_kl", "loss", "notices",
+  "prepare", "scale_kl",
 ]  # fmt: skip

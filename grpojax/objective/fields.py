@@ -12,12 +12,13 @@ class Extra(NamedTuple):
   source: str  # who fills it
 
 
-_TURNS = "only agents' rollouts have turns as rows"
-_PROCESS = "a process reward model has to score the steps of a completion"
+_TURNS = "the rollout has to say which turns its rows are"
+_PROCESS = "set config.process.scorer"
+_POOL = "set config.adaptive_group.stop"
 EXTRA = dict(
-  baseline=Extra("row", "the training loop has to keep a moving average or a tracker per prompt"),
-  pool_mean=Extra("row", "sampling with adaptive group sizes has to report it"),
-  pool_std=Extra("row", "sampling with adaptive group sizes has to report it"),
+  baseline=Extra("row", "set config.baseline.kind"),
+  pool_mean=Extra("row", _POOL),
+  pool_std=Extra("row", _POOL),
   step_score=Extra("step", _PROCESS),
   step_end=Extra("step", _PROCESS),
   trajectory=Extra("row", _TURNS),

@@ -2,6 +2,7 @@
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from grpojax.batch import Array
 
@@ -16,17 +17,28 @@ def ema(average, value, *, rate):
   return jax.tree.map(lambda old, new: (1 - rate) * old + rate * new, average, value)
 
 
+def kl_scale(scale, kl, *, target, horizon, completions):
+  """The factor on every KL coefficient after a step of so many completions that measured `kl`.
+
+  scale · (1 + clip(kl / target − 1, ±0.2) · completions / horizon).  Ziegler et al.,
+  https://arxiv.org/abs/1909.08593 section 2.2, in the form of verl and OpenRLHF.
+  """
+  error = np.clip(kl / target - 1, -0.2, 0.2)
+  return scale * (1 + error * completions / horizon)
+
+
 def beta_mean(successes: Array, failures: Array) -> Array:
   """Expected reward of a prompt, successes / (successes + failures), the baseline of SPO."""
   return successes / (successes + failures)
 
 
-def beta_update(successes: Array, failures: Array, reward: Array, *, keep) -> tuple[Array, Array]:
-  """The Beta tracker after a reward in 0..1, older ones discounted by `keep`.  SPO
+def beta_update(successes: Array, failures: Array, reward: Array, *, keep, weight=1.0):
+  """The tracker after a reward in 0..1, older ones discounted by `keep`; (successes, failures).
 
-  https://arxiv.org/abs/2509.13232.  Call it after its mean has been used.
+  SPO, https://arxiv.org/abs/2509.13232: keep from `beta_keep`, a weight of 1 per completion.  With
+  keep = 1 − rate and weight = rate it is a moving average.  Call it after its mean has been used.
   """
-  return keep * successes + reward, keep * failures + 1 - reward
+  return keep * successes + weight * reward, keep * failures + weight * (1 - reward)
 
 
 def beta_keep(distance: Array) -> Array:
@@ -39,4 +51,4 @@ def beta_keep(distance: Array) -> Array:
 
 def prompt_weight(success_rate: Array, *, floor=0.05) -> Array:
   """sqrt(p (1 − p)) + floor: how often to draw a prompt; never 0, so it can come back.  SPO"""
-  return jnp.sqrt(success_rate * (1 - success_rate)) + floor
+  return (success_rate * (1 - success_rate)) ** 0.5 + floor

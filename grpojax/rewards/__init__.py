@@ -27,6 +27,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from grpojax.rewards.shaping import load_scorer as load_scorer
+
 _ABSTAINED = "abstained"
 _FLOAT32_MAX = float(np.finfo(np.float32).max)
 

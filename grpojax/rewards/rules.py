@@ -52,9 +52,10 @@ _STEP = re.compile(r"(?<![0-9.=])([0-9]{1,9})([-+*])([0-9]{1,9})=([0-9]{1,9})(?!
 _APPLY = {"+": operator.add, "-": operator.sub, "*": operator.mul}
 
 
-def arithmetic_steps(text: str) -> list[float]:
-  """A step verifier: for every "a+b=c" in the text, 1 if it is so, else 0."""
+def arithmetic_steps(text: str) -> list[tuple[float, int]]:
+  """A step verifier: every "a+b=c" in the text as (1 if it is so, else 0; where it ends)."""
   return [
-    float(_APPLY[sign](int(left), int(right)) == int(result))
-    for left, sign, right, result in _STEP.findall(text)
+    (float(_APPLY[sign](int(left), int(right)) == int(result)), match.end())
+    for match in _STEP.finditer(text)
+    for left, sign, right, result in [match.groups()]
   ]

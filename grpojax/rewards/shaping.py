@@ -110,25 +110,26 @@ def aggregate_steps(scores: list[float], *, how: str) -> float:
 def process(sample, *, scorer: str, how: str = "min") -> float:
   """The steps of a completion, each scored by `scorer`, as one number; 0 if there is no step.
 
-  `scorer` is 'module:function', text -> list of scores in 0..1: a process reward model, or a rule
-  such as 'grpojax.rewards.rules:arithmetic_steps'.
+  `scorer` is 'module:function', text -> list of (score in 0..1, end in characters): a process
+  reward model, or a rule such as 'grpojax.rewards.rules:arithmetic_steps'.
   """
-  scores = _load(scorer)(sample.text)
+  scores = [score for score, _ in load_scorer(scorer)(sample.text)]
   return aggregate_steps(scores, how=how) if len(scores) else 0.0
 
 
-def _load(path: str):
+def load_scorer(path: str):
+  """'module:function' -> the function.  Raises ValueError where there is none."""
   module, _, name = path.partition(":")
-  return getattr(importlib.import_module(module), name)
+  try:
+    return getattr(importlib.import_module(module), name)
+  except (ImportError, AttributeError, ValueError) as error:
+    raise ValueError(f"scorer = '{path}' must be 'module:function' ({error}).") from None
 
 
 def _check_process(*, scorer, how):
   if how not in _AGGREGATES:
     raise ValueError(f"how = '{how}', but it is one of {', '.join(_AGGREGATES)}.")
-  try:
-    _load(scorer)
-  except (ImportError, AttributeError, ValueError) as error:
-    raise ValueError(f"scorer = '{scorer}' must be 'module:function' ({error}).") from None
+  load_scorer(scorer)
 
 
 process.check = _check_process

@@ -1,0 +1,94 @@
+"""Adaptive group sizes: a prompt is sampled, round by round, until it has said enough.
+
+Reinforce-Ada, https://arxiv.org/abs/2510.04996.  Groups are ragged while they grow (a prompt has
+1..rounds times G completions); mean and deviation are those of all of them, kept or not, by sums over
+the prompt's segment.  Then G are kept, half of them successes where there are that many, so that the
+update keeps its shape.
+"""
+
+from collections.abc import Callable
+
+import jax
+import numpy as np
+from ml_collections import ConfigDict
+
+from grpojax.batch import Prompts
+from grpojax.rollouts import Groups, concatenate, on_all, outcomes_of, take
+
+STOPS = ("balanced", "positive_focused")
+
+
+def collect(config: ConfigDict, draw: Callable[[], Prompts], ask: Callable):
+  """Groups, Outcomes and stats of one step, as `rollouts.collect`; `scored.extra` has the pool's.
+
+  "balanced" wants G / 2 successes and G / 2 failures of each prompt, "positive_focused" one success.
+  """
+  prompts = draw()
+  P = len(prompts.id)
+  active, drawn, who, tokens, filler = np.arange(P), [], [], 0, 0
+  for number in range(config.rounds):
+    # The sampler's shape is fixed: rows that are over repeat an active prompt and are not looked at.
+    rows = np.resize(active if active.size else np.arange(P), P)
+    groups = take(Groups(prompts, None, None), rows)
+    groups = Groups(groups.prompts, *ask(groups.prompts, number))
+    tokens += int(groups.rollout.length.sum())
+    filler += int(groups.rollout.length[len(active) :].sum())
+    drawn.append(take(groups, np.arange(len(active))))
+    who.append(active)
+    pool, prompt = concatenate(drawn), np.concatenate(who)
+    enough = _enough(config, pool.scored, prompt, P)
+    active = active[~enough[active]]
+    if not on_all(active.size):
+      break
+  outcomes = outcomes_of([pool])
+  stats = {
+    "num_tokens": on_all(tokens),
+    "adaptive_group/rounds": number + 1,
+    "adaptive_group/size": on_all(pool.rollout.length.size) / on_all(P),
+    "adaptive_group/enough": 1 - on_all(active.size) / on_all(P),
+    "adaptive_group/filler_tokens": on_all(filler),
+    "adaptive_group/accuracy": on_all(outcomes.right.sum()) / max(on_all(outcomes.count.sum()), 1),
+  }
+  return _keep(config, prompts, pool, prompt), outcomes, stats
+
+
+def _enough(config: ConfigDict, scored, prompt: np.ndarray, P: int) -> np.ndarray:
+  """[P] bool: which prompts need no further round."""
+  success = scored.valid & (scored.reward > config.positive)
+  wins = np.bincount(prompt, success.sum(1), P)
+  if config.stop == "positive_focused":
+    return wins >= 1
+  losses = np.bincount(prompt, (scored.valid & ~success).sum(1), P)
+  half = scored.reward.shape[1] / 2
+  return (wins >= half) & (losses >= half)
+
+
+def _keep(config: ConfigDict, prompts: Prompts, pool: Groups, prompt: np.ndarray) -> Groups:
+  """G completions of each prompt's pool, with the pool's mean and deviation (ddof 1) beside them."""
+  P, G = len(prompts.id), pool.scored.reward.shape[1]
+  who, reward, valid = np.repeat(prompt, G), pool.scored.reward.ravel(), pool.scored.valid.ravel()
+  total = lambda x: np.bincount(who, np.where(valid, x, 0), P)  # noqa: E731
+  count = total(np.ones_like(reward))
+  mean = total(reward) / np.maximum(count, 1)
+  std = np.sqrt(total((reward - mean[who]) ** 2) / np.maximum(count - 1, 1))
+
+  chosen = np.stack([_choose(np.flatnonzero(who == p), valid, reward > config.positive, G) for p in range(P)])
+  flat = lambda x: x.reshape(-1, *x.shape[2:])[chosen]  # noqa: E731
+  scored = pool.scored
+  spread = lambda x: np.repeat(x[:, None], G, 1).astype(np.float32)  # noqa: E731
+  scored = scored._replace(
+    reward=flat(scored.reward),
+    accuracy=flat(scored.accuracy),
+    valid=flat(scored.valid),
+    parts={name: flat(x) for name, x in scored.parts.items()},
+    extra={name: flat(x) for name, x in scored.extra.items()}
+    | dict(pool_mean=spread(mean), pool_std=spread(std)),
+  )
+  return Groups(prompts, jax.tree.map(flat, pool.rollout), scored)
+
+
+def _choose(mine: np.ndarray, valid: np.ndarray, success: np.ndarray, G: int) -> np.ndarray:
+  """Which G of a prompt's completions `mine` to keep, in order of arrival; the valid ones first."""
+  good, bad = mine[valid[mine] & success[mine]], mine[valid[mine] & ~success[mine]]
+  wins = min(len(good), max(G // 2, G - len(bad)))
+  return np.concatenate([good[:wins], bad[: G - wins], mine[~valid[mine]]])[:G]

@@ -1,0 +1,99 @@
+"""Prompts -> graded answers: of a training step, of the survey before it, of the evaluation."""
+
+from collections import Counter
+
+import jax
+import numpy as np
+
+from grpojax import console, difficulty, evaluate, rewards, rollouts, sharding, steps
+from grpojax.batch import Scored
+from grpojax.data import pipeline, text
+from grpojax.difficulty import Difficulty
+from grpojax.rollouts import Groups
+from grpojax.setup import Data, Job
+
+
+def answer_and_grade(job: Job, timer, troubles: Counter, params, step: int, prompts, draw: int):
+  """Prompts -> Rollout and Scored, on the host; `troubles` counts what gave no number.
+
+  The same step and draw sample the same completions, also in a resumed run.
+  """
+  key = jax.random.fold_in(jax.random.fold_in(jax.random.key(job.config.seed), step), draw)
+  with timer.phase("rollout"):
+    rollout = job.programs.sample(params, prompts, key)
+  with timer.phase("reward"):
+    texts = text.decode(job.data.tokenizer, rollout.tokens, rollout.length)
+    graded = rewards.score(job.scorer, prompts.example, texts, rollout.length, rollout.ended)
+    extra = {}
+    if job.scorer_of_steps:
+      extra, left_out = steps.score(
+        job.scorer_of_steps, job.data.tokenizer, texts, rollout.tokens, rollout.length,
+        job.config.process.max_steps,
+      )  # fmt: skip
+      troubles["process/steps_left_out"] += left_out
+  if graded.first_error:
+    console.say_once(graded.first_error)
+  troubles.update(graded.counts)
+  return rollout, Scored(graded.reward, graded.accuracy, graded.valid, graded.parts, extra)
+
+
+def survey(job: Job, timer, troubles: Counter, params, known: Difficulty) -> Difficulty:
+  """Samples every training prompt `difficulty.offline` times: what is expected of it at first."""
+  config, data = job.config, job.data
+  rows, P = len(data.train.records), config.rollout.prompts
+  passes = config.difficulty.offline // config.rollout.group_size
+  rank, count = jax.process_index(), jax.process_count()
+  starts = range(0, rows, P)
+  with console.bar(len(starts) * passes, 0, config.verbose, "survey") as progress:
+    for number in range(len(starts) * passes):
+      chunk = np.arange(starts[number // passes], starts[number // passes] + P)
+      mine = np.array_split(chunk, count)[rank]
+      prompts = pipeline.take(data.train, np.minimum(mine, rows - 1), data.tokenizer.pad_token_id)
+      _, scored = answer_and_grade(job, timer, troubles, params, 0, prompts, number)
+      real = mine < rows  # the last chunk repeats a row that is not counted
+      scored = scored._replace(valid=scored.valid & real[:, None])
+      outcomes = sharding.gather(rollouts.outcomes_of([Groups(prompts, None, scored)]))
+      known = difficulty.survey(known, rows_of(data, outcomes.id), outcomes)
+      if not progress.disable or number + 1 == progress.total:
+        console.advance(progress, number + 1, {}, "survey")
+  return difficulty.begin(config.difficulty, known)
+
+
+def held_out(job: Job, timer, params) -> dict[str, float]:
+  """Evaluation on the first `eval.prompts` held-out questions, always with the same draws."""
+  config, data, scorer, programs = job.config, job.data, job.scorer, job.programs
+  key = jax.random.key(config.seed)
+  count, P = min(config.eval.prompts, len(data.held_out.records)), config.rollout.prompts
+  parts = []
+  with timer.phase("eval"):
+    for start in range(0, count, P):
+      rows = np.minimum(np.arange(start, start + P), count - 1)  # the last chunk repeats a row ...
+      prompts = pipeline.take(data.held_out, rows, data.tokenizer.pad_token_id)
+      rollout = programs.sample_eval(params, prompts, key)
+      texts = text.decode(data.tokenizer, rollout.tokens, rollout.length)
+      scored = rewards.score(scorer, prompts.example, texts, rollout.length, rollout.ended)
+      answers = [[scorer.answer(t) for t in group] for group in texts]
+      part = evaluate.per_question(scored.accuracy, answers, rollout.length, rollout.ended)
+      real = np.arange(start, start + P) < count  # ... that is not counted
+      parts.append({name: x[real] for name, x in part.items()})
+  questions = {name: np.concatenate([p[name] for p in parts]) for name in parts[0]}
+  return evaluate.summarise(questions, config.eval.samples)
+
+
+def rows_of(data: Data, ids: np.ndarray) -> np.ndarray:
+  """Prompt ids -> their indices in the training split, whose ids ascend."""
+  return np.searchsorted(data.train.ids, ids)
+
+
+def showcase(tokenizer, groups: Groups) -> list[dict]:
+  """The first group of the step, as text with its rewards."""
+  rollout, scored = groups.rollout, groups.scored
+  return [
+    dict(
+      prompt=groups.prompts.example[0]["question"],
+      completions=text.decode(tokenizer, rollout.tokens[0], rollout.length[0]),
+      rewards=scored.reward[0].tolist(),
+      lengths=rollout.length[0].tolist(),
+      ended=rollout.ended[0].tolist(),
+    )
+  ]

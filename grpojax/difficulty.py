@@ -1,0 +1,123 @@
+"""The success rate of every training prompt, kept between steps: baseline, curriculum, buckets.
+
+A rate is successes / (successes + failures).  Under "ema" both are moving averages and sum to 1;
+under "beta" they are SPO's discounted counts (https://arxiv.org/abs/2509.13232), whose discount is
+measured on the prompt's last completions: they are kept too, 8 bytes per token.
+
+Everything is float32 or int32 numpy, by the prompt's index in the training split, the same on every
+process.  Nothing is changed in place.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+from ml_collections import ConfigDict
+
+from grpojax.objective import trackers
+
+
+class Last(NamedTuple):
+  """The completions that every prompt had when it was last seen.  G of them; length 0: never seen."""
+
+  tokens: np.ndarray  # [rows, G, T] int32
+  length: np.ndarray  # [rows, G] int32
+  logp: np.ndarray  # [rows, G, T] float32, under the policy that sampled them
+
+
+class Difficulty(NamedTuple):
+  successes: np.ndarray  # [rows] float32
+  failures: np.ndarray  # [rows] float32
+  last: Last | None
+
+
+class Outcomes(NamedTuple):
+  """What the groups that were drawn achieved, whether they were kept or not."""
+
+  id: np.ndarray  # [D] int32, of the prompt
+  right: np.ndarray  # [D] float32, sum of the accuracies of the valid completions
+  count: np.ndarray  # [D] float32, valid completions
+
+
+def start(config: ConfigDict, rows: int, group_size: int, max_tokens: int) -> Difficulty:
+  """Half a success and half a failure each (Jeffreys' prior), nothing seen."""
+  half = np.full(rows, 0.5, np.float32)
+  shape = (rows, group_size, max_tokens)
+  last = Last(np.zeros(shape, np.int32), np.zeros(shape[:2], np.int32), np.zeros(shape, np.float32))
+  return Difficulty(half, half.copy(), last if config.kind == "beta" else None)
+
+
+def rate(d: Difficulty) -> np.ndarray:
+  """[rows] float32 in 0..1."""
+  return trackers.beta_mean(d.successes, d.failures)
+
+
+def weights(config: ConfigDict, d: Difficulty) -> np.ndarray | None:
+  """[rows]: how often to draw each prompt; None: by epochs."""
+  return trackers.prompt_weight(rate(d), floor=config.floor) if config.weighted else None
+
+
+def survey(d: Difficulty, rows, outcomes: Outcomes) -> Difficulty:
+  """Counts what was sampled before training."""
+  successes, failures = d.successes.copy(), d.failures.copy()
+  np.add.at(successes, rows, outcomes.right)
+  np.add.at(failures, rows, outcomes.count - outcomes.right)
+  return d._replace(successes=successes, failures=failures)
+
+
+def begin(config: ConfigDict, d: Difficulty) -> Difficulty:
+  """After the survey: moving averages start from its rates, SPO's counts from its counts."""
+  if config.kind == "beta":
+    return d
+  total = d.successes + d.failures
+  return d._replace(successes=d.successes / total, failures=d.failures / total)
+
+
+def update(config: ConfigDict, d: Difficulty, rows, outcomes: Outcomes, keep=None) -> Difficulty:
+  """After a step that drew `rows` [D]; `keep` [D] discounts their past under "beta".
+
+  Groups without a valid completion say nothing.  A prompt that was drawn twice is updated twice.
+  """
+  successes, failures = d.successes.copy(), d.failures.copy()
+  for i in np.flatnonzero(outcomes.count):
+    row, mean = rows[i], outcomes.right[i] / outcomes.count[i]
+    if config.kind == "ema":
+      how = dict(keep=np.float32(1 - config.rate), weight=np.float32(config.rate))
+    else:
+      how = dict(keep=keep[i], weight=outcomes.count[i])
+    pair = trackers.beta_update(successes[row], failures[row], mean, **how)
+    successes[row], failures[row] = pair
+  return d._replace(successes=successes, failures=failures)
+
+
+def keep(d: Difficulty, rows, logp: np.ndarray) -> np.ndarray:
+  """[D]: the discount of each prompt's past; 1 if it was never seen.
+
+  logp [D, G, T] is that of the last completions under the policy of now.
+  """
+  on = np.arange(logp.shape[-1]) < d.last.length[rows][..., None]
+  tokens = on.sum((1, 2))
+  moved = np.where(on, np.abs(logp - d.last.logp[rows]), 0).sum((1, 2)) / np.maximum(tokens, 1)
+  return np.where(tokens > 0, np.asarray(trackers.beta_keep(moved)), 1).astype(np.float32)
+
+
+def saw(d: Difficulty, rows, last: Last) -> Difficulty:
+  """The completions of this step are the last ones of `rows` now."""
+
+  def put(old, new):
+    old = old.copy()
+    old[rows] = new
+    return old
+
+  return d._replace(last=Last(*map(put, d.last, last)))
+
+
+def describe(config: ConfigDict, d: Difficulty) -> dict[str, float]:
+  """Shares of the training prompts by bucket; a prompt that was never drawn is learnable."""
+  p = rate(d)
+  hard, easy = (p < config.too_hard).mean(), (p > config.too_easy).mean()
+  return {
+    "difficulty/mean": float(p.mean()),
+    "difficulty/too_hard": float(hard),
+    "difficulty/learnable": float(1 - hard - easy),
+    "difficulty/too_easy": float(easy),
+  }

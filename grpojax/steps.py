@@ -1,0 +1,35 @@
+"""Scores of the single steps of a completion, at the tokens where the steps end.
+
+They are what process supervision learns from (GRPO, https://arxiv.org/abs/2402.03300 section 4.1.3).
+"""
+
+import bisect
+from collections.abc import Callable
+
+import numpy as np
+
+from grpojax.data import text
+
+
+def score(scorer: Callable, tokenizer, texts, tokens, length, max_steps: int):
+  """(dict of step_score [P, G, K] float32 and step_end [P, G, K] int32, number of steps left out).
+
+  `scorer` gives a text's steps as (score, end in characters), in order; tokens [P, G, T] and length
+  [P, G] are what was sampled.  step_end is the index of the token that completes the step, -1 for no
+  step; steps beyond K = max_steps are left out and counted.
+  """
+  shape = (*np.shape(length), max_steps)
+  scores, ends, left_out = np.zeros(shape, np.float32), np.full(shape, -1, np.int32), 0
+  for row in np.ndindex(*shape[:2]):
+    steps = scorer(texts[row[0]][row[1]])
+    left_out += max(0, len(steps) - max_steps)
+    for k, (value, end) in enumerate(steps[:max_steps]):
+      scores[*row, k] = value
+      ends[*row, k] = token_at(tokenizer, tokens[row][: length[row]], end)
+  return dict(step_score=scores, step_end=ends), left_out
+
+
+def token_at(tokenizer, tokens: np.ndarray, end: int) -> int:
+  """Index of the token with which the text of `tokens` first has `end` characters."""
+  characters = lambda n: len(text.decode(tokenizer, tokens, n))  # noqa: E731
+  return bisect.bisect_left(range(1, len(tokens)), end, key=characters)

@@ -1,0 +1,42 @@
+"""Every file of configs/ trains five steps of the default task, at its smallest size."""
+
+import jax
+import numpy as np
+import pytest
+from objective_toys import RECIPES, recipe
+
+from grpojax import metrics, report, train
+
+
+def even(sample):
+  """Right or wrong by a coin that every policy can flip, so that the smallest one has mixed groups."""
+  return float(sample.length % 2 == 0)
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory):
+  """One cold start for all; programs are run five times each, so they are compiled in a hurry."""
+  jax.config.update("jax_disable_most_optimizations", True)
+  yield tmp_path_factory.mktemp("cache")
+  jax.config.update("jax_disable_most_optimizations", False)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", RECIPES)
+def test_a_recipe_trains(name, cache, tmp_path, monkeypatch):
+  monkeypatch.setattr(report, "write", lambda workdir: None)  # has tests of its own
+  config = recipe(name)
+  config.update(steps=5, cache_dir=str(cache), verbose=False)
+  config.eval.update(every=9, prompts=4)
+  config.checkpoint.every = 9
+  config.data.train = 64
+  config.mesh.data = 1
+  with config.unlocked():
+    config.reward.accuracy = dict(fn=f"{__name__}:even")
+  train.run(train.prepare(config, tmp_path))
+  records = [r for r in metrics.read(tmp_path) if r["kind"] == "train"]
+  assert [r["step"] for r in records] == [1, 2, 3, 4, 5]
+  for r in records:
+    assert np.isfinite(r["loss"]) and r["grad_norm"] > 0, r
+    assert r["sampling/sampling_logp_difference/max"] < 1e-4
+    assert r["rows/invalid"] == 0 or config.dynamic_sampling.enabled
