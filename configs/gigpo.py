@@ -4,8 +4,8 @@
     ... --config.objective.advantage.std=False           # as Dr. GRPO; the code's default
     ... --config.objective.advantage.episodes=rows       # statistics over turns, as its code
 
-https://arxiv.org/abs/2505.10978: omega 1, gamma 0.95, N = 8, KL 0.01.  Rows are turns: a rollout
-has to fill Batch.extra with trajectory, turn, anchor and step_reward.
+https://arxiv.org/abs/2505.10978: omega 1, gamma 0.95, N = 8, KL 0.01.  Rows are turns.  Where an episode
+has one turn, as in the default task, its step advantage repeats the episode's.
 """
 
 from ml_collections import ConfigDict

@@ -40,6 +40,9 @@ def test_spo_counts_completions_and_forgets_what_the_policy_has_left_behind():
   d = difficulty.update(c, d, one.id, one, keep=np.array([0.9], np.float32))
   np.testing.assert_allclose([d.successes[1], d.failures[1]], [0.9 * 0.5 + 1, 0.9 * 8.5], rtol=1e-6)
   np.testing.assert_allclose(d.successes[0], 6.5)
+  three = outcomes((0, 2, 3))
+  d = difficulty.update(c, d, three.id, three, keep=np.ones(1, np.float32))
+  np.testing.assert_allclose([d.successes[0], d.failures[0]], [8.5, 3.5], rtol=1e-6)
 
 
 def test_a_survey_gives_moving_averages_their_start_and_no_weight():
@@ -92,8 +95,8 @@ class Rows:
   """A split of 40 prompts of one token each."""
 
   name, budget, weights = "train", 1, None
-  records = [{}] * 40  # noqa: RUF012
-  prompts = [np.zeros(1, np.int32)] * 40  # noqa: RUF012
+  records = [{}] * 40
+  prompts = [np.zeros(1, np.int32)] * 40
   ids = np.arange(40, dtype=np.int32)
 
 

@@ -65,7 +65,7 @@ def test_refills_in_order_of_arrival_and_cuts_the_surplus():
 
 def test_gives_up_after_max_tries_and_fills_the_shape_with_what_does_not_count():
   pattern = [0] * 5 + [1] + [0] * 100
-  groups, outcomes, stats = collect(config(), *world(pattern))
+  groups, _, stats = collect(config(), *world(pattern))
   assert groups.rollout.tokens.shape == (P, G, T)
   assert groups.prompts.id[0] == 5
   assert groups.scored.valid.tolist() == [[True] * G] + [[False] * G] * 3

@@ -13,7 +13,7 @@ import jax
 import numpy as np
 import pytest
 
-from grpojax import checkpoint, metrics, train
+from grpojax import batches, checkpoint, difficulty, metrics, train
 
 ROOT = Path(__file__).parents[1]
 
@@ -116,6 +116,55 @@ def test_stopped_at_an_epoch_edge_and_resumed_is_bit_equal_to_unbroken(cache, tm
   ours, theirs = (final_tree(config(7), tmp_path / w) for w in ("cut", "whole"))
   assert ours[1] == theirs[1]
   jax.tree.map(np.testing.assert_array_equal, ours[0], theirs[0])
+
+
+def test_spo_expects_what_it_saw_and_forgets_nothing_while_the_policy_stands_still(
+  cache, tmp_path, monkeypatch
+):
+  """Baselines of the whole job against a dictionary kept here; without learning no distance grows."""
+  config = tiny(cache, "spo", steps=4)
+  config.data.train, config.optimizer.learning_rate = 20, 0.0
+  config.reward.accuracy = dict(fn=f"{__name__}:short")
+  expected, outcomes = [], []
+  monkeypatch.setattr(batches, "deal", spy(batches.deal, lambda *a: expected.append((a[2].prompts.id, a[3]))))
+  monkeypatch.setattr(
+    difficulty, "update", spy(difficulty.update, lambda *a: outcomes.append((a[3].id, a[3].right, a[4])))
+  )
+  survey = []
+  monkeypatch.setattr(
+    difficulty, "survey", spy(difficulty.survey, lambda *a: survey.append((a[2].id, a[2].right, a[2].count)))
+  )
+  start(config, tmp_path)
+  counts = {}
+  for ids, right, count in survey:
+    for i, r, n in zip(ids, right, count, strict=True):
+      a, b = counts.get(i, (0.5, 0.5))
+      counts[i] = a + r, b + n - r
+  assert {a + b for a, b in counts.values()} == {2.0} and len(counts) == 20
+  seen = set()
+  for (ids, baseline), (same, right, keep) in zip(expected, outcomes, strict=True):
+    np.testing.assert_array_equal(ids, same)
+    rates = [counts[i][0] / sum(counts[i]) for i in ids]
+    np.testing.assert_allclose(baseline, rates, rtol=1e-5)
+    np.testing.assert_allclose(keep, [0.96 if i in seen else 1 for i in ids], rtol=1e-4)
+    for i, r, k in zip(ids, right, keep, strict=True):
+      counts[i] = k * counts[i][0] + r, k * counts[i][1] + 1 - r
+    seen |= set(ids.tolist())
+  assert 0 < sum(right.sum() for _, right, _ in outcomes) < 64  # both kinds were seen
+
+
+def spy(fn, note):
+  """fn, whose arguments are noted."""
+
+  def spied(*args):
+    note(*args)
+    return fn(*args)
+
+  return spied
+
+
+def short(sample):
+  return float(sample.length < 40)
 
 
 def test_a_finished_run_started_again_trains_nothing_and_says_so(cache, tmp_path, capsys):
