@@ -1,12 +1,16 @@
 """Parameters -> a folder that transformers and vLLM open: config.json, tokenizer, safetensors shards.
 
+    python -m grpojax.export --workdir=runs/gspo --out=exported/gspo [--source=FOLDER] [--dtype=bfloat16]
+
 The folder the model came from gives everything but the weights.  Bitwise what was read if the dtype
 is the same.
 """
 
+import argparse
 import itertools
 import json
 import shutil
+import sys
 from pathlib import Path
 from typing import NamedTuple
 
@@ -14,8 +18,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.experimental import multihost_utils
+from ml_collections import ConfigDict
+from orbax.checkpoint import v1 as ocp
 from safetensors.numpy import save_file
 
+from grpojax import console, setup, sharding
+from grpojax.data import text
+from grpojax.models import Model
+from grpojax.models import spec as spec_lib
 from grpojax.models.names import Row, row
 from grpojax.models.spec import Spec
 
@@ -50,7 +60,7 @@ def write_folder(
   if writes:
     shutil.rmtree(partial, ignore_errors=True)
     partial.mkdir(parents=True)
-    _copy(source, partial, dtype)
+    _copy(source, partial, spec, dtype)
   for name, members in shards.items():
     arrays = {tensor.name: _fetch(tensor, dtype) for tensor in members}
     if writes:
@@ -104,12 +114,58 @@ def _index(shards: dict[str, list[Tensor]], dtype: str) -> str:
   return json.dumps({"metadata": {"total_size": total}, "weight_map": weight_map}, indent=2, sort_keys=True)
 
 
-def _copy(source: Path, out: Path, dtype: str) -> None:
+def _copy(source: Path, out: Path, spec: Spec, dtype: str) -> None:
   """Everything but the weights and the model card, which describes another model now."""
   for file in sorted(source.iterdir()):
     if file.is_file() and not file.name.endswith(WEIGHTS) and file.name != "README.md":
       shutil.copyfile(file, out / file.name)
-  config = json.loads((source / "config.json").read_text())
+  file = source / "config.json"  # the embedded tokenizer's folder has none
+  config = json.loads(file.read_text()) if file.is_file() else spec_lib.to_config(spec)
   key = "dtype" if "dtype" in config else "torch_dtype"
   if config.get(key) != dtype:  # readers take the weights' precision from here
     (out / "config.json").write_text(json.dumps(config | {key: dtype}, indent=2))
+
+
+def checkpoint_params(workdir: Path, model: Model, mesh) -> tuple[int, dict]:
+  """(steps taken, parameters) of the newest checkpoint; optimiser and reference are not read."""
+  checkpoints = ocp.training.Checkpointer(workdir.absolute() / "checkpoints")  # deletes nothing: it may run
+  if checkpoints.latest is None:
+    raise ValueError(f"--workdir={workdir} holds no checkpoint; train first, or name another.")
+  step = checkpoints.latest.step
+  where = sharding.param_shardings(mesh, model.axes, model.shapes)
+  state = {"params": sharding.abstract(model.shapes, where)}
+  others = len(checkpoints.checkpointables_metadata(step).metadata["tree"]) - 1
+  context = ocp.Context()
+  context.pytree.loading.partial_load = True
+  with context:
+    tree = checkpoints.load_checkpointables(step, {"tree": (state, *[None] * others)})["tree"]
+  return step, tree[0]["params"]
+
+
+def parse(argv: list[str] | None) -> argparse.Namespace:
+  parser = argparse.ArgumentParser(prog="python -m grpojax.export", description=__doc__.split("\n")[0])
+  add = parser.add_argument
+  add("--workdir", required=True, type=Path, help="the run whose newest checkpoint is exported")
+  add("--out", required=True, type=Path, help="the folder to write; it must not exist")
+  add("--source", default=text.EMBEDDED, type=Path, help="where the run's model and tokenizer came from")
+  add("--dtype", default="bfloat16", choices=["bfloat16", "float16", "float32"])
+  add("--shard_mb", default=5000, type=int, help="largest shard, in millions of bytes")
+  return parser.parse_args(argv)
+
+
+def main(argv: list[str] | None = None) -> None:
+  args = parse(argv)
+  try:
+    if not (args.workdir / "config.json").is_file():
+      raise ValueError(f"--workdir={args.workdir} is no run: it has no config.json.")
+    config = ConfigDict(json.loads((args.workdir / "config.json").read_text()))
+    model = setup.build_model(config, text.load_tokenizer(args.source))
+    step, params = checkpoint_params(args.workdir, model, sharding.make_mesh(config.mesh))
+    write_folder(params, model.spec, args.source, args.out, args.shard_mb * 10**6, args.dtype)
+  except ValueError as error:
+    sys.exit(f"error: {error}")
+  console.say(f"the policy after step {step} is in {args.out}")
+
+
+if __name__ == "__main__":
+  main()

@@ -5,11 +5,14 @@ from pathlib import Path
 
 import jax
 import numpy as np
+import optax
 import pytest
 from model_folders import FAMILIES, FOLDERS, loaded, mesh
 from safetensors import safe_open
 
-from grpojax import export, models
+from configs import base
+from grpojax import checkpoint, export, learner, models
+from grpojax.data import text
 from grpojax.models import hf
 
 
@@ -81,3 +84,41 @@ def test_tokenizer_files_come_along_and_other_weights_and_the_model_card_do_not(
   names = sorted(file.name for file in (tmp_path / "out").iterdir())
   assert names == ["LICENSE", "chat_template.jinja", "config.json", "model.safetensors", "tokenizer.json"]
   assert (tmp_path / "out" / "config.json").read_text() == '{"torch_dtype": "bfloat16"}'
+
+
+@pytest.mark.parametrize("with_reference", [False, True])
+def test_the_newest_checkpoint_of_a_run_becomes_a_folder(tmp_path, with_reference):
+  config = base.get_config("tiny")
+  (tmp_path / "config.json").write_text(config.to_json_best_effort())
+  tokenizer = text.load_tokenizer()
+  model = models.build(config.model, len(tokenizer))
+  params = jax.jit(model.init)(jax.random.key(0))
+  tx = optax.adam(1e-3)
+  checkpoints = checkpoint.open_checkpoints(tmp_path, keep=2)
+  for step in (1, 2):
+    state = learner.fresh(jax.tree.map(lambda x, step=step: x + step, params), tx)
+    reference = params if with_reference else None
+    checkpoint.save(checkpoints, step, (state, reference), {"step": step})
+  checkpoint.finish(checkpoints)
+  checkpoints.close()
+
+  args = [f"--workdir={tmp_path}", f"--out={tmp_path / 'out'}", "--dtype=float32", "--shard_mb=1"]
+  export.main(args)
+  out = models.from_spec(models.from_folder(tmp_path / "out"))
+  assert out.spec == model.spec
+  again = hf.load(tmp_path / "out", out, mesh())
+  jax.tree.map(lambda a, b: np.testing.assert_array_equal(a, b + 2), again, params)
+  # Of a Qwen2 folder transformers makes its own class, which adds <|endoftext|>; the ids are the same.
+  exported, words = text.load_tokenizer(tmp_path / "out"), "What is 3+4?  It's 7 # é"
+  assert exported(words)["input_ids"] == tokenizer(words)["input_ids"]
+  assert exported.eos_token_id == tokenizer.eos_token_id and exported.chat_template
+  with pytest.raises(SystemExit, match="exists already"):
+    export.main(args)
+
+
+def test_a_workdir_without_a_checkpoint_says_so(tmp_path):
+  with pytest.raises(SystemExit, match="is no run"):
+    export.main([f"--workdir={tmp_path}", f"--out={tmp_path / 'out'}"])
+  (tmp_path / "config.json").write_text(base.get_config("tiny").to_json_best_effort())
+  with pytest.raises(SystemExit, match="holds no checkpoint"):
+    export.main([f"--workdir={tmp_path}", f"--out={tmp_path / 'out'}"])

@@ -84,10 +84,10 @@ class Spec:
 
 
 def from_config(c: ConfigDict, vocab_size: int) -> Spec:
-  """A Qwen2 from `config.model`."""
+  """A Qwen2 from `config.model`; without its biases, that is what others call a Llama."""
   layers = c.num_hidden_layers
   return Spec(
-    family="qwen2",
+    family="qwen2" if c.attention_bias else "llama",
     vocab_size=vocab_size,
     ropes=(Rope(c.rope_theta),),
     rope_of=(0,) * layers,
@@ -102,6 +102,18 @@ _SIZES = (
   "hidden_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads", "head_dim",
   "intermediate_size", "rms_norm_eps", "tie_word_embeddings",
 )  # fmt: skip
+
+
+def to_config(s: Spec) -> dict:
+  """The config.json of a spec that came from `from_config`."""
+  classes = {"qwen2": "Qwen2ForCausalLM", "llama": "LlamaForCausalLM"}
+  return {key: getattr(s, key) for key in _SIZES} | dict(
+    architectures=[classes[s.family]],
+    model_type=s.family,
+    vocab_size=s.vocab_size,
+    hidden_act=s.activation,
+    rope_theta=s.ropes[0].theta,
+  )
 
 
 def from_folder(folder: str | Path, dtype: str = "float32", param_dtype: str = "float32") -> Spec:
