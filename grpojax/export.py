@@ -9,10 +9,13 @@ is the same.
 import argparse
 import itertools
 import json
+import os
 import shutil
 import sys
 from pathlib import Path
 from typing import NamedTuple
+
+os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")  # no advice about a missing torch
 
 import jax
 import jax.numpy as jnp
@@ -65,6 +68,7 @@ def write_folder(
     arrays = {tensor.name: _fetch(tensor, dtype) for tensor in members}
     if writes:
       save_file(arrays, partial / name, metadata={"format": "pt"})  # transformers asks for this word
+      (partial / name).chmod(0o644)  # safetensors makes files that nobody else can read
   if writes:
     if len(shards) > 1:
       (partial / "model.safetensors.index.json").write_text(_index(shards, dtype))
