@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from ml_collections import ConfigDict
+from objective_cases import OTHERS
 
 from grpojax.batch import Prompts, Rollout, Scored
 from grpojax.rollouts import collect, describe, mixed
@@ -61,6 +62,29 @@ def test_refills_in_order_of_arrival_and_cuts_the_surplus():
     "dynamic_sampling/missing_groups": 0,
     "dynamic_sampling/surplus_groups": 1,
   }
+
+
+def test_the_stored_case_of_refilling():
+  """Its six groups arrive in the same order, but three at a time: a draw is as large as the step."""
+  case = OTHERS["dynamic_sampling_refill"]["extra"]
+  arrive = np.float32(case["inputs"]["gen_batches_acc"])  # [batches, groups, G]
+  names = [[batch, group] for batch in range(arrive.shape[0]) for group in range(arrive.shape[1])]
+  accuracy, (size, wanted) = arrive.reshape(-1, G), (3, case["expected"]["selected"])
+  drawn = iter(range(0, len(names), size))
+
+  def draw():
+    ids = np.arange(start := next(drawn), start + size, dtype=np.int32)
+    return Prompts(np.zeros((size, 5), np.int32), np.ones(size, np.int32), ids, [{}] * size)
+
+  def ask(prompts, _):
+    got, one = accuracy[prompts.id], np.ones((size, G))
+    rollout = Rollout(one[..., None].astype(np.int32), one.astype(np.int32), one > 0, one[..., None])
+    return rollout, Scored(got, got, one > 0, {}, {})
+
+  groups, _, stats = collect(config(max_tries=10), draw, ask)
+  assert [names[i] for i in groups.prompts.id] == wanted and groups.scored.valid.all()
+  assert stats["dynamic_sampling/tries"] == 2  # verl's batches of two take three
+  assert stats["dynamic_sampling/surplus_groups"] == len(case["expected"]["discarded_surplus"])
 
 
 def test_gives_up_after_max_tries_and_fills_the_shape_with_what_does_not_count():
