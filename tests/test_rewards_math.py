@@ -2,6 +2,7 @@
 
 import json
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -96,6 +97,7 @@ def test_votes_compare_values():
   built = rewards.build(config)
   same = [r"\boxed{0.5}", r"\boxed{\frac{1}{2}}", r"\boxed{ 2/4 }", r"$\boxed{$.50$}$"]
   assert {built.answer(text) for text in same} == {"1/2"}
+  assert built.answer("\\boxed{\u22121,234}") == "-1234"
   assert built.answer(r"\boxed{x + 1}") == "x+1" and built.answer("5") is None
   assert built.needs == ("answer",)
 
@@ -118,6 +120,7 @@ def test_a_hanging_answer_is_a_counted_timeout_and_costs_its_row_only():
 
 
 def test_memory_that_runs_out_is_a_failure_and_no_verdict():
+  assert pool.call("resource:getrlimit", [[resource.RLIMIT_AS]], timeout=30.0, workers=1) == [[2 << 30] * 2]
   (error,) = pool.call("builtins:bytearray", [[1 << 40]], timeout=30.0, workers=1)
   assert isinstance(error, RuntimeError) and "MemoryError" in str(error)
 
@@ -193,7 +196,7 @@ def test_workers_know_no_jax_and_die_with_a_trainer_that_was_killed(tmp_path):
   script = tmp_path / "trainer.py"
   script.write_text(TRAINER)
   root = str(Path(rewards.__file__).parents[2])
-  environment = dict(os.environ, PYTHONPATH=root)
+  environment = dict(os.environ, PYTHONPATH=root, JAX_PLATFORMS="tpu,cpu")
   trainer = subprocess.Popen([sys.executable, script], stdout=subprocess.PIPE, env=environment)
   try:
     assert trainer.stdout.readline() == b"warm\n"
