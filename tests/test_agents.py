@@ -66,3 +66,9 @@ def test_fuzzy_anchors_compare_with_the_founder_and_join_the_first():
   assert anchors.fuzzy_ids([b, a, c], threshold=0.9).tolist() == [0, 0, 0]
   assert anchors.fuzzy_ids([a, c, b], threshold=0.9).tolist() == [0, 1, 0]
   assert anchors.fuzzy_ids([a, a, b], threshold=1.0).tolist() == [0, 0, 1]
+
+
+def test_resemblance_is_that_of_the_newcomer_to_the_founder():
+  """difflib's ratio is not symmetric: 0.25 for tide and diet, 0.5 for diet and tide."""
+  assert anchors.fuzzy_ids(["diet", "tide"], threshold=0.4).tolist() == [0, 1]
+  assert anchors.fuzzy_ids(["tide", "diet"], threshold=0.4).tolist() == [0, 0]

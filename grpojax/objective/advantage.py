@@ -165,8 +165,9 @@ def _entropy_zscore(group: Batch, entropy: Array, on: Array, base, bonus, pool, 
   wrong = on & ~right
   # What shaping adds to a right answer (the paper's overlong term) joins its tokens' reward.
   shaping = (group.reward - group.accuracy)[:, None]
+  inverse = 1 / entropy
   gain = base + bonus * entropy / stats.mean(entropy, right, axis=0) + shaping
-  pain = -base - bonus / entropy / stats.mean(1 / entropy, wrong, axis=0)
+  pain = -base - bonus * inverse / stats.mean(inverse, wrong, axis=0)
 
   def zscore_of(kind, value):
     value, counted = jnp.where(kind, value, 0.0), on if pool == "all" else kind
