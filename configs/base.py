@@ -10,7 +10,7 @@ from ml_collections import ConfigDict
 
 def get_config(scale: str = "mini") -> ConfigDict:
   """GRPO without KL, strictly by the paper's estimator; the scale chooses model, data and budget."""
-  scales = {"mini": _mini, "tiny": _tiny}
+  scales = {"mini": _mini, "tiny": _tiny, "local": _local}
   if scale not in scales:
     raise ValueError(f"Config scale '{scale}' is unknown; choose one of {', '.join(scales)}.")
   c = ConfigDict()
@@ -97,6 +97,10 @@ def get_config(scale: str = "mini") -> ConfigDict:
   c.data.rambling = 0.2  # share that checks its steps again and again, often beyond the budget
   c.data.prompt_budget = 32  # L, tokens of a prompt, chat template included
   c.data.overlong_prompts = "drop"  # longer ones: "drop" (and count) or "error"
+  c.data.template = "none"  # a name in grpojax/data/templates.py, or a text with one {question}
+  c.data.system = ""  # before prompts that bring no system message of their own
+  c.data.chat = True  # through the tokenizer's chat template; False: text only, for base models
+  c.data.mixture = ConfigDict()  # source -> share of what is drawn; empty: every row alike
 
   c.model = ConfigDict()  # Qwen2.5 architecture, keys as in Hugging Face's config.json
   c.model.hidden_size = 64
@@ -153,3 +157,43 @@ def _tiny(c):
   c.cold_start.update(steps=4, batch_size=16, warmup_steps=1)
   c.eval.update(every=2, prompts=8, samples=4)
   c.checkpoint.every = 1
+
+
+def _local(c):
+  """A checkpoint folder and a dataset file of one's own; numbers for models of 0.5B to 7B."""
+  c.model = ConfigDict()
+  c.model.path = ""  # a folder in Hugging Face's layout: config.json, safetensors, tokenizer
+  c.model.dtype = "bfloat16"  # of activations; log-probs are float32
+  c.model.param_dtype = "float32"  # the master copy that the optimiser changes
+  c.cold_start.steps = 0  # the folder is where RL starts
+
+  c.data = ConfigDict()
+  c.data.task = "local"
+  c.data.path = ""  # .jsonl, .json or .parquet: file, folder or glob
+  c.data.test_path = ""  # "": `held_out` rows of the training file
+  c.data.held_out = 256
+  c.data.layout = "columns"  # or a public dataset's name in grpojax/data/local/layouts.py
+  c.data.prompt = "prompt"  # column of the question, a text or a list of messages
+  c.data.answer = "answer"
+  c.data.tests = ""  # column of unit tests, for code
+  c.data.train = ConfigDict()  # several sources: name -> dict(path, layout, prompt, answer, tests)
+  c.data.test = ConfigDict()
+  c.data.on_malformed = "skip"  # and count, with file and line; or "error"
+  c.data.dedup = True  # one row a question, none where rows disagree about its answer
+  c.data.decontaminate = True  # no question of the test split is trained on
+  c.data.prompt_budget = 1024
+  c.data.overlong_prompts = "drop"
+  c.data.template = "boxed"
+  c.data.system = ""
+  c.data.chat = True
+  c.data.mixture = ConfigDict()
+  c.reward.accuracy = dict(fn="math:equivalent", form="boxed", timeout=3.0, workers=2)
+
+  c.steps = 500
+  c.rollout.update(prompts=64, group_size=16, max_tokens=2048)
+  c.updates_per_rollout = 4
+  c.microbatches = 16
+  c.logprob_chunk = 128
+  c.optimizer.update(learning_rate=1e-6, warmup_steps=10)
+  c.eval.update(every=50, prompts=256, samples=4)
+  c.checkpoint.every = 20

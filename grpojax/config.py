@@ -14,7 +14,7 @@ def check(c: ConfigDict, devices: int) -> None:
       raise ValueError(f"config.{key} = {value} must be at least 1.")
   _check_sampling(c)
   _check_batch(c, sharding.mesh_sizes(c.mesh, devices))
-  _check_model(c.model)
+  _check_model(c)
   _check_memory(c)
   _check_groups(c)
   objective.check(c, extra_fields(c))
@@ -134,7 +134,17 @@ def _check_batch(c: ConfigDict, mesh: dict[str, int]) -> None:
     )
 
 
-def _check_model(m: ConfigDict) -> None:
+def _check_model(c: ConfigDict) -> None:
+  m = c.model
+  if "path" in m:
+    if not m.path:
+      raise ValueError("config.model.path is empty; set it to a folder with config.json and safetensors.")
+    if c.cold_start.steps:
+      raise ValueError(
+        f"config.cold_start.steps = {c.cold_start.steps} would train from nothing, and config.model.path"
+        " brings a policy; set it to 0."
+      )
+    return
   if m.num_attention_heads % m.num_key_value_heads:
     raise ValueError(
       f"config.model.num_attention_heads = {m.num_attention_heads} must be divisible by "

@@ -51,9 +51,9 @@ def rate(d: Difficulty) -> np.ndarray:
   return trackers.beta_mean(d.successes, d.failures)
 
 
-def weights(config: ConfigDict, d: Difficulty) -> np.ndarray | None:
-  """[rows]: how often to draw each prompt; None: by epochs."""
-  return trackers.prompt_weight(rate(d), floor=config.floor) if config.weighted else None
+def weights(config: ConfigDict, d: Difficulty) -> np.ndarray:
+  """[rows]: how often to draw each prompt."""
+  return trackers.prompt_weight(rate(d), floor=config.floor)
 
 
 def survey(d: Difficulty, rows, outcomes: Outcomes) -> Difficulty:

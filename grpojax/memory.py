@@ -26,9 +26,12 @@ def start(config: ConfigDict, rows: int) -> Memory:
   return Memory(np.array(np.nan, np.float32), np.array(1, np.float32), tracked)
 
 
-def weights(config: ConfigDict, memory: Memory) -> np.ndarray | None:
-  """[rows]: how often to draw each training prompt; None: by epochs."""
-  return difficulty.weights(config.difficulty, memory.difficulty) if memory.difficulty else None
+def weights(config: ConfigDict, memory: Memory, mixture: np.ndarray | None) -> np.ndarray | None:
+  """[rows]: how often to draw each training prompt, times what the mixture says; None: by epochs."""
+  if not (memory.difficulty and config.difficulty.weighted):
+    return mixture
+  own = difficulty.weights(config.difficulty, memory.difficulty)
+  return own if mixture is None else own * mixture
 
 
 def baseline(config: ConfigDict, memory: Memory, rows: np.ndarray, reward: float) -> np.ndarray | None:

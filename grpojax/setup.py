@@ -10,7 +10,7 @@ from ml_collections import ConfigDict
 
 from grpojax import learner, models, sampler, sharding
 from grpojax.batch import Prompts, Rollout
-from grpojax.data import pipeline, text
+from grpojax.data import pipeline, templates, text
 from grpojax.objective import Objective, trackers
 from grpojax.program import program
 from grpojax.rewards import Rewards
@@ -50,19 +50,36 @@ class Job(NamedTuple):
 
 def load_data(config: ConfigDict, needs: tuple[str, ...]) -> Data:
   """Prepares and reads the dataset; `needs` are the fields that the rewards read."""
-  tokenizer = text.load_tokenizer()
-  path = pipeline.prepare(config.data, Path(config.cache_dir) / "datasets")
+  c = config.data
+  tokenizer = text.load_tokenizer(model_folder(config))
+  form = templates.build(c.template, c.system, c.chat)
+  path = pipeline.prepare(c, Path(config.cache_dir) / "datasets")
   train, held_out = (
-    pipeline.load_split(config.data, path, name, tokenizer, needs)
-    for name in ("train", config.eval.split)
+    pipeline.load_split(c, path, name, tokenizer, needs, form) for name in ("train", config.eval.split)
   )
+  train = pipeline.weigh(train, c.mixture)
   rank, count = jax.process_index(), jax.process_count()
   stream = pipeline.Stream(train, tokenizer, config.rollout.prompts, config.seed, rank, count)
   return Data(tokenizer, train, held_out, stream)
 
 
+def model_folder(config: ConfigDict) -> Path:
+  """Where the policy's tokenizer is: the folder of the model, or the embedded one."""
+  return Path(config.model.path).expanduser() if "path" in config.model else text.EMBEDDED
+
+
 def build_model(config: ConfigDict, tokenizer) -> models.Model:
-  return models.build(config.model, len(tokenizer))
+  """The architecture of the folder `config.model.path`, or the small one that `config.model` describes."""
+  c = config.model
+  if "path" not in c:
+    return models.build(c, len(tokenizer))
+  model = models.from_spec(models.from_folder(model_folder(config), c.dtype, c.param_dtype))
+  if model.spec.vocab_size < len(tokenizer):
+    raise ValueError(
+      f"config.model.path = '{c.path}': the tokenizer has {len(tokenizer)} tokens, and the model knows"
+      f" {model.spec.vocab_size}; they do not belong together."
+    )
+  return model
 
 
 def build_programs(config: ConfigDict, model: models.Model, tokenizer, mesh: Mesh) -> Programs:
@@ -119,7 +136,7 @@ def _sampler(config, name, model, tokenizer, mesh, group_size, choice):
     group_size=group_size,
     max_tokens=config.rollout.max_tokens,
     choice=choice,
-    eos_ids=text.eos_ids(tokenizer),
+    eos_ids=text.eos_ids(tokenizer, model_folder(config)),
   )
   prefill = program(
     f"{name} prefill", prefill, in_shardings=(where, rows, rows), out_shardings=rows

@@ -75,7 +75,7 @@ def train(config: ConfigDict, model: Model, mesh, split, tokenizer, writer: Writ
   """SFT from random parameters, `config.cold_start.steps` updates."""
   c = config.cold_start
   schedule = optax.schedules.warmup_cosine_decay_schedule(
-    0.0, c.learning_rate, c.warmup_steps, c.steps, 0.1 * c.learning_rate
+    0.0, c.learning_rate, c.warmup_steps, max(c.steps, c.warmup_steps + 1), 0.1 * c.learning_rate
   )
   tx = make_optimizer(model, schedule)
   where = learner.state_shardings(model, tx, mesh)

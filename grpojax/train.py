@@ -35,6 +35,7 @@ from grpojax import objective as objective_lib
 from grpojax.interrupt import Interrupt
 from grpojax.learner import State
 from grpojax.memory import Memory
+from grpojax.models import hf
 from grpojax.rollouts import Groups
 from grpojax.setup import Job
 
@@ -72,7 +73,7 @@ def run(job: Job) -> None:
       while not stop:
         step += 1
         ask = partial(answers.answer_and_grade, job, timer, troubles, state.params, step)
-        draw = partial(data.stream.next, memory.weights(config, known))
+        draw = partial(data.stream.next, memory.weights(config, known, data.train.weights))
         groups, outcomes, stats = collector(config)(draw, ask)
         seen = stats | rollouts.describe(groups)
         with timer.phase("logprob"):  # of all batches, before any update moves the policy
@@ -104,9 +105,12 @@ def run(job: Job) -> None:
 
 
 def begin(job: Job, writer: metrics.Writer, timer, troubles) -> tuple[State, dict | None, Memory]:
-  """(state, reference, memory) of a new run: the cold start with a fresh optimiser."""
+  """(state, reference, memory) of a new run: a folder's or the cold start's policy, a fresh optimiser."""
   config, data = job.config, job.data
-  params = sft.cold_start(config, job.model, job.mesh, data.train, data.tokenizer, writer)
+  if "path" in config.model:
+    params = hf.load(setup.model_folder(config), job.model, job.mesh)
+  else:
+    params = sft.cold_start(config, job.model, job.mesh, data.train, data.tokenizer, writer)
   reference = jax.tree.map(jnp.copy, params) if config.reference else None
   known = memory.start(config, len(data.train.records))
   if config.difficulty.offline:
@@ -205,6 +209,10 @@ def announce(config: ConfigDict, workdir: Path, mesh, model, data) -> None:
   for split in (data.train, data.held_out):
     dropped = f", {split.dropped} dropped over config.data.prompt_budget" if split.dropped else ""
     console.say(f"{split.name}: {len(split.records)} prompts{dropped}")
+    for note in split.notes:
+      console.say(f"  {note}")
+  for notice in objective_lib.notices(config):
+    console.say(f"note: {notice}")
   if config.updates_per_rollout == 1:
     console.say("One update per rollout is on-policy: ratios are 1, nothing clips, loss is near 0.")
 

@@ -169,17 +169,17 @@ def test_folders_and_patterns(folder):
 
 
 ILLEGAL = [
-  (dict(train={}), r"config.data.train names no source"),
-  (dict(test={}), r"config.data.test names no source"),
+  (dict(train={}), r"config.data.path names no file; set it, or config.data.train"),
+  (dict(test={}, held_out=0), r"config.data.test names no source, and of \d questions config.data.held_out"),
   (dict(train=dict(a=dict(layout="gsm"))), r"train.a.layout = 'gsm' is unknown; choose one of columns, gs"),
   (dict(train=dict(a=dict(layout="aime", paths=""))), r"train.a.paths is set, but layout 'aime' takes la"),
-  (dict(train=16384), r"config.data.train names no source"),
+  (dict(train=16384), r"config.data.train = 16384 must be a dict of sources"),
   (dict(train=dict(a="/x.jsonl")), r"train.a = '/x.jsonl' must be a dict with 'layout' and 'path'"),
   (dict(train=dict(a=dict(path="x"))), r"train.a.prompt is missing"),
   (dict(train=dict(a=dict(layout="gsm8k"))), r"train.a.path is empty"),
   (dict(train=dict(a=dict(layout="gsm8k", path="openai/gsm8k"))), r"matches no .* nothing is fetched"),
   (dict(on_malformed="ignore"), r"config.data.on_malformed = 'ignore', but it is 'skip' or 'error'"),
-  (dict(weights=1), r"config.data.weights is set, but Local takes train, test, on_malformed, dedup, dec"),
+  (dict(weights=1), r"config.data.weights is set, but Local takes train, test, path, test_path"),
 ]  # fmt: skip
 
 
@@ -187,6 +187,32 @@ ILLEGAL = [
 def test_illegal_settings_are_refused_with_a_sentence(folder, changes, message):
   with pytest.raises(ValueError, match=message):
     load(folder, **changes)
+
+
+def test_one_file_is_enough(tmp_path):
+  """config.data.path and its columns; a tenth is held out, the same whatever the order of the rows."""
+  rows = [dict(q=f"{i} and {i}?", gold=2 * i, also=i) for i in range(40)]
+  held = []
+  for name, order in (("a", rows), ("b", rows[::-1])):
+    path = data_toys.write(tmp_path / f"{name}.jsonl", order)
+    c = config(tmp_path, train={}, test={}, path=str(path), layout="columns", prompt="q", answer="gold")
+    where = pipeline.prepare(c, tmp_path / "cache")
+    train, test = (pipeline.load_split(c, where, split, TOKENIZER) for split in ("train", "test"))
+    assert (len(train.records), len(test.records)) == (36, 4)
+    assert "held_out: 4 of the training rows" in " ".join(test.notes)
+    questions = {r["question"] for r in test.records}
+    assert not questions & {r["question"] for r in train.records}
+    assert all(r["answer"] == str(2 * int(r["question"].split()[0])) for r in test.records)
+    held.append(questions)
+  assert held[0] == held[1]
+
+
+def test_a_layout_and_a_test_file_by_their_paths(folder):
+  split = dict(train={}, test={}, layout="math", path=f"{folder}/hard.parquet")
+  c = config(folder, **split, test_path=f"{folder}/test.json")
+  where = pipeline.prepare(c, folder / "cache")
+  assert len(pipeline.load_split(c, where, "test", TOKENIZER).records) == 2
+  assert len(pipeline.load_split(c, where, "train", TOKENIZER).records) == 4
 
 
 def test_files_that_will_not_do_are_refused_with_a_sentence(folder):

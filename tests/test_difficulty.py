@@ -87,10 +87,6 @@ def test_buckets_are_shares_of_the_prompts():
   assert [seen[f"difficulty/{k}"] for k in ("too_hard", "learnable", "too_easy")] == [0.25, 0.25, 0.5]
 
 
-def test_by_epochs_there_are_no_weights():
-  assert difficulty.weights(config(weighted=False), difficulty.start(config(), 4, 1, 1)) is None
-
-
 class Rows:
   """A split of 40 prompts of one token each."""
 

@@ -43,6 +43,17 @@ def test_a_prompts_baseline_is_its_own_success_rate():
   np.testing.assert_allclose(memory.baseline(c, known, np.array([2, 0]), 0.9), [0.3, 0.1], rtol=1e-6)
 
 
+def test_what_is_drawn_follows_the_mixture_and_the_difficulty():
+  c, mixture = config(difficulty=dict(kind="ema")), np.array([0.2, 0.8])
+  known = memory.start(c, 2)
+  known = known._replace(difficulty=known.difficulty._replace(successes=np.array([0.5, 1e-9], np.float32)))
+  assert memory.weights(c, known, None) is None  # by epochs
+  np.testing.assert_array_equal(memory.weights(c, known, mixture), mixture)
+  c.difficulty.weighted = True
+  np.testing.assert_allclose(memory.weights(c, known, None), [0.55, 0.05], rtol=1e-3)
+  np.testing.assert_allclose(memory.weights(c, known, mixture), [0.11, 0.04], rtol=1e-3)
+
+
 @pytest.mark.parametrize(("kl", "factor"), [(0.1, 1), (0.11, 1.0128), (9.0, 1.0256), (0.0, 0.9744)])
 def test_the_coefficient_follows_the_error_in_small_steps(kl, factor):
   """1 + clip(kl / target - 1, 0.2) * completions / horizon with 128 completions of 1000."""

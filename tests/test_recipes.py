@@ -9,18 +9,20 @@ import numpy as np
 import pytest
 from objective_toys import RECIPES, recipe
 
+from grpojax import config as config_lib
 from grpojax import objective as lib
 from grpojax.batch import Batch
-from grpojax.objective.fields import EXTRA
 
 ARMS, PAYS = 4, 2
 
 
 @pytest.mark.parametrize("name", RECIPES)
 def test_a_recipe_is_legal_and_adds_no_key(name):
-  for scale in ("mini", "tiny"):
+  for scale in ("mini", "tiny", "local"):
     c = recipe(name, scale)
-    lib.check(c, extra=tuple(EXTRA))
+    if scale == "local":
+      c.model.path = "checkpoints/qwen"
+    config_lib.check(c, devices=1)
     named = ("objective", "reward")  # hold slots under any name
     assert set(c) == set(recipe("base", scale))
     for key in set(c) - set(named):

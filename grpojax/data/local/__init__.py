@@ -6,6 +6,9 @@
     }
     config.data.test = {"aime24": {"layout": "aime", "path": "/data/aime_2024/*.parquet"}}
 
+For one file, `path` (with layout, prompt, answer, tests) and `test_path` say the same shorter.  Without
+any test source `held_out` training rows are put aside, the first by the hash of their question.
+
 A source has a name of one's own, which its rows carry; how often it is drawn is config.data.mixture.
 What two training sources ask stays with the first by name.  Nothing is fetched.  A new public dataset
 is a row of the table in layouts.py.
@@ -29,6 +32,13 @@ class LocalConfig(tfds.core.BuilderConfig):
 
   train: dict = dataclasses.field(default_factory=dict)
   test: dict = dataclasses.field(default_factory=dict)
+  path: str = ""  # a source of its own, in this layout
+  test_path: str = ""
+  layout: str = "columns"
+  prompt: str = "prompt"
+  answer: str = "answer"
+  tests: str = ""
+  held_out: int = 256  # rows; a tenth of them at most
   on_malformed: str = "skip"  # and count; "error": stop
   dedup: bool = True  # one row a question, none where rows disagree about its answer
   decontaminate: bool = True  # leave out of training what the test split asks
@@ -44,7 +54,8 @@ class Local(tfds.core.GeneratorBasedBuilder, skip_registration=True):
   @staticmethod
   def source_files(settings: dict[str, Any]) -> list[Path]:
     """The files that decide what a dataset of these settings holds.  Raises ValueError."""
-    return [path for source in sources.find(settings) for path in source.files]
+    complete = dataclasses.asdict(LocalConfig(name="complete", **settings))
+    return [path for source in sources.find(complete) for path in source.files]
 
   def _info(self):
     text = tfds.features.Text
@@ -64,7 +75,9 @@ class Local(tfds.core.GeneratorBasedBuilder, skip_registration=True):
     for source in sources.find(dataclasses.asdict(config)):
       read = sources.read(source, config.on_malformed, config.dedup)
       rows[source.split][source.name], counts[source.split][source.name] = read
+    aside = hold_out(rows, config.held_out) if not rows["test"] else []
     notes = compare(rows, counts, config)
+    notes["test"] += aside
     self.info.metadata["notes"] = notes
     self.info.metadata["counts"] = {
       split: {name: dataclasses.asdict(count) for name, count in of_split.items()}
@@ -80,6 +93,22 @@ class Local(tfds.core.GeneratorBasedBuilder, skip_registration=True):
         copies[uid] += 1
         uid += f"/{copies[uid]}" if copies[uid] > 1 else ""  # without dedup
         yield uid, example | dict(uid=uid, source=name)
+
+
+def hold_out(rows: dict, wanted: int) -> list[str]:
+  """Moves the training rows whose questions' hashes come first to a test split; says how many."""
+  train = [(example["uid"], name, example) for name in rows["train"] for example in rows["train"][name]]
+  questions = sorted({uid for uid, *_ in train})
+  aside = set(questions[: min(wanted, max(1, len(questions) // 10))])
+  if not wanted or len(aside) == len(questions):
+    raise ValueError(
+      f"config.data.test names no source, and of {len(questions)} questions config.data.held_out ="
+      f" {wanted} leaves no two splits; give a test source."
+    )
+  rows["test"]["held_out"] = [example for uid, _, example in train if uid in aside]
+  for name, examples in rows["train"].items():
+    rows["train"][name] = [example for example in examples if example["uid"] not in aside]
+  return [f"held_out: {len(rows['test']['held_out'])} of the training rows, by their questions' hashes"]
 
 
 def compare(rows: dict, counts: dict, config: LocalConfig) -> dict[str, list[str]]:

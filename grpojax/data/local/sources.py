@@ -25,12 +25,24 @@ class Source(NamedTuple):
 def find(settings: Mapping[str, Any]) -> list[Source]:
   """Every source, its files looked up.  Raises ValueError naming the key that is wrong."""
   for split in SPLITS:
-    if not isinstance(settings.get(split), Mapping) or not settings[split]:
-      raise ValueError(
-        f"config.data.{split} names no source; set it to one or more, as in"
-        " {'gsm8k': {'layout': 'gsm8k', 'path': '/data/gsm8k/" + split + "*.parquet'}}."
-      )
-  return [_find(split, name, entry) for split in SPLITS for name, entry in sorted(settings[split].items())]
+    if not isinstance(settings[split], Mapping):
+      raise ValueError(f"config.data.{split} = {settings[split]!r} must be a dict of sources.")
+  named = {split: dict(settings[split]) | _short(settings, split) for split in SPLITS}
+  if not named["train"]:
+    raise ValueError(
+      "config.data.path names no file; set it, or config.data.train to one or more sources, as in"
+      " {'gsm8k': {'layout': 'gsm8k', 'path': '/data/gsm8k/train*.parquet'}}."
+    )
+  return [_find(split, name, entry) for split in SPLITS for name, entry in sorted(named[split].items())]
+
+
+def _short(settings: Mapping[str, Any], split: str) -> dict[str, dict]:
+  """The source that config.data.path or .test_path names."""
+  path = settings.get("path" if split == "train" else "test_path", "")
+  if not path:
+    return {}
+  columns = {key: settings[key] for key in _COLUMNS if settings["layout"] == "columns" and settings[key]}
+  return {"file": dict(layout=settings["layout"], path=path) | columns}
 
 
 def _find(split: str, name: str, entry: Mapping[str, Any]) -> Source:
