@@ -151,7 +151,6 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
   add = parser.add_argument
   add("--workdir", required=True, type=Path, help="the run whose newest checkpoint is exported")
   add("--out", required=True, type=Path, help="the folder to write; it must not exist")
-  add("--source", default=text.EMBEDDED, type=Path, help="where the run's model and tokenizer came from")
   add("--dtype", default="bfloat16", choices=["bfloat16", "float16", "float32"])
   add("--shard_mb", default=5000, type=int, help="largest shard, in millions of bytes")
   return parser.parse_args(argv)
@@ -163,9 +162,10 @@ def main(argv: list[str] | None = None) -> None:
     if not (args.workdir / "config.json").is_file():
       raise ValueError(f"--workdir={args.workdir} is no run: it has no config.json.")
     config = ConfigDict(json.loads((args.workdir / "config.json").read_text()))
-    model = setup.build_model(config, text.load_tokenizer(args.source))
+    source = setup.model_folder(config)
+    model = setup.build_model(config, text.load_tokenizer(source))
     step, params = checkpoint_params(args.workdir, model, sharding.make_mesh(config.mesh))
-    write_folder(params, model.spec, args.source, args.out, args.shard_mb * 10**6, args.dtype)
+    write_folder(params, model.spec, source, args.out, args.shard_mb * 10**6, args.dtype)
   except ValueError as error:
     sys.exit(f"error: {error}")
   console.say(f"the policy after step {step} is in {args.out}")

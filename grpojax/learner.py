@@ -29,6 +29,8 @@ class State(NamedTuple):
 
 def warmup_constant(config: ConfigDict) -> optax.Schedule:
   """Learning rate by optimiser step: linear from 0 over `warmup_steps`, then constant."""
+  if config.warmup_steps == 0:  # optax would stay at the 0 that warm-up starts from
+    return optax.constant_schedule(config.learning_rate)
   return optax.schedules.warmup_constant_schedule(0.0, config.learning_rate, config.warmup_steps)
 
 

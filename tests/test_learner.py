@@ -178,6 +178,12 @@ def test_other_numbers_lengths_masks_and_groups_are_the_same_program(name, plain
   assert len(traced) == 1
 
 
+@pytest.mark.parametrize(("warmup", "rates"), [(0, [2, 2, 2]), (2, [0, 1, 2])])
+def test_warm_up_ends_at_the_learning_rate_and_may_be_left_out(warmup, rates):
+  schedule = learner.warmup_constant(ConfigDict(dict(learning_rate=2.0, warmup_steps=warmup)))
+  assert [float(schedule(step)) for step in range(3)] == rates
+
+
 def test_the_policy_that_is_rewarded_becomes_likelier():
   """Forty updates on one batch, against the sign of the whole chain."""
   update, state = update_fn()

@@ -22,6 +22,7 @@ import grain
 import numpy as np
 import tensorflow_datasets as tfds
 
+from grpojax import console
 from grpojax.batch import Prompts
 from grpojax.data import templates, text
 
@@ -45,6 +46,7 @@ def prepare(config, data_dir: str | Path) -> Path:
   folder = Path(data_dir).expanduser() / name
   if folder.is_dir():
     return folder
+  console.say(f"preparing the dataset {name} in {folder.parent}")
   folder.parent.mkdir(parents=True, exist_ok=True)
   with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".preparing-") as scratch:
     configs = builder_class.BUILDER_CONFIGS

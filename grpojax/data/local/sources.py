@@ -9,17 +9,15 @@ from grpojax.data.local import clean, files, layouts
 
 SPLITS = ("train", "test")
 _COLUMNS = ("prompt", "answer", "tests")
+_PATH = {"train": "path", "test": "test_path"}  # the short way to name one file
 
 
 class Source(NamedTuple):
   split: str
   name: str
+  key: str  # of the config, for what has to be said
   files: list[Path]
   layout: layouts.Layout
-
-  @property
-  def key(self) -> str:
-    return f"config.data.{self.split}.{self.name}"
 
 
 def find(settings: Mapping[str, Any]) -> list[Source]:
@@ -27,26 +25,31 @@ def find(settings: Mapping[str, Any]) -> list[Source]:
   for split in SPLITS:
     if not isinstance(settings[split], Mapping):
       raise ValueError(f"config.data.{split} = {settings[split]!r} must be a dict of sources.")
-  named = {split: dict(settings[split]) | _short(settings, split) for split in SPLITS}
-  if not named["train"]:
+  found = [
+    _find(split, name, f"config.data.{split}.{name}", entry)
+    for split in SPLITS
+    for name, entry in sorted(settings[split].items())
+  ]
+  found += [_of_one_file(settings, split) for split in SPLITS if settings.get(_PATH[split])]
+  if not any(source.split == "train" for source in found):
     raise ValueError(
       "config.data.path names no file; set it, or config.data.train to one or more sources, as in"
       " {'gsm8k': {'layout': 'gsm8k', 'path': '/data/gsm8k/train*.parquet'}}."
     )
-  return [_find(split, name, entry) for split in SPLITS for name, entry in sorted(named[split].items())]
+  return found
 
 
-def _short(settings: Mapping[str, Any], split: str) -> dict[str, dict]:
+def _of_one_file(settings: Mapping[str, Any], split: str) -> Source:
   """The source that config.data.path or .test_path names."""
-  path = settings.get("path" if split == "train" else "test_path", "")
-  if not path:
-    return {}
   columns = {key: settings[key] for key in _COLUMNS if settings["layout"] == "columns" and settings[key]}
-  return {"file": dict(layout=settings["layout"], path=path) | columns}
+  entry = dict(layout=settings["layout"], path=settings[_PATH[split]]) | columns
+  try:
+    return _find(split, "file", "config.data", entry)
+  except ValueError as error:  # the file of the test split has another key
+    raise ValueError(str(error).replace("config.data.path", f"config.data.{_PATH[split]}")) from None
 
 
-def _find(split: str, name: str, entry: Mapping[str, Any]) -> Source:
-  key = f"config.data.{split}.{name}"
+def _find(split: str, name: str, key: str, entry: Mapping[str, Any]) -> Source:
   if not isinstance(entry, Mapping):
     raise ValueError(f"{key} = {entry!r} must be a dict with 'layout' and 'path'.")
   entry = dict(entry)
@@ -62,7 +65,7 @@ def _find(split: str, name: str, entry: Mapping[str, Any]) -> Source:
   if layout == "columns" and not entry.get("prompt"):
     raise ValueError(f"{key}.prompt is missing; set it to the column of the question or messages.")
   found = layouts.by_columns(**entry) if layout == "columns" else layouts.LAYOUTS[layout]
-  return Source(split, name, files.find(f"{key}.path", path), found)
+  return Source(split, name, key, files.find(f"{key}.path", path), found)
 
 
 def read(source: Source, on_malformed: str, dedup: bool) -> tuple[list[dict], clean.Counts]:

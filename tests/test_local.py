@@ -1,0 +1,120 @@
+"""A checkpoint folder and a file on disk: the README's commands, from there to a folder again."""
+
+import json
+import os
+import random
+import subprocess
+import sys
+from pathlib import Path
+
+import data_toys
+import jax
+import numpy as np
+import pytest
+from model_folders import mesh
+
+from grpojax import export, metrics, models
+from grpojax.models import hf
+
+ROOT = Path(__file__).parents[1]
+QWEN2 = dict(
+  model_type="qwen2", architectures=["Qwen2ForCausalLM"], hidden_size=32, num_hidden_layers=2,
+  num_attention_heads=4, num_key_value_heads=2, intermediate_size=64, max_position_embeddings=512,
+  rms_norm_eps=1e-6, rope_theta=10000.0, tie_word_embeddings=True, hidden_act="silu", dtype="bfloat16",
+)  # fmt: skip
+
+REWARDS = dict(  # a random policy is never right: let it learn to write letters
+  accuracy=dict(fn="math:equivalent", form="boxed", workers=1),
+  letters=dict(fn="shaping:language_consistency"),
+)
+
+
+def make_folder(path: Path) -> Path:
+  """A Qwen2 of random weights with a byte-level tokenizer, as save_pretrained leaves them."""
+  bare, tokenizer = path.with_name("bare"), data_toys.tokenizer()
+  tokenizer.save_pretrained(bare)
+  (bare / "config.json").write_text(json.dumps(QWEN2 | dict(vocab_size=272)))  # more than the tokenizer has
+  model = models.from_spec(models.from_folder(bare))
+  params = model.init(jax.random.key(0))
+  export.write_folder(params, model.spec, bare, path, 20_000, "bfloat16")
+  return path
+
+
+def make_file(path: Path) -> Path:
+  rng = random.Random(0)
+  pairs = [(rng.randrange(50), rng.randrange(50)) for _ in range(60)]
+  rows = [dict(prompt=f"What is {a} + {b}?", answer=str(a + b)) for a, b in pairs]
+  return data_toys.write(path, [*rows, b"not json", dict(prompt="No answer?")])
+
+
+def run(module, *flags):
+  env = {k: v for k, v in os.environ.items() if k != "XLA_FLAGS"}
+  command = [sys.executable, "-m", module, *flags]
+  return subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True)
+
+
+@pytest.mark.slow
+def test_from_a_folder_and_a_file_to_a_folder(tmp_path):
+  folder, file = make_folder(tmp_path / "qwen"), make_file(tmp_path / "train.jsonl")
+  workdir, out = tmp_path / "run", tmp_path / "out"
+  small = dict(
+    steps=2, microbatches=2, updates_per_rollout=1, cache_dir=tmp_path / "cache", verbose=False,
+    **{"rollout.prompts": 4, "rollout.group_size": 4, "rollout.max_tokens": 16, "data.prompt_budget": 160,
+       "eval.prompts": 4, "optimizer.learning_rate": 0.1,
+       "optimizer.warmup_steps": 0, "dynamic_sampling.enabled": False},
+  )  # fmt: skip
+  done = run(
+    "grpojax.main",
+    "--config=configs/dapo.py:local",
+    f"--config.model.path={folder}",
+    f"--config.data.path={file}",
+    f"--workdir={workdir}",
+    f"--config.reward={REWARDS}",
+    "--config.objective.select={}",
+    *(f"--config.{key}={value}" for key, value in small.items()),
+  )
+  assert done.returncode == 0, done.stderr
+  assert "2 malformed (the first is train.jsonl:61: " in done.stdout, done.stdout
+  assert "held_out: " in done.stdout
+  records = [r for r in metrics.read(workdir) if r["kind"] == "train"]
+  assert [r["step"] for r in records] == [1, 2]
+  assert all(r["grad_norm"] > 0 for r in records)
+  assert all(r["rewards/accuracy/failed"] == r["rewards/accuracy/abstained"] == 0 for r in records)
+
+  done = run("grpojax.export", f"--workdir={workdir}", f"--out={out}", "--dtype=float32")
+  assert done.returncode == 0, done.stderr
+  assert "after step 2" in done.stdout
+  model = models.from_spec(models.from_folder(out))
+  before, after = (hf.load(path, model, mesh()) for path in (folder, out))
+  moved = jax.tree.map(lambda a, b: not np.array_equal(a, b), before, after)
+  assert all(jax.tree.leaves(moved))  # a learning rate of 0.1 leaves nothing where it was
+  assert _tokenizer(folder).get_vocab() == _tokenizer(out).get_vocab()
+
+
+def _tokenizer(folder):
+  from transformers import AutoTokenizer
+
+  return AutoTokenizer.from_pretrained(folder, local_files_only=True)
+
+
+@pytest.mark.parametrize(
+  ("flag", "sentence"),
+  [
+    ("--config.model.path=/nowhere", "'/nowhere' holds no tokenizer_config.json"),
+    ("--config.data.path=/nowhere.jsonl", "config.data.path"),
+    ("--config.cold_start.steps=5", "config.cold_start.steps = 5 would train from nothing"),
+  ],
+)
+def test_what_is_not_there_ends_in_one_sentence(tmp_path, flag, sentence):
+  folder, file = make_folder(tmp_path / "qwen"), make_file(tmp_path / "train.jsonl")
+  done = run(
+    "grpojax.main",
+    "--config=configs/grpo.py:local",
+    f"--config.model.path={folder}",
+    f"--config.data.path={file}",
+    f"--config.cache_dir={tmp_path / 'cache'}",
+    f"--workdir={tmp_path / 'run'}",
+    flag,
+  )
+  assert done.returncode == 1 and len(done.stderr.strip().splitlines()) == 1, done.stderr
+  assert sentence in done.stderr
