@@ -20,7 +20,7 @@ RULES = {
   "expert": "expert",
   "layers": None,
 }
-BATCH_AXES = ("data", "fsdp")  # what the prompt axis of every batch is cut over
+BATCH_AXES = ("data", "fsdp", "expert")  # what the prompt axis of every batch is cut over
 
 
 def mesh_sizes(config: ConfigDict, devices: int) -> dict[str, int]:
@@ -52,24 +52,30 @@ def replicated(mesh: Mesh) -> NamedSharding:
   return NamedSharding(mesh, PartitionSpec())
 
 
+def batch_axes(mesh: Mesh) -> tuple[str, ...]:
+  """Those of BATCH_AXES that this mesh has."""
+  return tuple(axis for axis in BATCH_AXES if axis in mesh.shape)
+
+
 def batch_sharding(mesh: Mesh) -> NamedSharding:
-  """First axis (prompts) over data and fsdp."""
-  return NamedSharding(mesh, PartitionSpec(BATCH_AXES))
+  """First axis (prompts) over all axes of the mesh but `tensor`."""
+  return NamedSharding(mesh, PartitionSpec(batch_axes(mesh)))
 
 
-def param_shardings(mesh: Mesh, axes, shapes):
-  """Logical axes and shapes, nested alike -> NamedShardings.
+def partition(mesh: Mesh, names, shape: tuple[int, ...]) -> PartitionSpec:
+  """Logical axes of one array (None: whole) -> mesh axes, by RULES.
 
   A dimension that its mesh axis does not divide (2 kv heads over 4 tensor shards), or whose axis the
   mesh does not have, is replicated.
   """
+  mesh_axes = [RULES[name] if name else None for name in names]
+  divides = [n % mesh.shape.get(a, n + 1) == 0 for a, n in zip(mesh_axes, shape, strict=True)]
+  return PartitionSpec(*(a if d else None for a, d in zip(mesh_axes, divides, strict=True)))
 
-  def one(names, shape):
-    mesh_axes = [RULES[name] if name else None for name in names]
-    divides = [n % mesh.shape.get(a, n + 1) == 0 for a, n in zip(mesh_axes, shape.shape, strict=True)]
-    spec = (a if d else None for a, d in zip(mesh_axes, divides, strict=True))
-    return NamedSharding(mesh, PartitionSpec(*spec))
 
+def param_shardings(mesh: Mesh, axes, shapes):
+  """Logical axes and shapes, nested alike -> NamedShardings."""
+  one = lambda names, shape: NamedSharding(mesh, partition(mesh, names, shape.shape))  # noqa: E731
   return jax.tree.map(one, axes, shapes, is_leaf=lambda leaf: isinstance(leaf, tuple))
 
 

@@ -1,5 +1,7 @@
 """Mixtures: every token reaches its experts, replay is hard on the choice and soft on the gates."""
 
+import dataclasses
+import functools
 import json
 from pathlib import Path
 
@@ -8,10 +10,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from flax import nnx
-from model_folders import FOLDERS, loaded, mesh
+from model_folders import loaded, mesh
 
 from grpojax import logprobs, models, sampler, sharding
-from grpojax.models import hf, moe
+from grpojax.models import moe
 
 CASES = json.loads((Path(__file__).parent / "data" / "variants_cases.json").read_text())
 E, K = 5, 2
@@ -49,7 +51,7 @@ def by_loops(block, h, experts, probs, normalise):
 @pytest.mark.parametrize("crowded", [False, True])
 def test_no_token_is_dropped_even_if_all_choose_one_expert(crowded):
   spec = loaded("qwen3_moe")[0].spec
-  block = moe.Mixture(spec, nnx.Rngs(0))
+  block = moe.Mixture(spec, None, nnx.Rngs(0))
   h = jax.random.normal(jax.random.key(1), (3, 7, spec.hidden_size))
   replay = jnp.broadcast_to(jnp.asarray([4, 2]), (3, 7, 2)) if crowded else None
   y, routed = block(h, replay)
@@ -76,7 +78,7 @@ def test_load_balance_loss_is_that_of_transformers(family):
 
 
 def test_a_replayed_token_counts_in_no_load():
-  block = moe.Mixture(loaded("qwen3_moe")[0].spec, nnx.Rngs(0))
+  block = moe.Mixture(loaded("qwen3_moe")[0].spec, None, nnx.Rngs(0))
   h = jax.random.normal(jax.random.key(1), (1, 4, 24))
   replay = jnp.full((1, 4, K), -1).at[0, 1].set(jnp.asarray([3, 1]))
   counted = jnp.asarray([[True, True, True, False]])
@@ -132,18 +134,30 @@ def test_the_sampler_records_what_the_full_forward_chooses_and_replay_holds_it_f
   np.testing.assert_array_equal(np.asarray(kept)[fed], routing[fed])
 
 
-def test_an_expert_mesh_computes_the_same():
-  model, params, expected = loaded("qwen2_moe")
-  run = lambda params, tokens, first: model.bind(params)(tokens, first)  # noqa: E731
-  tokens, first = expected["tokens"][:, :24], expected["first"]
-  alone = jax.jit(run)(params, tokens, first)
-  devices = mesh(expert=5)
-  cut = hf.load(FOLDERS / "qwen2_moe", model, devices)
-  where = sharding.param_shardings(devices, model.axes, model.shapes)
-  assert where["layers"]["moe"]["gate"].spec[1] == "expert"
-  everywhere = sharding.replicated(devices)
-  program = jax.jit(run, in_shardings=(where, everywhere, everywhere), out_shardings=everywhere)
-  np.testing.assert_allclose(program(cut, tokens, first), alone, atol=1e-5)
+@functools.cache
+def block_and_gradient(**sizes):
+  """A mixture's output and its gradients, on a mesh of these sizes or, without any, on none."""
+  small = dict(num_experts=4, num_experts_per_tok=2, intermediate_size=6, norm_topk_prob=True)
+  spec = dataclasses.replace(loaded("qwen2_moe")[0].spec, moe=models.Moe(**small))
+  devices = mesh(**sizes) if sizes else None
+  graph, params = nnx.split(moe.Mixture(spec, devices, nnx.Rngs(0)))
+  h = jax.random.normal(jax.random.key(1), (24, 3, spec.hidden_size))
+
+  def loss(params, h):
+    y, _ = nnx.merge(graph, params)(h)
+    return (jnp.sin(y) * jnp.arange(24.0)[None, None]).sum(), y
+
+  rows = sharding.batch_sharding(devices) if sizes else None
+  where = sharding.replicated(devices) if sizes else None
+  program = jax.jit(jax.value_and_grad(loss, (0, 1), has_aux=True), in_shardings=(where, rows))
+  return jax.tree.leaves(jax.tree.map(np.asarray, program(params, h)))
+
+
+@pytest.mark.parametrize("sizes", [dict(fsdp=2, tensor=2, expert=2), dict(fsdp=2, expert=3)])
+def test_a_mesh_computes_the_same_and_the_same_gradient(sizes):
+  """Cut over rows, experts and widths; three shards of four experts cannot be cut and hold all."""
+  for a, b in zip(block_and_gradient(**sizes), block_and_gradient(), strict=True):
+    np.testing.assert_allclose(a, b, atol=1e-5 * np.abs(b).max())
 
 
 def test_dense_models_have_no_routing():

@@ -16,6 +16,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import nnx
+from jax.sharding import Mesh
 from ml_collections import ConfigDict
 
 from grpojax.models import spec as spec_lib
@@ -30,7 +31,7 @@ Cache = list[tuple[jax.Array, jax.Array]]  # per layer: keys, values [B, S, K, h
 class Block(nnx.Module):
   """Attention, then the MLP, each on the normalised residual stream."""
 
-  def __init__(self, s: Spec, rngs: nnx.Rngs):
+  def __init__(self, s: Spec, mesh: Mesh | None, rngs: nnx.Rngs):
     D, N, K, H = s.hidden_size, s.num_attention_heads, s.num_key_value_heads, s.head_dim
     F, dtype = s.intermediate_size, s.param_dtype
     norm = lambda axes, shape: vector(axes, shape, 1.0 - s.norm_offset, dtype)  # noqa: E731
@@ -53,7 +54,7 @@ class Block(nnx.Module):
     if s.post_norms:
       self.post_attention_norm, self.post_mlp_norm = norm(("embed",), D), norm(("embed",), D)
     if s.moe:
-      self.moe = Mixture(s, rngs)
+      self.moe = Mixture(s, mesh, rngs)
     else:
       self.gate = matrix(rngs, ("embed", "mlp"), (D, F), D**-0.5, dtype)
       self.up = matrix(rngs, ("embed", "mlp"), (D, F), D**-0.5, dtype)
@@ -100,12 +101,12 @@ class Block(nnx.Module):
 class Decoder(nnx.Module):
   """Token ids -> hidden states; `logits` of those are taken chunk by chunk, elsewhere."""
 
-  def __init__(self, s: Spec, rngs: nnx.Rngs):
+  def __init__(self, s: Spec, mesh: Mesh | None, rngs: nnx.Rngs):
     self.spec = s
     self.dtype = jnp.dtype(s.dtype)
     shape = (s.vocab_size, s.hidden_size)
     self.embedding = matrix(rngs, ("vocab", "embed"), shape, 0.02, s.param_dtype)
-    self.layers = jax.vmap(lambda key: Block(s, nnx.Rngs(key)))(
+    self.layers = jax.vmap(lambda key: Block(s, mesh, nnx.Rngs(key)))(
       jax.random.split(rngs.params(), s.num_hidden_layers)
     )
     self.final_norm = vector(("embed",), s.hidden_size, 1.0 - s.norm_offset, s.param_dtype)
@@ -229,13 +230,16 @@ def build(c: ConfigDict, vocab_size: int) -> Model:
   return from_spec(spec_lib.from_config(c, vocab_size))
 
 
-def from_spec(s: Spec) -> Model:
-  """Shapes and axes only; nothing is allocated before `init` is called (under jit, sharded)."""
+def from_spec(s: Spec, mesh: Mesh | None = None) -> Model:
+  """Shapes and axes only; nothing is allocated before `init` is called (under jit, sharded).
+
+  `mesh` is where a mixture will run; dense models and single devices need none.
+  """
 
   def init(key):
-    return nnx.to_pure_dict(nnx.split(Decoder(s, nnx.Rngs(key)))[1])
+    return nnx.to_pure_dict(nnx.split(Decoder(s, mesh, nnx.Rngs(key)))[1])
 
-  graph, abstract = nnx.split(nnx.eval_shape(lambda: Decoder(s, nnx.Rngs(0))))
+  graph, abstract = nnx.split(nnx.eval_shape(lambda: Decoder(s, mesh, nnx.Rngs(0))))
   is_variable = lambda leaf: isinstance(leaf, nnx.Variable)  # noqa: E731
 
   def axes_of(variable):

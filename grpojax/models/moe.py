@@ -1,19 +1,25 @@
 """A mixture of experts: dropless top-k routing by sorting, and replay of a recorded choice.
 
 Every token reaches all its experts: tokens are sorted by expert and multiplied group by group
-(`jax.lax.ragged_dot`), so no capacity is exceeded and nothing is dropped.
+(`jax.lax.ragged_dot`), so no capacity is exceeded and nothing is dropped.  On a mesh each device sorts
+its own tokens (the partitioner would sort those of all devices together, on every device); along the
+mesh's `expert` axis it gathers its neighbours' tokens, applies the experts that it holds, and the
+contributions are summed back to whose tokens they are.
 
 Replay (R2, https://arxiv.org/abs/2507.18071, and R3, https://arxiv.org/abs/2510.11370): a recorded
 choice of experts replaces the router's, hard; the gates of those experts are still the router's and
 carry its gradient.
 """
 
+from functools import partial
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 from flax import nnx
+from jax.sharding import Mesh, PartitionSpec
 
+from grpojax import sharding
 from grpojax.models.parts import ACTIVATIONS, gated_mlp, matrix
 from grpojax.models.spec import Spec
 
@@ -28,10 +34,10 @@ class Routed(NamedTuple):
 class Mixture(nnx.Module):
   """Router and experts, and Qwen2-MoE's shared expert behind its sigmoid gate."""
 
-  def __init__(self, s: Spec, rngs: nnx.Rngs):
+  def __init__(self, s: Spec, mesh: Mesh | None, rngs: nnx.Rngs):
     D, E, F, dtype = s.hidden_size, s.moe.num_experts, s.moe.intermediate_size, s.param_dtype
     out_scale = (2 * s.num_hidden_layers) ** -0.5
-    self.spec = s
+    self.spec, self.mesh = s, mesh
     self.router = matrix(rngs, ("embed", None), (D, E), D**-0.5, dtype)
     self.gate = matrix(rngs, ("expert", "embed", "mlp"), (E, D, F), D**-0.5, dtype)
     self.up = matrix(rngs, ("expert", "embed", "mlp"), (E, D, F), D**-0.5, dtype)
@@ -60,19 +66,52 @@ class Mixture(nnx.Module):
     return y, Routed(experts, load)
 
   def _experts(self, h, experts, gates):
-    """The gated sum of each token's k experts."""
-    B, S, D = h.shape
-    E, k = self.spec.moe.num_experts, experts.shape[-1]
-    of_choice = experts.reshape(-1)  # [B S k]
-    order = jnp.argsort(of_choice)
-    sizes = jnp.bincount(of_choice, length=E)
-    gate, up, down = (w[...].astype(h.dtype) for w in (self.gate, self.up, self.down))
-    x = h.reshape(B * S, D)[order // k]
-    x = ACTIVATIONS[self.spec.activation](jax.lax.ragged_dot(x, gate, sizes)) * jax.lax.ragged_dot(
-      x, up, sizes
-    )
-    y = jax.lax.ragged_dot(x, down, sizes)[jnp.argsort(order)].reshape(B, S, k, D)
-    return jnp.einsum("bskd,bsk->bsd", y, gates.astype(h.dtype))
+    """The gated sum of each token's k experts, [B, S, D]."""
+    apply = partial(apply_experts, activation=self.spec.activation)
+    weights = [w[...].astype(h.dtype) for w in (self.gate, self.up, self.down)]
+    if self.mesh is None:
+      return apply(h, experts, gates, *weights)
+    names = ("expert", None, "mlp"), ("expert", None, "mlp"), ("expert", "mlp", None)
+    cuts = [sharding.partition(self.mesh, n, w.shape) for n, w in zip(names, weights, strict=True)]
+    by_expert, by_width = cuts[0][0], cuts[0][2]
+    rows = PartitionSpec(sharding.batch_axes(self.mesh))
+    neighbours = "expert" in self.mesh.shape
+
+    def local(h, experts, gates, *weights):
+      if neighbours:
+        gather = partial(jax.lax.all_gather, axis_name="expert", tiled=True)
+        h, experts, gates = gather(h), gather(experts), gather(gates)
+      first = jax.lax.axis_index("expert") * weights[0].shape[0] if by_expert else 0
+      y = apply(h, experts, gates, *weights, first=first)
+      y = jax.lax.psum(y, "tensor") if by_width else y
+      if by_expert:
+        return jax.lax.psum_scatter(y, "expert", tiled=True)
+      if neighbours:  # every device holds all experts: each keeps its own rows
+        mine = y.shape[0] // self.mesh.shape["expert"]
+        return jax.lax.dynamic_slice_in_dim(y, jax.lax.axis_index("expert") * mine, mine)
+      return y
+
+    cut = jax.shard_map(local, mesh=self.mesh, in_specs=(rows,) * 3 + tuple(cuts), out_specs=rows)
+    return cut(h, experts, gates, *weights)
+
+
+def apply_experts(h, experts, gates, gate, up, down, *, activation: str, first=0):
+  """The gated sum over those of each token's experts that are here, numbers `first` and on.
+
+  h [B, S, D], experts and gates [B, S, k], gate and up [E, D, F], down [E, F, D] -> [B, S, D].
+  """
+  B, S, D = h.shape
+  E, k = gate.shape[0], experts.shape[-1]
+  here = (experts >= first) & (experts < first + E)
+  of_choice = jnp.where(here, experts - first, E).reshape(-1)  # [B S k]; E: elsewhere, sorted last
+  order = jnp.argsort(of_choice)
+  sizes = jnp.bincount(of_choice, length=E + 1)[:E]
+  covered = (jnp.arange(B * S * k) < sizes.sum())[:, None]  # rows behind no group are undefined
+  x = jnp.where(covered, h.reshape(B * S, D)[order // k], 0)
+  x = ACTIVATIONS[activation](jax.lax.ragged_dot(x, gate, sizes)) * jax.lax.ragged_dot(x, up, sizes)
+  y = jnp.where(covered, jax.lax.ragged_dot(x, down, sizes), 0)
+  y = y[jnp.argsort(order)].reshape(B, S, k, D)
+  return jnp.einsum("bskd,bsk->bsd", y, gates.astype(h.dtype))
 
 
 def route(logits, k: int, normalise: bool, replay=None):
