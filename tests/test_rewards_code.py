@@ -15,7 +15,20 @@ from grpojax import rewards
 from grpojax.rewards import extract, sandbox
 from grpojax.rewards.code import passes, read_tests, same_text, same_value, unit_tests
 
-needs_sandbox = pytest.mark.skipif(bool(sandbox.trouble()), reason=f"bubblewrap: {sandbox.trouble()}")
+
+def bubblewrap_trouble() -> str:
+  """Why bubblewrap does not run here, asked without the code under test, or ""."""
+  nobody = ["setpriv", "--reuid=65534", "--clear-groups"] if os.getuid() == 0 else []
+  command = [*nobody, "bwrap", "--unshare-all", "--unshare-user", "--disable-userns"]
+  command += ["--ro-bind", "/", "/", "true"]
+  try:
+    return subprocess.run(command, capture_output=True, text=True, timeout=60).stderr
+  except OSError as error:
+    return str(error)
+
+
+TROUBLE = bubblewrap_trouble()
+needs_sandbox = pytest.mark.skipif(bool(TROUBLE), reason=f"needs bubblewrap: {TROUBLE}")
 
 
 def fence(program):
@@ -66,6 +79,11 @@ WRONG = [
   ("def double(x): print(2 * x)", CALL),
   ("seen = []\ndef double(x):\n  seen.append(x)\n  return 2 * x if len(seen) == 2 else 0", CALL),
 ]
+
+
+@needs_sandbox
+def test_where_bubblewrap_runs_so_does_the_sandbox():
+  assert sandbox.trouble() == ""
 
 
 @needs_sandbox
@@ -281,8 +299,10 @@ def test_expected_outputs_do_not_enter_the_sandbox(monkeypatch):
 @needs_sandbox
 def test_cpu_is_counted_over_all_tests_and_a_sandbox_that_fails_is_no_verdict(monkeypatch):
   burn = "import time\nwhile time.process_time() < 0.4: pass\nprint(2 * int(input()))"
-  tests = {key: value * 4 for key, value in DOUBLE.items()}
-  assert grade([(burn, tests)], timeout=1.0) == [0]
+  tests = {key: value * 2 for key, value in DOUBLE.items()}
+  with monkeypatch.context() as patch:
+    patch.setattr(sandbox, "_GRACE", 60)  # it is not the clock that says no
+    assert grade([(burn, tests)], timeout=1.0) == [0]
   assert grade([(burn, DOUBLE)], timeout=8.0) == [1]
   monkeypatch.setattr(sandbox, "_python", lambda: "/usr/bin/no-such-python")
   (error,) = grade([(SOLVES, DOUBLE)])
