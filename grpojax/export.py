@@ -1,6 +1,6 @@
 """Parameters -> a folder that transformers and vLLM open: config.json, tokenizer, safetensors shards.
 
-    python -m grpojax.export --workdir=runs/gspo --out=exported/gspo [--source=FOLDER] [--dtype=bfloat16]
+    python -m grpojax.export --workdir=runs/gspo --out=exported/gspo [--dtype=bfloat16]
 
 The folder the model came from gives everything but the weights.  Bitwise what was read if the dtype
 is the same.
