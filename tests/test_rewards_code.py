@@ -396,6 +396,8 @@ def test_apps_wraps_results_and_every_test_counts():
   assert passes(["2", "4"], apps) and passes(["[2]", "4"], apps)
   assert not passes(["[[2]]", "4"], apps) and not passes(["2"], apps) and not passes(["2", "5"], apps)
   assert not passes(["[" * 10**5, "4"], apps) and not passes(["2", ""], apps)
+  huge = read_tests(json.dumps({"inputs": [[1]], "outputs": [10**400], "fn_name": "f"}))
+  assert passes([str(10**400)], huge) and not passes(["1.0"], huge) and not passes(["1" * 9999], huge)
   live = read_tests(json.dumps({"inputs": ["1"], "outputs": ["[2]"], "fn_name": "f"}))
   assert passes(["[2]"], live) and not passes(["2"], live)
 

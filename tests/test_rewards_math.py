@@ -84,6 +84,14 @@ def test_an_answer_is_read_in_its_form_alone(form, text, answer):
     assert grade([("5", text), ("6", text)], form=form) == [1, 0]
 
 
+def test_long_lines_are_read_in_linear_time():
+  """With a square in it, this would not end."""
+  stars = "* " * 10**5
+  assert extract.answer(f"Answer: {stars}a {stars}", "answer") == "a"
+  assert extract.answer("\\boxed{" * 10**5, "boxed") is None
+  assert extract.program("```python\n" * 10**5) is None
+
+
 @pytest.mark.parametrize(
   ("gold", "truth"),
   [("72", "72"), ("so 8*9=<<8*9=72>>72\n#### 72", "72"), (r"thus \boxed{\frac12}.", r"\frac12")],

@@ -76,7 +76,7 @@ def passes(said: list[str], tests: Tests) -> bool:
       same_value(result, right) or (tests.wrapped and same_value([result], right))
       for result, right in zip(results, tests.outputs, strict=True)
     )
-  except (ValueError, RecursionError):
+  except (ValueError, OverflowError, RecursionError):
     return False
 
 

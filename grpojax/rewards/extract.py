@@ -9,7 +9,7 @@ from fractions import Fraction
 from typing import NamedTuple
 
 _BRACE = re.compile(r"\\.|[{}]", re.DOTALL)  # \{ and \} are set brackets, not TeX's own braces
-_LINE = re.compile(r"[*_\s]*answer[*_\s]*:[*_\s]*(.+?)[*_\s]*", re.IGNORECASE)
+_LINE = re.compile(r"[*_\s]*answer[*_\s]*:(.*)", re.IGNORECASE)
 _FENCE = re.compile(r"^[ \t]*```[ \t]*([\w+-]*)[^\n`]*$", re.MULTILINE)
 _DIGITS = r"(?:[0-9]{1,3}(?:,[0-9]{3})+|[0-9]+)"
 _NUMBER = re.compile(rf"([-+]?)({_DIGITS}(?:\.[0-9]*)?|\.[0-9]+)")
@@ -39,7 +39,7 @@ def answer_line(text: str) -> str | None:
   """DAPO's form: "Answer: ..." on the last line that is not empty."""
   lines = text.strip().splitlines()
   match = _LINE.fullmatch(lines[-1]) if lines else None
-  return match.group(1) if match else None
+  return match.group(1).strip("*_ \t") if match else None
 
 
 def hashes(text: str) -> str | None:

@@ -108,7 +108,9 @@ def _outcome(future, timeout: float) -> tuple:
 def _confine() -> None:
   """A worker that runs out of memory says so, and takes none from the trainer."""
   if sys.platform == "linux":
-    resource.setrlimit(resource.RLIMIT_AS, (_MEMORY, _MEMORY))
+    allowed = resource.getrlimit(resource.RLIMIT_AS)[1]
+    memory = _MEMORY if allowed == resource.RLIM_INFINITY else min(_MEMORY, allowed)
+    resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
 
 
 def _end_with(trainer: int) -> None:
