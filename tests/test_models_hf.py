@@ -6,6 +6,7 @@ The folders, logits and completions of tests/data/models come from tests/data/ma
 import functools
 import json
 import shutil
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -43,8 +44,10 @@ def real_columns(expected):
   return (column >= expected["first"][:, None]) & (column < expected["last"][:, None])
 
 
-def test_every_family_has_a_folder():
+def test_every_family_has_a_folder_and_a_row_in_the_docs():
   assert set(FAMILIES) == set(names.FAMILIES) == set(spec_lib._FAMILIES)
+  page = (Path(__file__).parents[1] / "docs" / "models.md").read_text()
+  assert all(f"| {family} |" in page for family in FAMILIES)
 
 
 @pytest.mark.parametrize("family", FAMILIES)
