@@ -29,8 +29,8 @@ def test_replayed_gates_are_the_routers_own_over_the_replayed_set():
     experts, gates, _ = moe.route(logits, 2, normalise=True, replay=jnp.asarray(chosen))
     return jnp.zeros(4).at[experts].set(gates)
 
-  np.testing.assert_allclose(gates(logits), case["expected"]["gate"], atol=1e-7)
-  slope = jax.jacobian(gates)(logits)[0]
+  value, slope = jax.jit(lambda z: (gates(z), jax.jacobian(gates)(z)[0]))(logits)
+  np.testing.assert_allclose(value, case["expected"]["gate"], atol=1e-7)
   np.testing.assert_allclose(slope, case["expected"]["d_gate0_d_logits"], atol=1e-7)
   natural, _, _ = moe.route(logits, 2, normalise=True, replay=jnp.full(2, -1))
   assert natural.tolist() == [3, 0]
@@ -54,16 +54,15 @@ def test_no_token_is_dropped_even_if_all_choose_one_expert(crowded):
   block = moe.Mixture(spec, None, nnx.Rngs(0))
   h = jax.random.normal(jax.random.key(1), (3, 7, spec.hidden_size))
   replay = jnp.broadcast_to(jnp.asarray([4, 2]), (3, 7, 2)) if crowded else None
-  y, routed = block(h, replay)
+  y, routed = jax.jit(block)(h, replay)
   experts = np.asarray(routed.experts)
   assert len(np.unique(experts)) == (2 if crowded else E)
   probs = jax.nn.softmax(jnp.einsum("bsd,de->bse", h, block.router[...]))
   np.testing.assert_allclose(y, by_loops(block, h, experts, probs, True), atol=1e-5)
 
 
-@pytest.mark.parametrize("family", ["qwen2_moe", "qwen3_moe"])
-def test_load_balance_loss_is_that_of_transformers(family):
-  model, params, expected = loaded(family)
+def test_load_balance_loss_is_that_of_transformers():
+  model, params, expected = loaded("qwen2_moe")
   column = np.arange(expected["tokens"].shape[1])[None]
   real = (column >= expected["first"][:, None]) & (column < expected["last"][:, None])
 
@@ -82,8 +81,9 @@ def test_a_replayed_token_counts_in_no_load():
   h = jax.random.normal(jax.random.key(1), (1, 4, 24))
   replay = jnp.full((1, 4, K), -1).at[0, 1].set(jnp.asarray([3, 1]))
   counted = jnp.asarray([[True, True, True, False]])
-  load = block(h, replay, counted)[1].load
-  alone = block(h, None, counted.at[0, 1].set(False))[1].load
+  run = jax.jit(block)
+  load = run(h, replay, counted)[1].load
+  alone = run(h, jnp.full((1, 4, K), -1), counted.at[0, 1].set(False))[1].load
   np.testing.assert_allclose(load, alone, rtol=1e-6)
   assert load[2].tolist() == [2.0] * E
 

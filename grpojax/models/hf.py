@@ -25,16 +25,16 @@ class Tensors:
 
   def __init__(self, folder: str | Path):
     folder = Path(folder)
-    files = sorted(folder.glob("*.safetensors"))
     index = folder / "model.safetensors.index.json"
+    names = ["model.safetensors"]  # and not consolidated.safetensors, which has the same under other names
     if index.is_file():
-      files = [folder / name for name in sorted(set(json.loads(index.read_text())["weight_map"].values()))]
-    if not files or not all(file.is_file() for file in files):
-      lost = [file.name for file in files if not file.is_file()] or ["*.safetensors"]
+      names = sorted(set(json.loads(index.read_text())["weight_map"].values()))
+    lost = [name for name in names if not (folder / name).is_file()]
+    if lost:
       raise ValueError(f"{folder} lacks {', '.join(lost)}; bring the whole checkpoint, as safetensors.")
     self.folder = folder
     self._file_of = {}
-    for file in files:
+    for file in (folder / name for name in names):
       with safe_open(file, framework="np") as opened:
         self._file_of |= dict.fromkeys(opened.keys(), file)
 
