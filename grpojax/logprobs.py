@@ -56,6 +56,6 @@ def routed_logprobs(decoder, tokens, prompt_length, response_budget: int, routin
   cap = decoder.spec.logit_softcap
   outs = token_logprobs(hidden[:, L - 1 :], decoder.unembedding(), rows[:, L:], cap=cap, **kwargs)
   if routed is not None:
-    routing = models.by_rows(routed.experts)
+    routing = models.by_rows(routed.experts, decoder.spec)
     routing = routing.reshape(P, G, *routing.shape[1:])
   return *(o.reshape(P, G, response_budget) for o in outs), routing

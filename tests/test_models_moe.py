@@ -115,7 +115,7 @@ def test_the_sampler_records_what_the_full_forward_chooses_and_replay_holds_it_f
   layers, T = routing.shape[3], rollout.tokens.shape[-1]
   column = np.arange(routing.shape[2])[None, None]
   fed = (column >= first[..., None]) & (column < 16 + np.asarray(rollout.length)[..., None] - 1)
-  assert routing.shape == (3, 2, 16 + T - 1, layers, K)
+  assert routing.shape == (3, 2, 16 + T - 1, layers, K) and routing.dtype == np.int8
   assert (routing[~fed] == -1).all() and (routing[fed] >= 0).all() and rollout.ended.any()
 
   nothing = jnp.full(routing.shape, -1)

@@ -130,14 +130,15 @@ def route(logits, k: int, normalise: bool, replay=None):
   return experts, gates, probs
 
 
-def by_rows(routing):
-  """[layers, B, S, k], as the decoder scans it, -> [B, S, layers, k], as batches keep it."""
-  return jnp.moveaxis(routing, 0, 2)
+def by_rows(routing, s: Spec):
+  """[layers, B, S, k], as the decoder scans it, -> [B, S, layers, k], as batches keep it: narrow."""
+  narrow = jnp.int8 if s.moe.num_experts <= 128 else jnp.int16
+  return jnp.moveaxis(routing, 0, 2).astype(narrow)
 
 
 def by_layers(routing):
   """The inverse of `by_rows`."""
-  return jnp.moveaxis(routing, 2, 0)
+  return jnp.moveaxis(routing, 2, 0).astype(jnp.int32)
 
 
 def _load(experts, probs, counted):

@@ -21,7 +21,7 @@ class Prefilled(NamedTuple):
   logits: jax.Array  # [B, V] float32, of the first response token
   cache: Cache
   first: jax.Array  # [B] int32, first real column
-  routing: jax.Array | None  # [B, L, layers, k] int32, if it is recorded
+  routing: jax.Array | None  # [B, L, layers, k] int8 or int16, if it is recorded
 
 
 def build(
@@ -50,7 +50,7 @@ def build(
     routing = None
     if record_routing:
       real = jnp.arange(L)[None] >= first[:, None]
-      routing = jnp.where(real[..., None, None], by_rows(routed.experts), -1)
+      routing = jnp.where(real[..., None, None], by_rows(routed.experts, model.spec), -1)
     prefilled = Prefilled(decoder.logits(hidden), cache, first, routing)
     return jax.tree.map(lambda a: jnp.repeat(a, group_size, axis=0), prefilled)
 
@@ -71,7 +71,7 @@ def build(
       t, token, tokens, logps, length, ended, cache, routing = carry
       hidden, cache, routed = decoder.decode(layers, token, L + t - 1, prefilled.first, cache)
       if record_routing:
-        fed = jnp.where(ended[:, None, None, None], -1, by_rows(routed.experts))
+        fed = jnp.where(ended[:, None, None, None], -1, by_rows(routed.experts, model.spec))
         routing = jax.lax.dynamic_update_slice_in_dim(routing, fed, L + t - 1, axis=1)
       length = length + ~ended
       token, tokens, logps, ended = record(t, decoder.logits(hidden), tokens, logps, ended)
