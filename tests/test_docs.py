@@ -3,6 +3,7 @@
 import ast
 import contextlib
 import importlib
+import inspect
 import shlex
 from pathlib import Path
 
@@ -10,6 +11,8 @@ import pytest
 
 from configs import base
 from grpojax import config as config_lib
+from grpojax import rewards
+from grpojax.rewards import sandbox
 
 build = importlib.import_module("grpojax.objective.build")  # the package has a function of that name
 PAGE = (Path(__file__).parents[1] / "docs" / "slots.md").read_text()
@@ -29,6 +32,20 @@ def test_flags_of_the_slots_page_make_a_legal_objective(line):
       node = node[part]
     node[leaf] = value
   config_lib.check(config, devices=1)
+  if "code:" in line and sandbox.trouble():
+    pytest.skip(f"needs bubblewrap: {sandbox.trouble()}")
+  rewards.build(config.reward)
+
+
+@pytest.mark.parametrize("module", ["rules", "math", "code", "shaping"])
+def test_every_reward_is_on_the_page(module):
+  found = vars(importlib.import_module(f"grpojax.rewards.{module}"))
+  fns = [n for n, f in found.items() if inspect.isfunction(f) and not n.startswith("_") and _is_reward(f)]
+  assert fns and all(f"'{module}:{name}'" in PAGE for name in fns), fns
+
+
+def _is_reward(fn) -> bool:
+  return next(iter(inspect.signature(fn).parameters), "") in ("sample", "samples", "group")
 
 
 @pytest.mark.parametrize("slot", build.SLOTS + build.LISTS)
