@@ -35,8 +35,9 @@ def warmup_constant(config: ConfigDict) -> optax.Schedule:
 
 
 def make_optimizer(config: ConfigDict, schedule: optax.Schedule) -> optax.GradientTransformation:
-  """AdamW behind a clip of the global gradient norm.  Norms and biases ([D]-shaped) are not decayed."""
-  matrices = lambda params: jax.tree.map(lambda p: p.ndim > 1, params)  # noqa: E731
+  """AdamW behind a clip of the global gradient norm.  Norms and biases are not decayed."""
+  matrix = lambda path, _: not path[-1].key.endswith(("norm", "bias"))  # noqa: E731
+  matrices = lambda params: jax.tree.map_with_path(matrix, params)  # noqa: E731
   return optax.chain(
     optax.clip_by_global_norm(config.clip_norm),
     optax.adamw(

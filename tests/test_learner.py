@@ -184,6 +184,17 @@ def test_warm_up_ends_at_the_learning_rate_and_may_be_left_out(warmup, rates):
   assert [float(schedule(step)) for step in range(3)] == rates
 
 
+def test_decay_shrinks_matrices_and_leaves_norms_and_biases_alone():
+  """Stacked norms are [layers, D] and stacked biases [layers, N, H]: no shape tells them apart."""
+  config = ConfigDict(dict(clip_norm=1.0, b1=0.9, b2=0.95, weight_decay=0.5))
+  tx = learner.make_optimizer(config, optax.constant_schedule(0.1))
+  params = jax.tree.map(lambda s: jnp.ones(s.shape), MODEL.shapes)
+  updates, _ = tx.update(jax.tree.map(jnp.zeros_like, params), tx.init(params), params)
+  for path, update in jax.tree.leaves_with_path(updates):
+    decayed = path[-1].key in ("embedding", "q", "k", "v", "o", "gate", "up", "down")
+    np.testing.assert_allclose(update, -0.05 if decayed else 0, rtol=1e-6, err_msg=str(path))
+
+
 def test_the_policy_that_is_rewarded_becomes_likelier():
   """Forty updates on one batch, against the sign of the whole chain."""
   update, state = update_fn()
