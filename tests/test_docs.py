@@ -37,7 +37,7 @@ def test_flags_of_the_slots_page_make_a_legal_objective(line):
   rewards.build(config.reward)
 
 
-@pytest.mark.parametrize("module", ["rules", "math", "code", "shaping"])
+@pytest.mark.parametrize("module", ["rules", "math", "code", "countdown", "shaping"])
 def test_every_reward_is_on_the_page(module):
   found = vars(importlib.import_module(f"grpojax.rewards.{module}"))
   fns = [n for n, f in found.items() if inspect.isfunction(f) and not n.startswith("_") and _is_reward(f)]

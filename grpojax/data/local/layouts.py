@@ -115,7 +115,7 @@ LAYOUTS = {
     meta=("data_source", "ability", "extra_info.index"),
   ),
   "deepscaler": Layout(column("problem"), gold_in("answer")),
-  "countdown": Layout(countdown, gold_in("target"), task="countdown", meta=("nums", "target")),
+  "countdown": Layout(countdown, gold_in("target"), task="countdown", meta=("nums", "numbers", "target")),
   "apps": Layout(program("question"), None, tests_in("input_output"), "code", _CODE),
   "livecodebench": Layout(program("question_content"), None, unit_tests.from_livecodebench, "code", _CODE),
   "code": Layout(

@@ -1,0 +1,67 @@
+"""Countdown: reach the target with the given numbers, each used once."""
+
+import ast
+import json
+import operator
+import re
+from collections import Counter
+from fractions import Fraction
+
+from grpojax.rewards import extract
+
+_TAG = re.compile(r"<answer>((?:(?!<answer>).)*?)</answer>", re.DOTALL)
+_APPLY = {ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv}
+_LONGEST = 200  # characters; no honest expression is longer, and a parser can be made to recurse
+
+
+def expression(sample, *, form: str = "tag", every: bool = True) -> float | None:
+  """1 if the answer is an expression of the row's numbers that equals its target, else 0.
+
+  `form` is tag (inside the last <answer></answer>, as TinyZero) or one of extract.FORMS; what follows
+  an "=" is not read.  `every` False lets numbers be left out.  None without numbers in the row.
+  """
+  row = json.loads(sample.example["meta"])
+  numbers = row.get("nums") or row.get("numbers")
+  if not isinstance(numbers, list) or row.get("target") is None:
+    return None
+  said = _answer(sample.text, form=form)
+  value, used = _evaluate(said or "")
+  given = Counter(map(int, numbers))
+  allowed = used == given if every else not used - given
+  return float(value is not None and value == Fraction(row["target"]) and allowed)
+
+
+def _evaluate(text: str) -> tuple[Fraction | None, Counter]:
+  """The exact value and the numbers in it; None for what is no expression of integers and + - * /."""
+  used = Counter()
+
+  def value(node) -> Fraction:
+    if isinstance(node, ast.Constant) and type(node.value) is int:
+      used[node.value] += 1
+      return Fraction(node.value)
+    if isinstance(node, ast.BinOp) and type(node.op) in _APPLY:
+      return _APPLY[type(node.op)](value(node.left), value(node.right))
+    raise ValueError("no number and no operation")
+
+  try:
+    return value(ast.parse(text.strip(), mode="eval").body), used
+  except (ValueError, SyntaxError, ZeroDivisionError, RecursionError, MemoryError):
+    return None, used
+
+
+def _answer(text: str, *, form: str = "tag", **_) -> str | None:
+  tags = _TAG.findall(extract.after_thinking(text) or "")
+  found = (tags[-1] if tags else None) if form == "tag" else extract.answer(text, form)
+  said = (found or "").partition("=")[0]
+  said = said.replace("\\times", "*").replace("\\div", "/").replace("×", "*").replace("÷", "/")
+  return said.strip() if said and len(said) <= _LONGEST else None
+
+
+def _check(*, form, every):
+  if form != "tag" and form not in extract.FORMS:
+    raise ValueError(f"form = {form!r}, but it is one of tag, {', '.join(extract.FORMS)}.")
+
+
+expression.needs = ("meta",)
+expression.check = _check
+expression.answer = _answer
