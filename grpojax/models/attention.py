@@ -17,16 +17,25 @@ class View(NamedTuple):
   sin: jax.Array
 
   def of(self, window, table):
-    """(mask, rope) of a layer; None: no window, the only table."""
+    """(attention, rope) of a layer, as `Block` takes them; None: no window, the only table."""
     mask = self.mask if window is None else self.mask & (self.distance < window)[None]
     table = 0 if table is None else table
-    return mask, (self.cos[table], self.sin[table])
+
+    def attention(q, k, v, scale, cap):
+      return attend(q, k, v, mask, scale, cap), (k, v)
+
+    return attention, (self.cos[table], self.sin[table])
 
 
 def view(mask, distance, positions, frequencies) -> View:
   """mask [B, S, keys], distance [S, keys], positions [B, S], frequencies [tables, H / 2]."""
-  angles = positions[None, ..., None].astype(jnp.float32) * frequencies[:, None, None, :]
-  return View(mask, distance, jnp.cos(angles), jnp.sin(angles))
+  return View(mask, distance, *angles(positions, frequencies))
+
+
+def angles(positions, frequencies):
+  """positions [B, S], frequencies [tables, H / 2] -> cos and sin [tables, B, S, H / 2] float32."""
+  turned = positions[None, ..., None].astype(jnp.float32) * frequencies[:, None, None, :]
+  return jnp.cos(turned), jnp.sin(turned)
 
 
 def causal_mask(length: int, first):

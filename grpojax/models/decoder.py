@@ -10,6 +10,7 @@ Sequences are left-padded: the last columns are the newest tokens, and `first [B
 real column of each row.  Every parameter carries the logical axes that `sharding.py` maps to a mesh.
 """
 
+from functools import partial
 from typing import NamedTuple
 
 import jax
@@ -20,7 +21,7 @@ from jax.sharding import Mesh
 from ml_collections import ConfigDict
 
 from grpojax.models import spec as spec_lib
-from grpojax.models.attention import View, attend, causal_mask, rotate, view
+from grpojax.models.attention import View, angles, attend, causal_mask, rotate, view
 from grpojax.models.moe import Mixture
 from grpojax.models.parts import gated_mlp, matrix, rms_norm, softcap, vector
 from grpojax.models.spec import Spec
@@ -60,10 +61,10 @@ class Block(nnx.Module):
       self.up = matrix(rngs, ("embed", "mlp"), (D, F), D**-0.5, dtype)
       self.down = matrix(rngs, ("mlp", "embed"), (F, D), out_scale * F**-0.5, dtype)
 
-  def __call__(self, x, mask, rope, cache=None, column=None, replay=None, counted=None):
-    """x [B, S, D], mask [B, S, keys] -> x, (keys, values), Routed or None.
+  def __call__(self, x, attention, rope, replay=None, counted=None):
+    """x [B, S, D] -> x, what attention keeps, Routed or None.
 
-    Keys and values are this call's, or the cache written at `column`.
+    attention(q, k, v, scale, cap) -> what is read [B, S, N, H], what is kept: it alone knows of caches.
     """
     s = self.spec
     h = self._norm(x, self.attention_norm)
@@ -71,10 +72,7 @@ class Block(nnx.Module):
     if s.qk_norm:
       q, k = self._norm(q, self.q_norm), self._norm(k, self.k_norm)
     q, k = rotate(q, rope), rotate(k, rope)
-    if cache is not None:
-      k = jax.lax.dynamic_update_slice_in_dim(cache[0], k, column, axis=1)
-      v = jax.lax.dynamic_update_slice_in_dim(cache[1], v, column, axis=1)
-    h = attend(q, k, v, mask, s.query_scale or s.head_dim**-0.5, s.attention_softcap)
+    h, kept = attention(q, k, v, s.query_scale or s.head_dim**-0.5, s.attention_softcap)
     h = jnp.einsum("bsnh,nhd->bsd", h, self.o[...].astype(x.dtype))
     if s.o_bias:
       h = h + self.o_bias[...].astype(x.dtype)[None, None]
@@ -86,7 +84,7 @@ class Block(nnx.Module):
     else:
       h = gated_mlp(h, self.gate[...], self.up[...], self.down[...], s.activation)
     x = x + (self._norm(h, self.post_mlp_norm) if s.post_norms else h)
-    return x, (k, v), routed
+    return x, kept, routed
 
   def _norm(self, x, weight):
     return rms_norm(x, weight[...], self.spec.rms_norm_eps, self.spec.norm_offset)
@@ -157,15 +155,30 @@ class Decoder(nnx.Module):
     """
     keys = jnp.arange(cache[0][0].shape[1])
     mask = (keys[None, None, :] >= first[:, None, None]) & (keys <= column)[None, None, :]
-    seen = view(mask, (column - keys)[None], (column - first)[:, None], self._frequencies())
-    windows, tables = self.spec.windows, self.spec.rope_of
-    x, written, choices = self._embed(tokens[:, None]), [], []
-    for i, (layer, kv) in enumerate(zip(layers, cache, strict=True)):
-      x, kv, routed = layer(x, *seen.of(windows[i] or None, tables[i]), kv, column)
-      written.append(kv)
+    windows = self.spec.windows
+
+    def attention(i, q, k, v, scale, cap):
+      k = jax.lax.dynamic_update_slice_in_dim(cache[i][0], k, column, axis=1)
+      v = jax.lax.dynamic_update_slice_in_dim(cache[i][1], v, column, axis=1)
+      near = (column - keys < windows[i])[None, None] if windows[i] else True
+      return attend(q, k, v, mask & near, scale, cap), (k, v)
+
+    return self.step(layers, tokens, column - first, attention)
+
+  def step(self, layers, tokens, positions, attention):
+    """One token per row, tokens and positions [B] -> hidden [B, D], what each layer keeps, Routed.
+
+    attention(i, q, k, v, scale, cap) is that of layer i (`Block`); q, k and v are [B, 1, heads, head_dim].
+    """
+    cos, sin = angles(positions[:, None], self._frequencies())
+    x, kept, choices = self._embed(tokens[:, None]), [], []
+    for i, layer in enumerate(layers):
+      table = self.spec.rope_of[i]
+      x, own, routed = layer(x, partial(attention, i), (cos[table], sin[table]))
+      kept.append(own)
       choices.append(routed)
     routed = jax.tree.map(lambda *leaves: jnp.stack(leaves), *choices)
-    return self._final_norm(x[:, 0]), written, routed
+    return self._final_norm(x[:, 0]), kept, routed
 
   def unstacked_layers(self) -> list[Block]:
     """The layers one by one, matrices already in the compute dtype (norms stay as they are)."""
