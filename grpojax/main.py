@@ -1,47 +1,18 @@
 """python -m grpojax.main --config=configs/gspo.py [--workdir=runs/gspo] [--config.steps=100 ...]"""
 
-import os
 import sys
 from pathlib import Path
 
-os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")  # no advice about a missing torch
+from absl import flags
 
-import jax
-from absl import app, flags, logging
-from ml_collections import config_flags
+from grpojax import commandline, train
 
-from grpojax import train
-
-CONFIG = config_flags.DEFINE_config_file(
-  "config", None, "Recipe, e.g. configs/gspo.py or configs/gspo.py:mini.", lock_config=True
-)
 WORKDIR = flags.DEFINE_string("workdir", None, "Where the run lives; default runs/<config.name>.")
 
 
-def parse(argv):
-  """absl's parsing, with mistakes in one sentence instead of a traceback."""
-  try:
-    rest = flags.FLAGS(argv)
-    CONFIG.value.to_dict()  # a file that could not be loaded raises only when it is read
-    return rest
-  except (AttributeError, KeyError) as error:  # how ml_collections refuses a key that it has not
-    inner = error.args[0].args[0] if isinstance(error.args[0], KeyError) else error.args[0]
-    sys.exit(f"error: --config has no key {' '.join(inner.split())}")
-  except OSError as error:
-    sys.exit(f"error: --config cannot be read: {str(error).split()[-1]} is no such file")
-  except flags.Error as error:  # of a config file that raises, absl quotes the whole traceback
-    sys.exit(f"error: {str(error).strip().splitlines()[-1]}")
-
-
 def main(argv):
-  if len(argv) > 1:
-    raise app.UsageError(f"Unknown arguments {argv[1:]}; overrides are written --config.key=value.")
-  logging.set_verbosity(logging.ERROR)  # libraries report every checkpoint and data set
-  config = CONFIG.value
+  config = commandline.start(argv)
   workdir = Path(WORKDIR.value or f"runs/{config.name}").absolute()
-  jax.config.update("jax_numpy_rank_promotion", "raise")
-  cache = Path(config.cache_dir).expanduser() / "programs"
-  jax.config.update("jax_compilation_cache_dir", str(cache))
   try:
     job = train.prepare(config, workdir)
   except ValueError as error:  # a config or a dataset that cannot work, said in one sentence
@@ -53,5 +24,4 @@ def main(argv):
 
 
 if __name__ == "__main__":
-  flags.mark_flag_as_required("config")
-  app.run(main, flags_parser=parse)
+  commandline.run(main)

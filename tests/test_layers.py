@@ -9,6 +9,7 @@ ROOT = Path(__file__).parent.parent / "grpojax"
 FREE = {"main", "train"}  # they know everything; nobody but main imports train
 ALLOWED = {
   "batch": set(),
+  "commandline": set(),
   "objective": {"batch"},
   "rewards": set(),
   "agents": set(),
