@@ -130,12 +130,13 @@ def get_config(scale: str = "mini") -> ConfigDict:
   c.eval = ConfigDict()
   c.eval.every = 25  # steps; also before the first and after the last
   c.eval.split = "test"
-  c.eval.prompts = 128  # held-out questions
+  c.eval.prompts = 128  # held-out questions while training; `grpojax.evaluate` asks all
   c.eval.samples = 8  # k, completions per question
   c.eval.temperature = 1.0
   c.eval.top_k = 0  # 0: off
   c.eval.top_p = 1.0
   c.eval.min_p = 0.0
+  c.eval.max_tokens = c.rollout.get_oneway_ref("max_tokens")  # T; as in training until it is set
 
   c.checkpoint = ConfigDict()
   c.checkpoint.every = 25  # steps; also at the end and on Ctrl-C

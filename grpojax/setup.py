@@ -27,7 +27,7 @@ class Programs(NamedTuple):
   """Compiled at their first call; every shape is static."""
 
   sample: Callable  # (params, Prompts, key) -> Rollout on the host
-  sample_eval: Callable  # the same with config.eval's choice of tokens and number of samples
+  sample_eval: Callable  # the same with config.eval's choice of tokens, budget and number of samples
   logp: Callable  # (params, tokens, prompt_length) -> logp, entropy
   update: Callable  # (state, objective, batch) -> (state, metrics)
   fresh: Callable  # params -> State with a new optimiser
@@ -50,17 +50,21 @@ class Job(NamedTuple):
 
 def load_data(config: ConfigDict, needs: tuple[str, ...]) -> Data:
   """Prepares and reads the dataset; `needs` are the fields that the rewards read."""
+  tokenizer, _, read = reader(config, needs)
+  train, held_out = read("train"), read(config.eval.split)
+  train = pipeline.weigh(train, config.data.mixture)
+  rank, count = jax.process_index(), jax.process_count()
+  stream = pipeline.Stream(train, tokenizer, config.rollout.prompts, config.seed, rank, count)
+  return Data(tokenizer, train, held_out, stream)
+
+
+def reader(config: ConfigDict, needs: tuple[str, ...]) -> tuple[Any, Path, Callable[[str], pipeline.Split]]:
+  """(the tokenizer, the folder of the prepared dataset, name of a split -> its rows)."""
   c = config.data
   tokenizer = text.load_tokenizer(model_folder(config))
   form = templates.build(c.template, c.system, c.chat)
   path = pipeline.prepare(c, Path(config.cache_dir) / "datasets")
-  train, held_out = (
-    pipeline.load_split(c, path, name, tokenizer, needs, form) for name in ("train", config.eval.split)
-  )
-  train = pipeline.weigh(train, c.mixture)
-  rank, count = jax.process_index(), jax.process_count()
-  stream = pipeline.Stream(train, tokenizer, config.rollout.prompts, config.seed, rank, count)
-  return Data(tokenizer, train, held_out, stream)
+  return tokenizer, path, lambda name: pipeline.load_split(c, path, name, tokenizer, needs, form)
 
 
 def model_folder(config: ConfigDict) -> Path:
@@ -94,14 +98,15 @@ def build_programs(config: ConfigDict, model: models.Model, tokenizer, mesh: Mes
     temperature=config.rollout.temperature,
     chunk=config.logprob_chunk,
   )
-  make = lambda name, G, choice: _sampler(config, name, model, tokenizer, mesh, G, choice)  # noqa: E731
-  train_choice = sampler.Choice(config.rollout.temperature)
-  eval_choice = sampler.Choice(*(config.eval[key] for key in sampler.Choice._fields))
-  sample = make("rollout", config.rollout.group_size, train_choice)
-  same = (config.eval.samples, eval_choice) == (config.rollout.group_size, train_choice)
+  make = lambda name, how: _sampler(config, name, model, tokenizer, mesh, *how)  # noqa: E731
+  c = config.rollout
+  train_how = c.group_size, c.max_tokens, sampler.Choice(c.temperature)
+  c = config.eval
+  eval_how = c.samples, c.max_tokens, sampler.Choice(*(c[key] for key in sampler.Choice._fields))
+  sample = make("rollout", train_how)
   return Programs(
     sample=sample,
-    sample_eval=sample if same else make("evaluation", config.eval.samples, eval_choice),
+    sample_eval=sample if eval_how == train_how else make("evaluation", eval_how),
     logp=program(
       "log-probs", logp, in_shardings=(where.params, rows, rows), out_shardings=(rows, rows)
     ),
@@ -128,13 +133,13 @@ def state_layout(config: ConfigDict, model: models.Model, mesh: Mesh):
   return shapes, learner.state_shardings(model, tx, mesh)
 
 
-def _sampler(config, name, model, tokenizer, mesh, group_size, choice):
+def _sampler(config, name, model, tokenizer, mesh, group_size, max_tokens, choice):
   where = sharding.param_shardings(mesh, model.axes, model.shapes)
   everywhere, rows = sharding.replicated(mesh), sharding.batch_sharding(mesh)
   prefill, decode = sampler.build(
     model,
     group_size=group_size,
-    max_tokens=config.rollout.max_tokens,
+    max_tokens=max_tokens,
     choice=choice,
     eos_ids=text.eos_ids(tokenizer, model_folder(config)),
   )
