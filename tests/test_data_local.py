@@ -169,7 +169,8 @@ def test_folders_and_patterns(folder):
 
 
 ILLEGAL = [
-  (dict(train={}), r"config.data.path names no file; set it, or config.data.train"),
+  (dict(train={}, test={}), r"config.data.path names no file; set it, or config.data.train"),
+  (dict(train={}), r"config.data has no rows for split 'train', only for test"),
   (dict(test={}, held_out=0), r"config.data.test names no source, and of \d questions config.data.held_out"),
   (dict(train=dict(a=dict(layout="gsm"))), r"train.a.layout = 'gsm' is unknown; choose one of columns, gs"),
   (dict(train=dict(a=dict(layout="aime", paths=""))), r"train.a.paths is set, but layout 'aime' takes la"),
@@ -205,6 +206,11 @@ def test_one_file_is_enough(tmp_path):
     assert all(r["answer"] == str(2 * int(r["question"].split()[0])) for r in test.records)
     held.append(questions)
   assert held[0] == held[1]
+
+
+def test_test_sources_alone_are_read_as_beside_training_sources(folder):
+  beside, alone = (load(folder, "test", **changes) for changes in ({}, dict(train={})))
+  assert asked(alone) == asked(beside) and alone.notes == beside.notes
 
 
 def test_a_layout_and_a_test_file_by_their_paths(folder):

@@ -212,7 +212,17 @@ def _notes(path: str | Path, split: str) -> tuple[str, ...]:
   return tuple(metadata.get("notes", {}).get(split, ()))
 
 
+def splits(path: str | Path) -> list[str]:
+  """Names of the splits that the dataset in this folder has."""
+  return list(tfds.builder_from_directory(str(path)).info.splits)
+
+
 def _read(path: str | Path, split: str) -> list[dict[str, Any]]:
+  if split not in splits(path):
+    raise ValueError(
+      f"config.data has no rows for split '{split}', only for {', '.join(splits(path))}; name files for"
+      " it, or another split."
+    )
   source = tfds.builder_from_directory(str(path)).as_data_source(split)
   records = []
   for row in range(len(source)):

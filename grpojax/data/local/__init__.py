@@ -10,8 +10,8 @@ For one file, `path` (with layout, prompt, answer, tests) and `test_path` say th
 any test source `held_out` training rows are put aside, the first by the hash of their question.
 
 A source has a name of one's own, which its rows carry; how often it is drawn is config.data.mixture.
-What two training sources ask stays with the first by name.  Nothing is fetched.  A new public dataset
-is a row of the table in layouts.py.
+What two training sources ask stays with the first by name.  Test sources alone make a dataset to
+evaluate on.  Nothing is fetched.  A new public dataset is a row of the table in layouts.py.
 """
 
 import dataclasses
@@ -83,7 +83,7 @@ class Local(tfds.core.GeneratorBasedBuilder, skip_registration=True):
       split: {name: dataclasses.asdict(count) for name, count in of_split.items()}
       for split, of_split in counts.items()
     }
-    return {split: self._generate_examples(of_split) for split, of_split in rows.items()}
+    return {split: self._generate_examples(of_split) for split, of_split in rows.items() if of_split}
 
   def _generate_examples(self, of_split):
     copies = Counter()
@@ -135,6 +135,6 @@ def compare(rows: dict, counts: dict, config: LocalConfig) -> dict[str, list[str
     for name, count in of_split.items():
       count.kept = len(rows[split][name])
       notes[split].append(count.sentence(name))
-    if not any(rows[split].values()):
+    if of_split and not any(rows[split].values()):
       raise ValueError(f"config.data.{split} has no rows left ({'; '.join(notes[split])}); add others.")
   return notes

@@ -31,9 +31,10 @@ def find(settings: Mapping[str, Any]) -> list[Source]:
     for name, entry in sorted(settings[split].items())
   ]
   found += [_of_one_file(settings, split) for split in SPLITS if settings.get(_PATH[split])]
-  if not any(source.split == "train" for source in found):
+  if not found:
     raise ValueError(
-      "config.data.path names no file; set it, or config.data.train to one or more sources, as in"
+      "config.data.path names no file; set it, or config.data.train (to evaluate only, config.data.test)"
+      " to one or more sources, as in"
       " {'gsm8k': {'layout': 'gsm8k', 'path': '/data/gsm8k/train*.parquet'}}."
     )
   return found
