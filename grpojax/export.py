@@ -130,12 +130,12 @@ def _copy(source: Path, out: Path, spec: Spec, dtype: str) -> None:
     (out / "config.json").write_text(json.dumps(config | {key: dtype}, indent=2))
 
 
-def checkpoint_params(workdir: Path, model: Model, mesh) -> tuple[int, dict]:
-  """(steps taken, parameters) of the newest checkpoint; optimiser and reference are not read."""
+def checkpoint_params(workdir: Path, model: Model, mesh, step: int | None = None) -> tuple[int, dict]:
+  """(steps taken, parameters) of the newest checkpoint or of `step`; no optimiser, no reference is read."""
   checkpoints = ocp.training.Checkpointer(workdir.absolute() / "checkpoints")  # deletes nothing: it may run
   if checkpoints.latest is None:
     raise ValueError(f"--workdir={workdir} holds no checkpoint; train first, or name another.")
-  step = checkpoints.latest.step
+  step = checkpoints.latest.step if step is None else step
   where = sharding.param_shardings(mesh, model.axes, model.shapes)
   state = {"params": sharding.abstract(model.shapes, where)}
   others = len(checkpoints.checkpointables_metadata(step).metadata["tree"]) - 1

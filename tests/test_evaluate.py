@@ -5,7 +5,7 @@ import itertools
 import numpy as np
 import pytest
 
-from grpojax import evaluate
+from grpojax.evaluate import estimators as evaluate
 
 
 @pytest.mark.parametrize("right", [[1, 0, 0, 0], [1, 1, 0, 1], [0, 0, 0, 0], [1, 1, 1, 1]])
@@ -47,3 +47,21 @@ def test_summary_by_hand():
   assert seen["eval/mean_length"] == pytest.approx((2.5 + 4 + 1) / 3)
   assert seen["eval/clipped_ratio"] == pytest.approx(5 / 12)
   assert seen["eval/pass@1_ci95"] == pytest.approx(1.96 * 0.5 / np.sqrt(3))
+
+
+def test_a_bootstrap_resamples_whole_questions():
+  """Of two questions the resampled mean is 0, 1/2 or 1; of a hundred, its spread is the standard error."""
+  low, high = evaluate.bootstrap(np.array([[0.0, 5.0, 2.0], [1.0, 5.0, 0.0]]))
+  assert low.tolist() == [0, 5, 0] and high.tolist() == [1, 5, 2]
+  values = np.repeat([[0.0], [1.0]], [70, 30], axis=0)
+  low, high = evaluate.bootstrap(values)
+  assert (high - low)[0] / 2 == pytest.approx(1.96 * np.sqrt(0.3 * 0.7 / 100), rel=0.06)
+  assert low[0] < 0.3 < high[0]
+
+
+def test_a_bootstrap_interval_covers_what_it_should():
+  """Of a skewed distribution with mean 1, where 60 questions are few: a little under 95 %."""
+  rng = np.random.default_rng(0)
+  values = rng.exponential(size=(60, 400))
+  low, high = evaluate.bootstrap(values, resamples=1000)
+  assert 0.88 < np.mean((low < 1) & (high > 1)) < 0.98

@@ -1,4 +1,4 @@
-"""Held-out accuracy: pass@1, avg@k, pass@k, maj@k, with a confidence interval over questions."""
+"""pass@1, avg@k, pass@k, maj@k, with confidence intervals over questions, the unit that was sampled."""
 
 from collections import Counter
 from math import comb
@@ -53,3 +53,31 @@ def summarise(questions: dict[str, np.ndarray], k: int) -> dict[str, float]:
     "eval/mean_length": float(questions["length"].mean()),
     "eval/clipped_ratio": float(1 - questions["ended"].mean()),
   }
+
+
+def estimate(questions: dict[str, np.ndarray], k: int) -> dict[str, np.ndarray]:
+  """Numbers per question, k samples each -> each metric's value of every question, [P].
+
+  pass@j for j = 1, 2, 4, ... and k; avg@k, the mean over all samples, which pass@1 equals; maj@k.
+  """
+  powers = [2**i for i in range(k.bit_length())]
+  return {
+    **{f"pass@{j}": pass_at_k(questions["correct"], k, j) for j in sorted({*powers, k})},
+    f"avg@{k}": questions["correct"] / k,
+    f"maj@{k}": questions["majority"],
+    "mean_length": questions["length"],
+    "clipped_ratio": 1 - questions["ended"],
+  }
+
+
+def bootstrap(values: np.ndarray, resamples: int = 10_000, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+  """values [P, M] of P questions -> ends [M] of the 95 % percentile intervals of their M means.
+
+  A resample draws whole questions.  Of equal values, as where nothing was solved, the interval is a
+  point: that is all that this method can say of them.
+  Source: Efron 1979, https://doi.org/10.1214/aos/1176344552; percentiles as in Efron 1981.
+  """
+  rng, P = np.random.default_rng(seed), len(values)
+  means = [values[rng.integers(P, size=P)].mean(axis=0) for _ in range(resamples)]
+  low, high = np.quantile(means, [0.025, 0.975], axis=0)
+  return low, high

@@ -1,0 +1,48 @@
+"""What was answered, on disk: items.jsonl has one line a question, settings.json what decided it.
+
+    {"suite": "", "id": "", "question": "", "answer": "", "n": 4, "correct": 1, "samples": [
+      {"text": "", "answer": "", "right": true, "length": 17, "ended": true}, ...]}
+
+`right` is null where the reward gave no verdict; that counts as wrong.  `length` is in tokens, EOS
+included.  Only process 0 reads and writes.
+"""
+
+import json
+import os
+from pathlib import Path
+
+from grpojax import metrics
+
+
+def claim(out: Path, settings: dict) -> dict[tuple[str, str], dict]:
+  """The items in `out` by (suite, id); a torn last line is cut off.
+
+  Raises ValueError naming every one of `settings` that is not what the items there were made with.
+  """
+  path = out / "settings.json"
+  if path.exists():
+    before, settings = json.loads(path.read_text()), json.loads(json.dumps(settings))
+    keys = sorted(key for key in before.keys() | settings.keys() if before.get(key) != settings.get(key))
+    if keys:
+      changes = ", ".join(f"{key}: {before.get(key)!r} -> {settings.get(key)!r}" for key in keys)
+      raise ValueError(f"--out={out} holds items of other settings ({changes}); choose another --out.")
+  out.mkdir(parents=True, exist_ok=True)
+  path.write_text(json.dumps(settings, indent=2, sort_keys=True))
+  _cut(out / "items.jsonl")
+  return {(item["suite"], item["id"]): item for item in metrics.read(out, "items")}
+
+
+def _cut(path: Path) -> None:
+  """Cuts what stands behind the last end of a line: its process was killed while it wrote."""
+  if path.exists():
+    os.truncate(path, path.read_bytes().rfind(b"\n") + 1)
+
+
+def append(out: Path, items: list[dict]) -> None:
+  """Returns when they are on disk."""
+  if not items:  # as on every process but the first
+    return
+  with (out / "items.jsonl").open("a", encoding="ascii") as file:
+    file.writelines(json.dumps(item) + "\n" for item in items)
+    file.flush()
+    os.fsync(file.fileno())

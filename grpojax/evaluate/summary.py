@@ -1,0 +1,66 @@
+"""Items -> every number with its interval; a table for the eye and summary.json beside the items."""
+
+import json
+import re
+from pathlib import Path
+
+import numpy as np
+import rich.table
+
+from grpojax import console
+from grpojax.evaluate import estimators
+
+
+def of_suite(answered: list[dict]) -> dict:
+  """{"questions", "samples", "no_verdict", "metrics": {name: {"value", "low", "high"}}} of one suite's items.
+
+  `no_verdict` counts the samples that the reward said nothing of; they count as wrong.
+  """
+  samples = [item["samples"] for item in answered]
+  column = lambda name: [[sample[name] for sample in group] for group in samples]  # noqa: E731
+  right = np.array([[verdict is True for verdict in group] for group in column("right")])
+  length, ended = np.array(column("length")), np.array(column("ended"))
+  questions = estimators.per_question(right, column("answer"), length, ended)
+  k = right.shape[1]
+  estimates = estimators.estimate(questions, k)
+  values = np.stack(list(estimates.values()), axis=1)
+  ends = zip(values.mean(axis=0), *estimators.bootstrap(values), strict=True)
+  return dict(
+    questions=len(answered),
+    samples=k,
+    no_verdict=sum(verdict is None for group in column("right") for verdict in group),
+    metrics={
+      name: dict(value=float(value), low=float(low), high=float(high))
+      for name, (value, low, high) in zip(estimates, ends, strict=True)
+    },
+  )
+
+
+def write(out: Path, summary: dict) -> None:
+  (out / "summary.json").write_text(json.dumps(summary, indent=2))
+
+
+def table(title: str, suites: dict[str, dict]) -> rich.table.Table:
+  """One column a suite, one row a number with its interval: `41.2 [38.0, 44.5]`."""
+  made = rich.table.Table(title=title, title_justify="left")
+  made.add_column("")
+  for name, suite in suites.items():
+    made.add_column(f"{name}\n{suite['questions']} questions", justify="right")
+  first = next(iter(suites.values()))
+  for name in first["metrics"]:
+    if re.match("avg@", name):
+      continue  # named beside pass@1, which it equals
+    label, scale = _label(name, first["samples"])
+    made.add_row(label, *(_cell(suite["metrics"][name], scale) for suite in suites.values()))
+  return made
+
+
+def _label(name: str, samples: int) -> tuple[str, float]:
+  if f"eval/{name}" in console.LABELS:
+    return console.LABELS[f"eval/{name}"]
+  return (f"pass@1 = avg@{samples}, %" if name == "pass@1" else f"{name}, %"), 100
+
+
+def _cell(metric: dict[str, float], scale: float) -> str:
+  value, low, high = (scale * metric[key] for key in ("value", "low", "high"))
+  return f"{value:.1f} \\[{low:.1f}, {high:.1f}]"  # a bare bracket would be rich's markup
