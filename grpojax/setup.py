@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
+import numpy as np
 from jax.sharding import Mesh
 from ml_collections import ConfigDict
 
@@ -78,12 +79,31 @@ def build_model(config: ConfigDict, tokenizer) -> models.Model:
   if "path" not in c:
     return models.build(c, len(tokenizer))
   model = models.from_spec(models.from_folder(model_folder(config), c.dtype, c.param_dtype))
-  if model.spec.vocab_size < len(tokenizer):
+  # Tokenizer classes add special tokens of their own; those that are never used need no embedding.
+  used = max(tokenizer.vocab_size, tokenizer.pad_token_id + 1, *(i + 1 for i in eos_ids(config, tokenizer)))
+  if model.spec.vocab_size < used:
     raise ValueError(
-      f"config.model.path = '{c.path}': the tokenizer has {len(tokenizer)} tokens, and the model knows"
+      f"config.model.path = '{c.path}': the tokenizer has {used} tokens, and the model knows"
       f" {model.spec.vocab_size}; they do not belong together."
     )
   return model
+
+
+def eos_ids(config: ConfigDict, tokenizer) -> tuple[int, ...]:
+  """Every token that ends a response of the policy."""
+  return text.eos_ids(tokenizer, model_folder(config))
+
+
+def check_prompts(model: models.Model, *splits: pipeline.Split) -> None:
+  """ValueError if a prompt has a token that the model does not know."""
+  for split in splits:
+    row = int(np.argmax([prompt.max() for prompt in split.prompts]))
+    token = int(split.prompts[row].max())
+    if token >= model.spec.vocab_size:
+      raise ValueError(
+        f"Row {split.ids[row]} of split '{split.name}' has token {token}, and config.model knows"
+        f" {model.spec.vocab_size}; its tokenizer is another model's."
+      )
 
 
 def build_programs(config: ConfigDict, model: models.Model, tokenizer, mesh: Mesh) -> Programs:
@@ -141,7 +161,7 @@ def _sampler(config, name, model, tokenizer, mesh, group_size, max_tokens, choic
     group_size=group_size,
     max_tokens=max_tokens,
     choice=choice,
-    eos_ids=text.eos_ids(tokenizer, model_folder(config)),
+    eos_ids=eos_ids(config, tokenizer),
   )
   prefill = program(
     f"{name} prefill", prefill, in_shardings=(where, rows, rows), out_shardings=rows

@@ -51,6 +51,7 @@ def prepare(config: ConfigDict, workdir: Path) -> Job:
   checkpoint.claim_workdir(workdir, config)
   mesh = sharding.make_mesh(config.mesh)
   model = setup.build_model(config, data.tokenizer)
+  setup.check_prompts(model, data.train, data.held_out)
   programs = setup.build_programs(config, model, data.tokenizer, mesh)
   return Job(config, workdir, scorer, data, mesh, model, objective, programs, of_steps)
 

@@ -13,7 +13,9 @@ import numpy as np
 import pytest
 from model_folders import mesh
 
-from grpojax import export, metrics, models
+from configs import base
+from grpojax import export, metrics, models, setup
+from grpojax.data import pipeline
 from grpojax.models import hf
 
 ROOT = Path(__file__).parents[1]
@@ -118,3 +120,24 @@ def test_what_is_not_there_ends_in_one_sentence(tmp_path, flag, sentence):
   )
   assert done.returncode == 1 and len(done.stderr.strip().splitlines()) == 1, done.stderr
   assert sentence in done.stderr
+
+
+def test_a_tokenizers_unused_token_needs_no_embedding_and_a_used_one_does(tmp_path):
+  folder = make_folder(tmp_path / "qwen")
+  config = base.get_config("local")
+  config.model.path = str(folder)
+  tokenizer = setup.text.load_tokenizer(folder)
+  known = setup.build_model(config, tokenizer).spec.vocab_size
+  tokenizer.add_tokens([f"<extra {i}>" for i in range(known)], special_tokens=True)
+  model = setup.build_model(config, tokenizer)  # as transformers adds <|endoftext|> to an exported Qwen2
+
+  def split(*tokens):
+    prompts = [np.array([1, 2], np.int32), np.array(tokens, np.int32)]
+    return pipeline.Split("train", [{}] * 2, prompts, np.array([4, 7]), 9, 0)
+
+  setup.check_prompts(model, split(known - 1))
+  with pytest.raises(ValueError, match=f"Row 7 of split 'train' has token {known}, and config.model knows"):
+    setup.check_prompts(model, split(3, known))
+  tokenizer.pad_token = f"<extra {known - 1}>"
+  with pytest.raises(ValueError, match="they do not belong together"):
+    setup.build_model(config, tokenizer)
