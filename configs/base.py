@@ -115,6 +115,12 @@ def get_config(scale: str = "mini") -> ConfigDict:
   c.model.tie_word_embeddings = True
   c.model.dtype = "float32"  # of activations; parameters and log-probs are always float32
 
+  c.lora = ConfigDict()  # low-rank adapters; all else is frozen.  https://arxiv.org/abs/2106.09685
+  c.lora.rank = 0  # 0: off.  https://thinkingmachines.ai/blog/lora: RL needs few, 1 to 32
+  c.lora.alpha = 32.0  # A B counts alpha / rank times; then about 10 x full training's learning rate
+  c.lora.modules = "q|k|v|o|gate|up|down"  # regular expression: last names of the adapted matrices
+  c.lora.path = ""  # a folder in PEFT's format to start from; "": adapters that change nothing yet
+
   c.mesh = ConfigDict()  # devices = data * fsdp * tensor; one may be -1, "the rest"
   c.mesh.data = -1
   c.mesh.fsdp = 1

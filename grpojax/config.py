@@ -1,5 +1,7 @@
 """What makes a config illegal, each with its one sentence.  Runs before anything compiles."""
 
+import re
+
 from ml_collections import ConfigDict
 
 from grpojax import adaptive, objective, sharding
@@ -15,6 +17,7 @@ def check(c: ConfigDict, devices: int) -> None:
   _check_sampling(c)
   _check_batch(c, sharding.mesh_sizes(c.mesh, devices))
   _check_model(c)
+  _check_lora(c)
   _check_memory(c)
   _check_groups(c)
   objective.check(c, extra_fields(c))
@@ -88,6 +91,25 @@ def _check_memory(c: ConfigDict) -> None:
       load_scorer(c.process.scorer)
     except ValueError as error:
       raise ValueError(f"config.process.{error}") from None
+
+
+def _check_lora(c: ConfigDict) -> None:
+  if c.lora.rank < 0 or not c.lora.alpha > 0:
+    raise ValueError(
+      f"config.lora.rank = {c.lora.rank} and .alpha = {c.lora.alpha}: the rank is 0 (off) or more, and "
+      "alpha is positive."
+    )
+  try:
+    re.compile(c.lora.modules)
+  except re.error as error:
+    raise ValueError(f"config.lora.modules = '{c.lora.modules}' is no regular expression: {error}.") from None
+  if c.lora.path and not c.lora.rank:
+    raise ValueError("config.lora.path brings adapters; set config.lora.rank to their rank.")
+  if c.lora.rank and c.reference_sync.every and c.reference_sync.rate < 1:
+    raise ValueError(
+      "config.reference_sync.rate < 1 averages parameters, and an average of factors is none of matrices; "
+      "with config.lora.rank > 0 set it to 1."
+    )
 
 
 def _check_groups(c: ConfigDict) -> None:

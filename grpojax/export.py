@@ -1,9 +1,10 @@
 """Parameters -> a folder that transformers and vLLM open: config.json, tokenizer, safetensors shards.
 
     python -m grpojax.export --workdir=runs/gspo --out=exported/gspo [--dtype=bfloat16]
+    python -m grpojax.export --workdir=runs/mine --out=exported/adapters --adapters
 
 The folder the model came from gives everything but the weights.  Bitwise what was read if the dtype
-is the same.
+is the same.  Adapters are merged, or written alone in PEFT's format, in float32.
 """
 
 import argparse
@@ -25,9 +26,9 @@ from ml_collections import ConfigDict
 from orbax.checkpoint import v1 as ocp
 from safetensors.numpy import save_file
 
-from grpojax import console, setup, sharding
+from grpojax import adapters, console, peft, setup, sharding
 from grpojax.data import text
-from grpojax.models import Model
+from grpojax.models import Model, lora
 from grpojax.models import spec as spec_lib
 from grpojax.models.names import Row, row
 from grpojax.models.spec import Spec
@@ -131,13 +132,26 @@ def _copy(source: Path, out: Path, spec: Spec, dtype: str) -> None:
 
 
 def checkpoint_params(workdir: Path, model: Model, mesh, step: int | None = None) -> tuple[int, dict]:
-  """(steps taken, parameters) of the newest checkpoint or of `step`; no optimiser, no reference is read."""
+  """(steps taken, parameters) of the newest checkpoint or of `step`, adapters merged."""
+  config = ConfigDict(json.loads((workdir / "config.json").read_text()))
+  if not config.get("lora", {}).get("rank"):
+    return checkpoint_trained(workdir, model, mesh, step)
+  model = setup.with_adapters(config, model)
+  step, trained = checkpoint_trained(workdir, model, mesh, step)
+  frozen = adapters.frozen(config, workdir, model, mesh)
+  where = sharding.param_shardings(mesh, model.axes, model.shapes)
+  merge = jax.jit(lambda p: lora.merge_all(p, model.spec, model.lora.scale), out_shardings=where)
+  return step, merge(frozen | trained)
+
+
+def checkpoint_trained(workdir: Path, model: Model, mesh, step: int | None = None) -> tuple[int, dict]:
+  """(steps taken, what is trained); no optimiser, no reference is read."""
   checkpoints = ocp.training.Checkpointer(workdir.absolute() / "checkpoints")  # deletes nothing: it may run
   if checkpoints.latest is None:
     raise ValueError(f"--workdir={workdir} holds no checkpoint; train first, or name another.")
   step = checkpoints.latest.step if step is None else step
-  where = sharding.param_shardings(mesh, model.axes, model.shapes)
-  state = {"params": sharding.abstract(model.shapes, where)}
+  where = sharding.param_shardings(mesh, model.trained.axes, model.trained.shapes)
+  state = {"params": sharding.abstract(model.trained.shapes, where)}
   others = len(checkpoints.checkpointables_metadata(step).metadata["tree"]) - 1
   context = ocp.Context()
   context.pytree.loading.partial_load = True
@@ -152,6 +166,7 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
   add("--workdir", required=True, type=Path, help="the run whose newest checkpoint is exported")
   add("--out", required=True, type=Path, help="the folder to write; it must not exist")
   add("--dtype", default="bfloat16", choices=["bfloat16", "float16", "float32"])
+  add("--adapters", action="store_true", help="write the adapters alone, in PEFT's format")
   add("--shard_mb", default=5000, type=int, help="largest shard, in millions of bytes")
   return parser.parse_args(argv)
 
@@ -164,11 +179,23 @@ def main(argv: list[str] | None = None) -> None:
     config = ConfigDict(json.loads((args.workdir / "config.json").read_text()))
     source = setup.model_folder(config)
     model = setup.build_model(config, text.load_tokenizer(source))
-    step, params = checkpoint_params(args.workdir, model, sharding.make_mesh(config.mesh))
-    write_folder(params, model.spec, source, args.out, args.shard_mb * 10**6, args.dtype)
+    mesh = sharding.make_mesh(config.mesh)
+    if args.adapters:
+      step = _write_adapters(args, config, model, mesh)
+    else:
+      step, params = checkpoint_params(args.workdir, model, mesh)
+      write_folder(params, model.spec, source, args.out, args.shard_mb * 10**6, args.dtype)
   except ValueError as error:
     sys.exit(f"error: {error}")
   console.say(f"the policy after step {step} is in {args.out}")
+
+
+def _write_adapters(args, config: ConfigDict, model: Model, mesh) -> int:
+  if not model.lora:
+    raise ValueError(f"--adapters: the run in {args.workdir} has none (config.lora.rank = 0); leave it out.")
+  step, trained = checkpoint_trained(args.workdir, model, mesh)
+  peft.write(trained, model, config.lora, config.model.get("path"), args.out)
+  return step
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ The denominator of the loss belongs to the whole optimiser batch: `objective.pre
 weight before the batch is cut, so microbatches and devices only add up.
 """
 
+from functools import partial
 from typing import NamedTuple
 
 import jax
@@ -22,7 +23,7 @@ from grpojax.models import Model
 class State(NamedTuple):
   """All that an update changes.  Donated to the update, returned sharded as it came."""
 
-  params: dict
+  params: dict  # what is trained: everything, or the adapters
   opt_state: tuple
   updates: jax.Array  # [] int32, optimiser steps taken
 
@@ -48,7 +49,8 @@ def make_optimizer(config: ConfigDict, schedule: optax.Schedule) -> optax.Gradie
 
 def state_shardings(model: Model, tx: optax.GradientTransformation, mesh: Mesh) -> State:
   """Where every leaf of a State lives: an optimiser moment beside the parameter of its path."""
-  params = sharding.param_shardings(mesh, model.axes, model.shapes)
+  trained = model.trained
+  params = sharding.param_shardings(mesh, trained.axes, trained.shapes)
   everywhere = sharding.replicated(mesh)
   named = {_names(path): leaf for path, leaf in jax.tree.leaves_with_path(params)}
 
@@ -57,7 +59,7 @@ def state_shardings(model: Model, tx: optax.GradientTransformation, mesh: Mesh) 
     tails = (names[i:] for i in range(len(names)))
     return next((named[tail] for tail in tails if tail in named), everywhere)
 
-  opt_state = jax.tree.map_with_path(beside, jax.eval_shape(tx.init, model.shapes))
+  opt_state = jax.tree.map_with_path(beside, jax.eval_shape(tx.init, trained.shapes))
   return State(params, opt_state, everywhere)
 
 
@@ -92,19 +94,22 @@ def make_logp(model: Model, *, response_budget: int, temperature: float, chunk: 
 
 
 def make_update(logp_fn, tx: optax.GradientTransformation, schedule: optax.Schedule, microbatches: int):
-  """Returns update(state, objective, batch) -> (state, metrics), a pure function to be jitted.
+  """Returns update(state, objective, batch, frozen=None) -> (state, metrics), a pure function to be jitted.
 
-  `objective` is an argument, so that a sweep over its numbers compiles once.  Metrics are those of
-  the policy the update started from, over the whole optimiser batch, with `grad_norm` before clipping.
+  `objective` is an argument, so that a sweep over its numbers compiles once, and so is `frozen`: what
+  else the policy is made of when only adapters are trained.  Metrics are those of the policy the
+  update started from, over the whole optimiser batch, with `grad_norm` before clipping.
   """
 
-  def loss_fn(params, objective, batch: Batch):
-    logp, entropy = logp_fn(params, batch.tokens, batch.prompt_length)
+  def loss_fn(frozen, params, objective, batch: Batch):
+    policy = frozen | params if frozen else params
+    logp, entropy = logp_fn(policy, batch.tokens, batch.prompt_length)
     return objective_lib.loss(objective, logp, batch, entropy)
 
-  def update(state: State, objective, batch: Batch):
+  def update(state: State, objective, batch: Batch, frozen: dict | None = None):
     batch = objective_lib.prepare(objective, batch)
-    grads, metrics = _accumulate(loss_fn, state.params, objective, batch, microbatches)
+    loss = partial(loss_fn, frozen)
+    grads, metrics = _accumulate(loss, state.params, objective, batch, microbatches)
     updates, opt_state = tx.update(grads, state.opt_state, state.params)
     metrics |= objective_lib.describe(batch)
     metrics["grad_norm"] = optax.global_norm(grads)

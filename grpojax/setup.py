@@ -12,6 +12,7 @@ from ml_collections import ConfigDict
 from grpojax import learner, models, sampler, sharding
 from grpojax.batch import Prompts, Rollout
 from grpojax.data import pipeline, templates, text
+from grpojax.models import lora
 from grpojax.objective import Objective, trackers
 from grpojax.program import program
 from grpojax.rewards import Rewards
@@ -30,7 +31,7 @@ class Programs(NamedTuple):
   sample: Callable  # (params, Prompts, key) -> Rollout on the host
   sample_eval: Callable  # the same with config.eval's choice of tokens, budget and number of samples
   logp: Callable  # (params, tokens, prompt_length) -> logp, entropy
-  update: Callable  # (state, objective, batch) -> (state, metrics)
+  update: Callable  # (state, objective, batch, frozen) -> (state, metrics)
   fresh: Callable  # params -> State with a new optimiser
   follow: Callable  # (reference, params, rate) -> the reference that has moved towards the policy
 
@@ -77,7 +78,7 @@ def build_model(config: ConfigDict, tokenizer) -> models.Model:
   """The architecture of the folder `config.model.path`, or the small one that `config.model` describes."""
   c = config.model
   if "path" not in c:
-    return models.build(c, len(tokenizer))
+    return with_adapters(config, models.build(c, len(tokenizer)))
   model = models.from_spec(models.from_folder(model_folder(config), c.dtype, c.param_dtype))
   # Tokenizer classes add special tokens of their own; those that are never used need no embedding.
   used = max(tokenizer.vocab_size, tokenizer.pad_token_id + 1, *(i + 1 for i in eos_ids(config, tokenizer)))
@@ -86,7 +87,12 @@ def build_model(config: ConfigDict, tokenizer) -> models.Model:
       f"config.model.path = '{c.path}': the tokenizer has {used} tokens, and the model knows"
       f" {model.spec.vocab_size}; they do not belong together."
     )
-  return model
+  return with_adapters(config, model)
+
+
+def with_adapters(config: ConfigDict, model: models.Model) -> models.Model:
+  """The model, and the adapters of `config.lora` if it asks for some."""
+  return model._replace(lora=lora.build(config.lora, model.spec, model.axes, model.shapes))
 
 
 def eos_ids(config: ConfigDict, tokenizer) -> tuple[int, ...]:
@@ -106,11 +112,16 @@ def check_prompts(model: models.Model, *splits: pipeline.Split) -> None:
       )
 
 
+def frozen_layout(model: models.Model, mesh: Mesh) -> dict:
+  """Where the parameters live that no update changes; {} if all are trained."""
+  return sharding.param_shardings(mesh, model.axes, model.shapes) if model.lora else {}
+
+
 def build_programs(config: ConfigDict, model: models.Model, tokenizer, mesh: Mesh) -> Programs:
   """Objective-independent: the objective is an argument of `update`."""
   schedule = learner.warmup_constant(config.optimizer)
   tx = learner.make_optimizer(config.optimizer, schedule)
-  where = learner.state_shardings(model, tx, mesh)
+  where, frozen = learner.state_shardings(model, tx, mesh), frozen_layout(model, mesh)
   everywhere, rows = sharding.replicated(mesh), sharding.batch_sharding(mesh)
   logp = learner.make_logp(
     model,
@@ -128,12 +139,12 @@ def build_programs(config: ConfigDict, model: models.Model, tokenizer, mesh: Mes
     sample=sample,
     sample_eval=sample if eval_how == train_how else make("evaluation", eval_how),
     logp=program(
-      "log-probs", logp, in_shardings=(where.params, rows, rows), out_shardings=(rows, rows)
+      "log-probs", logp, in_shardings=(frozen | where.params, rows, rows), out_shardings=(rows, rows)
     ),
     update=program(
       "update",
       learner.make_update(logp, tx, schedule, config.microbatches),
-      in_shardings=(where, everywhere, rows),
+      in_shardings=(where, everywhere, rows, frozen),
       out_shardings=(where, everywhere),
       donate_argnums=0,
     ),
@@ -149,12 +160,13 @@ def build_programs(config: ConfigDict, model: models.Model, tokenizer, mesh: Mes
 def state_layout(config: ConfigDict, model: models.Model, mesh: Mesh):
   """(shapes, shardings) of the learner's state, for restoring a checkpoint."""
   tx = learner.make_optimizer(config.optimizer, learner.warmup_constant(config.optimizer))
-  shapes = jax.eval_shape(lambda params: learner.fresh(params, tx), model.shapes)
+  shapes = jax.eval_shape(lambda params: learner.fresh(params, tx), model.trained.shapes)
   return shapes, learner.state_shardings(model, tx, mesh)
 
 
 def _sampler(config, name, model, tokenizer, mesh, group_size, max_tokens, choice):
-  where = sharding.param_shardings(mesh, model.axes, model.shapes)
+  where = sharding.param_shardings(mesh, model.trained.axes, model.trained.shapes)
+  where = frozen_layout(model, mesh) | where
   everywhere, rows = sharding.replicated(mesh), sharding.batch_sharding(mesh)
   prefill, decode = sampler.build(
     model,

@@ -15,6 +15,7 @@ from jax.sharding import Mesh
 from ml_collections import ConfigDict
 
 from grpojax import (
+  adapters,
   adaptive,
   answers,
   batches,
@@ -23,6 +24,7 @@ from grpojax import (
   difficulty,
   memory,
   metrics,
+  peft,
   report,
   rewards,
   rollouts,
@@ -51,6 +53,8 @@ def prepare(config: ConfigDict, workdir: Path) -> Job:
   checkpoint.claim_workdir(workdir, config)
   mesh = sharding.make_mesh(config.mesh)
   model = setup.build_model(config, data.tokenizer)
+  if config.lora.path:
+    peft.check(Path(config.lora.path).expanduser(), config.lora, model)
   setup.check_prompts(model, data.train, data.held_out)
   programs = setup.build_programs(config, model, data.tokenizer, mesh)
   return Job(config, workdir, scorer, data, mesh, model, objective, programs, of_steps)
@@ -65,22 +69,25 @@ def run(job: Job) -> None:
   first = step = restored[1]["step"] if restored else 0
   timer, troubles = metrics.Timer(), Counter()
   with metrics.Writer(workdir, first) as writer:
-    state, reference, known = resume(job, restored) if restored else begin(job, writer, timer, troubles)
+    start = resume(job, restored) if restored else begin(job, writer, timer, troubles)
+    state, frozen, reference, known = start
     if not restored:
-      writer.write("eval", 0, answers.held_out(job, timer, state.params) | timer.take())
+      writer.write("eval", 0, answers.held_out(job, timer, frozen | state.params) | timer.take())
 
     with Interrupt() as interrupt, console.bar(config.steps, first, config.verbose) as progress:
       stop = step >= config.steps
       while not stop:
         step += 1
-        ask = partial(answers.answer_and_grade, job, timer, troubles, state.params, step)
+        policy = frozen | state.params
+        ask = partial(answers.answer_and_grade, job, timer, troubles, policy, step)
         draw = partial(data.stream.next, memory.weights(config, known, data.train.weights))
         groups, outcomes, stats = collector(config)(draw, ask)
         seen = stats | rollouts.describe(groups)
         with timer.phase("logprob"):  # of all batches, before any update moves the policy
-          dealt, known = compare(job, state.params, reference, known, groups, outcomes, seen["reward"])
+          origin = reference and frozen | reference
+          dealt, known = compare(job, policy, origin, known, groups, outcomes, seen["reward"])
         with timer.phase("update"):
-          state, learned = learn(job, state, known, dealt)
+          state, learned = learn(job, state, frozen, known, dealt)
           reference = follow(job, step, reference, state.params)
 
         seen = learned | seen | troubles | timer.take()
@@ -93,7 +100,7 @@ def run(job: Job) -> None:
         console.advance(progress, step, seen)
 
         if step % config.eval.every == 0 or step == config.steps:
-          writer.write("eval", step, answers.held_out(job, timer, state.params) | timer.take())
+          writer.write("eval", step, answers.held_out(job, timer, frozen | state.params) | timer.take())
         stop = step == config.steps or interrupt.asked  # asked once: what stops has been saved
         if step % config.checkpoint.every == 0 or stop:
           writer.flush()
@@ -105,27 +112,30 @@ def run(job: Job) -> None:
     finish(config, workdir, first, step)
 
 
-def begin(job: Job, writer: metrics.Writer, timer, troubles) -> tuple[State, dict | None, Memory]:
-  """(state, reference, memory) of a new run: a folder's or the cold start's policy, a fresh optimiser."""
+def begin(job: Job, writer: metrics.Writer, timer, troubles) -> tuple[State, dict, dict | None, Memory]:
+  """(state, frozen, reference, memory) of a new run: a folder's or the cold start's policy."""
   config, data = job.config, job.data
   if "path" in config.model:
     params = hf.load(setup.model_folder(config), job.model, job.mesh)
   else:
-    params = sft.cold_start(config, job.model, job.mesh, data.train, data.tokenizer, writer)
+    base = job.model._replace(lora=None)
+    params = sft.cold_start(config, base, job.mesh, data.train, data.tokenizer, writer)
+  frozen, params = adapters.begin(config, job.workdir, job.model, job.mesh, params)
   reference = jax.tree.map(jnp.copy, params) if config.reference else None
   known = memory.start(config, len(data.train.records))
   if config.difficulty.offline:
-    surveyed = answers.survey(job, timer, troubles, params, known.difficulty)
+    surveyed = answers.survey(job, timer, troubles, frozen | params, known.difficulty)
     known = known._replace(difficulty=surveyed)
-  return job.programs.fresh(params), reference, known
+  return job.programs.fresh(params), frozen, reference, known
 
 
-def resume(job: Job, restored) -> tuple[State, dict | None, Memory]:
-  """(state, reference, memory) of a checkpoint; the data stream goes back to where it was."""
+def resume(job: Job, restored) -> tuple[State, dict, dict | None, Memory]:
+  """(state, frozen, reference, memory) of a checkpoint; the data stream goes back to where it was."""
   (state, reference, known), host = restored
   job.data.stream.set_state(host["stream"])
+  frozen = adapters.frozen(job.config, job.workdir, job.model, job.mesh)
   console.say(f"resumed after step {host['step']} of {job.config.steps}")
-  return state, reference, jax.tree.map(np.asarray, known)
+  return state, frozen, reference, jax.tree.map(np.asarray, known)
 
 
 def collector(config: ConfigDict) -> Callable:
@@ -158,13 +168,13 @@ def compare(job: Job, params, reference, known: Memory, groups: Groups, outcomes
   return dealt, known._replace(difficulty=d)
 
 
-def learn(job: Job, state: State, known: Memory, dealt: list) -> tuple[State, dict[str, float]]:
+def learn(job: Job, state: State, frozen: dict, known: Memory, dealt: list) -> tuple[State, dict[str, float]]:
   """One update per batch; their metrics are one step's."""
   objective = objective_lib.scale_kl(job.objective, known.kl_scale)
   objective = jax.device_put(objective, sharding.replicated(job.mesh))  # its numbers are arguments
   learned = []
   for batch in dealt:
-    state, of_update = job.programs.update(state, objective, batch)
+    state, of_update = job.programs.update(state, objective, batch, frozen)
     learned.append(of_update)
   return state, metrics.over_updates(jax.device_get(learned))
 
@@ -192,7 +202,7 @@ def layout(job: Job):
   """Shapes and shardings of what a checkpoint's tree holds: (state, reference, memory)."""
   config, model, mesh = job.config, job.model, job.mesh
   shapes, where = setup.state_layout(config, model, mesh)
-  reference = (model.shapes, where.params) if config.reference else (None, None)
+  reference = (shapes.params, where.params) if config.reference else (None, None)
   known = memory.start(config, len(job.data.train.records))
   everywhere = jax.tree.map(lambda _: sharding.replicated(mesh), known)
   return (shapes, reference[0], known), (where, reference[1], everywhere)
@@ -201,9 +211,11 @@ def layout(job: Job):
 def announce(config: ConfigDict, workdir: Path, mesh, model, data) -> None:
   """What runs, on what, in a few lines."""
   size = sum(x.size for x in jax.tree.leaves(model.shapes))
+  trained = sum(x.size for x in jax.tree.leaves(model.trained.shapes))
+  frozen = f" frozen, {trained:,} in adapters" if model.lora else ""
   axes = " x ".join(f"{axis} {n}" for axis, n in mesh.shape.items())
   console.say(
-    f"{config.name}:{config.scale} in {workdir}: {size / 1e6:.2f} M parameters, mesh {axes} on "
+    f"{config.name}:{config.scale} in {workdir}: {size / 1e6:.2f} M parameters{frozen}, mesh {axes} on "
     f"{mesh.size} of {jax.device_count()} {jax.devices()[0].device_kind} device(s), "
     f"{jax.process_count()} process(es)"
   )

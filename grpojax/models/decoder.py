@@ -10,7 +10,7 @@ Sequences are left-padded: the last columns are the newest tokens, and `first [B
 real column of each row.  Every parameter carries the logical axes that `sharding.py` maps to a mesh.
 """
 
-from functools import partial
+from functools import partial, reduce
 from typing import NamedTuple
 
 import jax
@@ -20,8 +20,10 @@ from flax import nnx
 from jax.sharding import Mesh
 from ml_collections import ConfigDict
 
+from grpojax.models import lora as lora_lib
 from grpojax.models import spec as spec_lib
 from grpojax.models.attention import View, angles, attend, causal_mask, rotate, view
+from grpojax.models.lora import Lora
 from grpojax.models.moe import Mixture
 from grpojax.models.parts import gated_mlp, matrix, rms_norm, softcap, vector
 from grpojax.models.spec import Spec
@@ -108,6 +110,7 @@ class Decoder(nnx.Module):
       jax.random.split(rngs.params(), s.num_hidden_layers)
     )
     self.final_norm = vector(("embed",), s.hidden_size, 1.0 - s.norm_offset, s.param_dtype)
+    self.adapters, self.adapter_scale = nnx.data({}), 0.0  # what `Model.bind` puts on
     if not s.tie_word_embeddings:
       self.head = matrix(rngs, ("vocab", "embed"), shape, s.hidden_size**-0.5, s.param_dtype)
 
@@ -126,10 +129,10 @@ class Decoder(nnx.Module):
     @jax.checkpoint
     def block(x, layer):
       layer, kind, replay = layer
-      x, _, routed = layer(x, *seen.of(*kind), replay=replay, counted=counted)
+      x, _, routed = self._merged(*layer)(x, *seen.of(*kind), replay=replay, counted=counted)
       return x, routed
 
-    x, routed = jax.lax.scan(block, self._embed(tokens), (self.layers, self._kinds(), routing))
+    x, routed = jax.lax.scan(block, self._embed(tokens), (self._stacked(), self._kinds(), routing))
     return self._final_norm(x), routed
 
   def prefill(self, tokens, first, cache_length: int):
@@ -138,11 +141,11 @@ class Decoder(nnx.Module):
 
     def block(x, layer):
       layer, kind = layer
-      x, kv, routed = layer(x, *seen.of(*kind))
+      x, kv, routed = self._merged(*layer)(x, *seen.of(*kind))
       return x, (kv, routed)
 
     x, ((keys, values), routed) = jax.lax.scan(
-      block, self._embed(tokens), (self.layers, self._kinds())
+      block, self._embed(tokens), (self._stacked(), self._kinds())
     )
     room = ((0, 0), (0, cache_length - tokens.shape[1]), (0, 0), (0, 0))
     cache = [(jnp.pad(k, room), jnp.pad(v, room)) for k, v in zip(keys, values, strict=True)]
@@ -182,14 +185,31 @@ class Decoder(nnx.Module):
 
   def unstacked_layers(self) -> list[Block]:
     """The layers one by one, matrices already in the compute dtype (norms stay as they are)."""
-    cast = lambda a: a.astype(self.dtype) if a.ndim > 2 else a  # noqa: E731
-    layers = jax.tree.map(cast, self.layers)
-    return [jax.tree.map(lambda a, i=i: a[i], layers) for i in range(self.spec.num_hidden_layers)]
+    cast = lambda a: a.astype(self.dtype) if a.ndim > 1 else a  # noqa: E731
+    count = range(self.spec.num_hidden_layers)
+    layers = (jax.tree.map(lambda a, i=i: a[i], self._stacked()) for i in count)
+    return [jax.tree.map(cast, self._merged(*layer)) for layer in layers]
 
   def unembedding(self):
     """[V, D], in the compute dtype."""
-    weight = self.embedding if self.spec.tie_word_embeddings else self.head
-    return weight[...].astype(self.dtype)
+    if self.spec.tie_word_embeddings:
+      return self.embedding[...].astype(self.dtype)
+    return self._adapted("head", self.head[...], self.adapters).astype(self.dtype)
+
+  def _stacked(self) -> tuple[Block, dict]:
+    """The layers and their adapters, stacked alike, to be scanned and then `_merged`."""
+    return self.layers, {path: pair for path, pair in self.adapters.items() if path.startswith("layers.")}
+
+  def _merged(self, layer: Block, adapters: dict) -> Block:
+    for path in adapters:
+      variable = reduce(getattr, path.split(".")[1:], layer)
+      variable.set_value(self._adapted(path, variable[...], adapters))
+    return layer
+
+  def _adapted(self, path: str, weight, adapters: dict):
+    if path not in adapters:
+      return weight
+    return lora_lib.merge(weight, adapters[path], self.spec, path, self.adapter_scale)
 
   def logits(self, hidden):
     """hidden [..., D] -> [..., V] float32."""
@@ -233,9 +253,19 @@ class Model(NamedTuple):
   axes: dict  # logical axis names, same nested dict as the parameters
   shapes: dict  # jax.ShapeDtypeStruct, same nested dict
   init: object  # PRNG key -> parameters
+  lora: Lora | None = None  # adapters, if only they are trained
 
   def bind(self, params) -> Decoder:
-    return nnx.merge(self.graph, params)
+    """`params` may bring adapters, beside the tree that axes and shapes describe."""
+    decoder = nnx.merge(self.graph, {key: value for key, value in params.items() if key != "adapters"})
+    if self.lora:
+      decoder.adapters, decoder.adapter_scale = nnx.data(params["adapters"]), self.lora.scale
+    return decoder
+
+  @property
+  def trained(self) -> "Lora | Model":
+    """Whose axes and shapes the learner's parameters have."""
+    return self.lora or self
 
 
 def build(c: ConfigDict, vocab_size: int) -> Model:

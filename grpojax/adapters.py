@@ -1,0 +1,64 @@
+"""A run that trains adapters only: what it starts from, and what it keeps of what stays frozen.
+
+A checkpoint holds the adapters alone.  The frozen weights are read again from where they came from: a
+model's own folder, whose bits must be those that the run began with, or a copy of the cold start in
+the workdir, because the cache may be deleted.
+"""
+
+import json
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+from ml_collections import ConfigDict
+from orbax.checkpoint import v1 as ocp
+
+from grpojax import peft, setup, sharding
+from grpojax.models import Model, hf, lora
+
+
+def begin(config: ConfigDict, workdir: Path, model: Model, mesh, params: dict) -> tuple[dict, dict]:
+  """(frozen, trained) of a new run that starts from `params`; ({}, params) without adapters."""
+  if not model.lora:
+    return {}, params
+  if "path" not in config.model:
+    ocp.save(workdir.absolute() / "frozen", params, overwrite=True)
+  elif jax.process_index() == 0:
+    (workdir / "frozen.json").write_text(json.dumps(bits(params)))
+  return params, start(config, model, mesh)
+
+
+def start(config: ConfigDict, model: Model, mesh) -> dict:
+  """The adapters of config.lora.path, or such as change nothing yet."""
+  if config.lora.path:
+    return peft.load(Path(config.lora.path).expanduser(), model, mesh)
+  where = sharding.param_shardings(mesh, model.lora.axes, model.lora.shapes)
+  init = jax.jit(lambda key: lora.init(model.lora, model.spec, key), out_shardings=where)
+  return init(jax.random.key(config.seed))
+
+
+def frozen(config: ConfigDict, workdir: Path, model: Model, mesh) -> dict:
+  """The frozen weights of a run that is under way.  ValueError if they are not what it began with."""
+  if not model.lora:
+    return {}
+  if "path" not in config.model:
+    where = sharding.param_shardings(mesh, model.axes, model.shapes)
+    return ocp.load(workdir.absolute() / "frozen", sharding.abstract(model.shapes, where))
+  params = hf.load(setup.model_folder(config), model, mesh)
+  if bits(params) != json.loads((workdir / "frozen.json").read_text()):
+    raise ValueError(
+      f"config.model.path = '{config.model.path}' holds other weights than when the run in {workdir} began, "
+      "and its adapters belong to those; bring them back."
+    )
+  return params
+
+
+def bits(params: dict) -> list[int]:
+  """Of each array the sum, modulo 2**32, of its elements' bits: the same in any order and layout."""
+
+  def one(x):
+    x = jax.lax.bitcast_convert_type(x, jnp.uint32 if x.dtype.itemsize == 4 else jnp.uint16)
+    return jnp.sum(x, dtype=jnp.uint32)
+
+  sums = jax.jit(lambda params: [one(x) for x in jax.tree.leaves(params)])(params)
+  return [int(x) for x in jax.device_get(sums)]
