@@ -50,6 +50,8 @@ def get_config(scale: str = "mini") -> ConfigDict:
   c.rollout.group_size = 8  # G, completions of one prompt
   c.rollout.max_tokens = 48  # T, response budget in tokens, EOS included
   c.rollout.temperature = 1.0  # the learner's log-probs use the same temperature
+  c.rollout.weights = "full"  # "int8": the sampler's matrices, a scale per output channel
+  c.rollout.kv_cache = "full"  # "int8": a scale per row, position and head.  Evaluation stays in full
 
   c.dynamic_sampling = ConfigDict()  # DAPO, https://arxiv.org/abs/2503.14476 section 3.2
   c.dynamic_sampling.enabled = False  # refill until `rollout.prompts` groups have 0 < accuracy < 1

@@ -55,6 +55,8 @@ def _check_sampling(c: ConfigDict) -> None:
     )
   if not 0 < c.eval.top_p <= 1:
     raise ValueError(f"config.eval.top_p = {c.eval.top_p} must lie in (0, 1]; 1 turns it off.")
+  for key in ("rollout.weights", "rollout.kv_cache"):
+    _one_of(key, _get(c, key), "full", "int8")
 
 
 def _one_of(key: str, value: str, *names: str) -> None:

@@ -12,7 +12,7 @@ from ml_collections import ConfigDict
 from grpojax import learner, models, sampler, sharding
 from grpojax.batch import Prompts, Rollout
 from grpojax.data import pipeline, templates, text
-from grpojax.models import lora
+from grpojax.models import int8, lora
 from grpojax.objective import Objective, trackers
 from grpojax.program import program
 from grpojax.rewards import Rewards
@@ -131,9 +131,10 @@ def build_programs(config: ConfigDict, model: models.Model, tokenizer, mesh: Mes
   )
   make = lambda name, how: _sampler(config, name, model, tokenizer, mesh, *how)  # noqa: E731
   c = config.rollout
-  train_how = c.group_size, c.max_tokens, sampler.Choice(c.temperature)
+  train_how = c.group_size, c.max_tokens, sampler.Choice(c.temperature), (c.weights, c.kv_cache)
   c = config.eval
-  eval_how = c.samples, c.max_tokens, sampler.Choice(*(c[key] for key in sampler.Choice._fields))
+  choice = sampler.Choice(*(c[key] for key in sampler.Choice._fields))
+  eval_how = c.samples, c.max_tokens, choice, ("full", "full")  # of the policy that is trained
   sample = make("rollout", train_how)
   return Programs(
     sample=sample,
@@ -164,12 +165,34 @@ def state_layout(config: ConfigDict, model: models.Model, mesh: Mesh):
   return shapes, learner.state_shardings(model, tx, mesh)
 
 
-def _sampler(config, name, model, tokenizer, mesh, group_size, max_tokens, choice):
-  where = sharding.param_shardings(mesh, model.trained.axes, model.trained.shapes)
-  where = frozen_layout(model, mesh) | where
+def _policy_layout(model: models.Model, mesh: Mesh) -> dict:
+  trained = sharding.param_shardings(mesh, model.trained.axes, model.trained.shapes)
+  return frozen_layout(model, mesh) | trained
+
+
+def _in_int8(name: str, model: models.Model, mesh: Mesh) -> tuple[Callable, dict]:
+  """(the program that rounds the weights of now, where what it returns lives)."""
+
+  def round_all(params):
+    if model.lora:
+      params = lora.merge_all(params, model.spec, model.lora.scale)
+    return int8.weights(params, model.spec)
+
+  shapes = jax.eval_shape(lambda params: int8.weights(params, model.spec), model.shapes)
+  where = sharding.param_shardings(mesh, int8.axes(model.axes, model.spec), shapes)
+  inside = (_policy_layout(model, mesh),)
+  return program(f"{name} weights in int8", round_all, in_shardings=inside, out_shardings=where), where
+
+
+def _sampler(config, name, model, tokenizer, mesh, group_size, max_tokens, choice, bits):
+  weights, kv_cache = bits
+  ready, where = lambda params: params, _policy_layout(model, mesh)
+  if weights == "int8":
+    ready, where = _in_int8(name, model, mesh)
   everywhere, rows = sharding.replicated(mesh), sharding.batch_sharding(mesh)
   prefill, decode = sampler.build(
     model,
+    kv_cache=kv_cache,
     group_size=group_size,
     max_tokens=max_tokens,
     choice=choice,
@@ -184,7 +207,7 @@ def _sampler(config, name, model, tokenizer, mesh, group_size, max_tokens, choic
 
   def sample(params, prompts: Prompts, key) -> Rollout:
     tokens, length, ids = sharding.to_device(mesh, (prompts.tokens, prompts.length, prompts.id))
-    key = jax.device_put(key, everywhere)
+    key, params = jax.device_put(key, everywhere), ready(params)
     return sharding.to_host(decode(params, prefill(params, tokens, length), key, ids))
 
   return sample

@@ -38,5 +38,6 @@ def test_a_recipe_trains(name, cache, tmp_path, monkeypatch):
   assert [r["step"] for r in records] == [1, 2, 3, 4, 5]
   for r in records:
     assert np.isfinite(r["loss"]) and r["grad_norm"] > 0, r
-    assert r["sampling/sampling_logp_difference/max"] < 1e-4
+    gap = r["sampling/sampling_logp_difference/max"]
+    assert 1e-4 < gap < 0.1 if config.rollout.weights == "int8" else gap < 1e-4
     assert r["rows/invalid"] == 0 or config.dynamic_sampling.enabled

@@ -20,6 +20,7 @@ from flax import nnx
 from jax.sharding import Mesh
 from ml_collections import ConfigDict
 
+from grpojax.models import int8
 from grpojax.models import lora as lora_lib
 from grpojax.models import spec as spec_lib
 from grpojax.models.attention import View, angles, attend, causal_mask, rotate, view
@@ -28,7 +29,8 @@ from grpojax.models.moe import Mixture
 from grpojax.models.parts import gated_mlp, matrix, rms_norm, softcap, vector
 from grpojax.models.spec import Spec
 
-Cache = list[tuple[jax.Array, jax.Array]]  # per layer: keys, values [B, S, K, head_dim]
+Kept = jax.Array | int8.Int8  # [B, S, K, head_dim]
+Cache = list[tuple[Kept, Kept]]  # per layer: keys, values
 
 
 class Block(nnx.Module):
@@ -110,7 +112,7 @@ class Decoder(nnx.Module):
       jax.random.split(rngs.params(), s.num_hidden_layers)
     )
     self.final_norm = vector(("embed",), s.hidden_size, 1.0 - s.norm_offset, s.param_dtype)
-    self.adapters, self.adapter_scale = nnx.data({}), 0.0  # what `Model.bind` puts on
+    self.beside, self.adapter_scale = nnx.data({}), 0.0  # of matrices by path, put on by `Model.bind`
     if not s.tie_word_embeddings:
       self.head = matrix(rngs, ("vocab", "embed"), shape, s.hidden_size**-0.5, s.param_dtype)
 
@@ -129,7 +131,7 @@ class Decoder(nnx.Module):
     @jax.checkpoint
     def block(x, layer):
       layer, kind, replay = layer
-      x, _, routed = self._merged(*layer)(x, *seen.of(*kind), replay=replay, counted=counted)
+      x, _, routed = self._whole(*layer)(x, *seen.of(*kind), replay=replay, counted=counted)
       return x, routed
 
     x, routed = jax.lax.scan(block, self._embed(tokens), (self._stacked(), self._kinds(), routing))
@@ -141,7 +143,7 @@ class Decoder(nnx.Module):
 
     def block(x, layer):
       layer, kind = layer
-      x, kv, routed = self._merged(*layer)(x, *seen.of(*kind))
+      x, kv, routed = self._whole(*layer)(x, *seen.of(*kind))
       return x, (kv, routed)
 
     x, ((keys, values), routed) = jax.lax.scan(
@@ -161,10 +163,10 @@ class Decoder(nnx.Module):
     windows = self.spec.windows
 
     def attention(i, q, k, v, scale, cap):
-      k = jax.lax.dynamic_update_slice_in_dim(cache[i][0], k, column, axis=1)
-      v = jax.lax.dynamic_update_slice_in_dim(cache[i][1], v, column, axis=1)
+      kept = tuple(int8.write(old, new, column) for old, new in zip(cache[i], (k, v), strict=True))
+      k, v = (int8.read(x, q.dtype) for x in kept)
       near = (column - keys < windows[i])[None, None] if windows[i] else True
-      return attend(q, k, v, mask & near, scale, cap), (k, v)
+      return attend(q, k, v, mask & near, scale, cap), kept
 
     return self.step(layers, tokens, column - first, attention)
 
@@ -177,39 +179,48 @@ class Decoder(nnx.Module):
     x, kept, choices = self._embed(tokens[:, None]), [], []
     for i, layer in enumerate(layers):
       table = self.spec.rope_of[i]
-      x, own, routed = layer(x, partial(attention, i), (cos[table], sin[table]))
+      x, own, routed = self._whole(*layer)(x, partial(attention, i), (cos[table], sin[table]))
       kept.append(own)
       choices.append(routed)
     routed = jax.tree.map(lambda *leaves: jnp.stack(leaves), *choices)
     return self._final_norm(x[:, 0]), kept, routed
 
-  def unstacked_layers(self) -> list[Block]:
-    """The layers one by one, matrices already in the compute dtype (norms stay as they are)."""
-    cast = lambda a: a.astype(self.dtype) if a.ndim > 1 else a  # noqa: E731
-    count = range(self.spec.num_hidden_layers)
-    layers = (jax.tree.map(lambda a, i=i: a[i], self._stacked()) for i in count)
-    return [jax.tree.map(cast, self._merged(*layer)) for layer in layers]
+  def unstacked_layers(self) -> list[tuple[Block, dict]]:
+    """The layers one by one, for `step`: adapters merged, matrices in the compute dtype, or still in int8."""
+    cast = lambda a: a.astype(self.dtype) if a.ndim > 1 and a.dtype != jnp.int8 else a  # noqa: E731
+
+    def one(i):
+      layer, beside = jax.tree.map(lambda a: a[i], self._stacked())
+      scales = {path: pair for path, pair in beside.items() if "scale" in pair}
+      adapters = {path: pair for path, pair in beside.items() if "scale" not in pair}
+      return jax.tree.map(cast, self._whole(layer, adapters)), scales
+
+    return [one(i) for i in range(self.spec.num_hidden_layers)]
 
   def unembedding(self):
     """[V, D], in the compute dtype."""
     if self.spec.tie_word_embeddings:
       return self.embedding[...].astype(self.dtype)
-    return self._adapted("head", self.head[...], self.adapters).astype(self.dtype)
+    return self._matrix("head", self.head[...], self.beside).astype(self.dtype)
 
   def _stacked(self) -> tuple[Block, dict]:
-    """The layers and their adapters, stacked alike, to be scanned and then `_merged`."""
-    return self.layers, {path: pair for path, pair in self.adapters.items() if path.startswith("layers.")}
+    """The layers and what lies beside their matrices, stacked alike: scanned, then made `_whole`."""
+    return self.layers, {path: pair for path, pair in self.beside.items() if path.startswith("layers.")}
 
-  def _merged(self, layer: Block, adapters: dict) -> Block:
-    for path in adapters:
+  def _whole(self, layer: Block, beside: dict) -> Block:
+    """The layer with its adapters merged, or its int8 matrices restored."""
+    layer = jax.tree.map(lambda a: a, layer)  # a copy: what is changed below is nobody else's
+    for path in beside:
       variable = reduce(getattr, path.split(".")[1:], layer)
-      variable.set_value(self._adapted(path, variable[...], adapters))
+      variable.set_value(self._matrix(path, variable[...], beside))
     return layer
 
-  def _adapted(self, path: str, weight, adapters: dict):
-    if path not in adapters:
+  def _matrix(self, path: str, weight, beside: dict):
+    if path not in beside:
       return weight
-    return lora_lib.merge(weight, adapters[path], self.spec, path, self.adapter_scale)
+    if "scale" in beside[path]:
+      return int8.restored(weight, beside[path]["scale"])
+    return lora_lib.merge(weight, beside[path], self.spec, path, self.adapter_scale)
 
   def logits(self, hidden):
     """hidden [..., D] -> [..., V] float32."""
@@ -256,10 +267,11 @@ class Model(NamedTuple):
   lora: Lora | None = None  # adapters, if only they are trained
 
   def bind(self, params) -> Decoder:
-    """`params` may bring adapters, beside the tree that axes and shapes describe."""
-    decoder = nnx.merge(self.graph, {key: value for key, value in params.items() if key != "adapters"})
-    if self.lora:
-      decoder.adapters, decoder.adapter_scale = nnx.data(params["adapters"]), self.lora.scale
+    """`params` may bring adapters or scales of int8, beside the tree that axes and shapes describe."""
+    kinds = "adapters", "scales"
+    decoder = nnx.merge(self.graph, {key: value for key, value in params.items() if key not in kinds})
+    decoder.beside = nnx.data({path: x for kind in kinds for path, x in params.get(kind, {}).items()})
+    decoder.adapter_scale = self.lora.scale if self.lora else 0.0
     return decoder
 
   @property

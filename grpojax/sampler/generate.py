@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 
 from grpojax.batch import Rollout
-from grpojax.models import Cache, Model, by_rows
+from grpojax.models import Cache, Model, by_rows, int8
 from grpojax.sampler.choose import Choice, choose, row_keys
 
 
@@ -32,6 +32,7 @@ def build(
   choice: Choice,
   eos_ids: tuple[int, ...],
   record_routing: bool = False,
+  kv_cache: str = "full",
 ):
   """Returns (prefill, decode), pure functions to be jitted.
 
@@ -40,6 +41,7 @@ def build(
 
   With `record_routing` (mixtures only) decode returns (Rollout, routing [P, G, L + T - 1, layers, k]):
   the experts of every token that the sampler fed, -1 on padding and behind the end.
+  With kv_cache="int8" keys and values are kept in eight bits; a prompt reads its own while they are whole.
   """
 
   def prefill(params, tokens, length):
@@ -47,6 +49,7 @@ def build(
     L = tokens.shape[1]
     first = L - length
     hidden, cache, routed = decoder.prefill(tokens, first, L + max_tokens)
+    cache = int8.small_cache(cache) if kv_cache == "int8" else cache
     routing = None
     if record_routing:
       real = jnp.arange(L)[None] >= first[:, None]

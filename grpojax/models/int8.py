@@ -1,0 +1,89 @@
+"""Eight bits for what the sampler reads: weights by output channel, keys and values by row, column, head.
+
+Symmetric: x is close to int8 times a float32 scale, the largest of its |x| over 127, so that 0 stays 0.
+Matrices are int8 while they lie in memory and are multiplied in the compute dtype; the learner never
+sees them.  Embedding, head, routers, norms and biases stay as they are.
+"""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from grpojax.models import names
+from grpojax.models.spec import Spec
+
+
+class Int8(NamedTuple):
+  """What is kept in place of an array of keys or values."""
+
+  values: jax.Array  # [B, S, K, H] int8
+  scale: jax.Array  # [B, S, K, 1] float32
+
+  @property
+  def shape(self) -> tuple[int, ...]:
+    return self.values.shape
+
+
+def rounded(x, axes) -> Int8:
+  """x with one scale for all of `axes`; what is 0 throughout keeps the scale 0."""
+  x = x.astype(jnp.float32)
+  scale = jnp.max(jnp.abs(x), axis=axes, keepdims=True) / 127
+  steps = x / jnp.broadcast_to(jnp.where(scale > 0, scale, 1.0), x.shape)
+  return Int8(jnp.round(steps).astype(jnp.int8), scale)
+
+
+def restored(values, scale):
+  """The float32 array that was `rounded`, to half a scale."""
+  return values.astype(jnp.float32) * jnp.broadcast_to(scale, values.shape)
+
+
+def weights(params: dict, s: Spec) -> dict:
+  """A tree without adapters -> the same with int8 matrices in its layers, and "scales" by their paths."""
+  scales = {}
+
+  def one(path, weight):
+    path = ".".join(key.key for key in path)
+    axes = _inside(path, s, weight.ndim)
+    if not axes:
+      return weight
+    small = rounded(weight, axes)
+    scales[path] = {"scale": small.scale}
+    return small.values
+
+  small = jax.tree.map_with_path(one, params)
+  return small | {"scales": scales}
+
+
+def axes(of_params: dict, s: Spec) -> dict:
+  """Logical axes of a tree -> those of `weights`' tree: a scale lies where its matrix does."""
+  leaves = jax.tree.leaves_with_path(of_params, is_leaf=lambda leaf: isinstance(leaf, tuple))
+  by_path = {".".join(key.key for key in path): leaf for path, leaf in leaves}
+  scales = {path: {"scale": leaf} for path, leaf in by_path.items() if _inside(path, s, len(leaf))}
+  return of_params | {"scales": scales}
+
+
+def _inside(path: str, s: Spec, ndim: int) -> tuple[int, ...]:
+  """The axes that a matrix of the layers sums over; () if it is none, or a router."""
+  row = names.row(s, path)
+  if not path.startswith("layers.") or path.endswith("router") or len(row.theirs) < 2:
+    return ()
+  first = ndim - len(row.ours)
+  return tuple(first + row.ours.index(letter) for letter in row.theirs[1])
+
+
+def small_cache(cache: list) -> list:
+  """Keys and values [B, S, K, H] of every layer, in int8."""
+  return [tuple(rounded(x, (-1,)) for x in pair) for pair in cache]
+
+
+def write(kept, new, column):
+  """`new` [B, 1, K, H] at one column of keys or values, which are kept in full or in int8."""
+  new = rounded(new, (-1,)) if isinstance(kept, Int8) else new
+  update = lambda old, x: jax.lax.dynamic_update_slice_in_dim(old, x, column, axis=1)  # noqa: E731
+  return jax.tree.map(update, kept, new)
+
+
+def read(kept, dtype):
+  """Keys or values as attention reads them."""
+  return restored(*kept).astype(dtype) if isinstance(kept, Int8) else kept
