@@ -67,8 +67,8 @@ SENTENCES = [
   ),
   (
     setting("objective.advantage", dict(fn="mixed_baseline")),
-    "config.objective needs 'baseline', which this run does not have: the training loop has to "
-    "keep a moving average or a tracker per prompt.",
+    "config.objective needs 'baseline', which this run does not have: set "
+    "config.baseline.kind.",
   ),
   (
     setting("objective.ratio", dict(fn="no.such.module:fn")),
