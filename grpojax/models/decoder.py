@@ -179,6 +179,8 @@ class Decoder(nnx.Module):
     x, kept, choices = self._embed(tokens[:, None]), [], []
     for i, layer in enumerate(layers):
       table = self.spec.rope_of[i]
+      if layer[1]:  # else XLA restores int8 matrices once, before the decode loop, and keeps the copy
+        layer, x = jax.lax.optimization_barrier((layer, x))
       x, own, routed = self._whole(*layer)(x, partial(attention, i), (cos[table], sin[table]))
       kept.append(own)
       choices.append(routed)
