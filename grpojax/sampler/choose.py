@@ -51,7 +51,7 @@ def _nucleus(logits, top_p):
 
 
 def choose(keys, position, logits, choice: Choice):
-  """keys [B], position [], logits [B, V] float32 -> tokens [B] int32, logp [B] float32.
+  """keys [B], position [] or [B], logits [B, V] float32 -> tokens [B] int32, logp [B] float32.
 
   Greedy reports the log-prob at temperature 1: its own distribution is a point, with log-prob 0.
   """
@@ -59,7 +59,7 @@ def choose(keys, position, logits, choice: Choice):
     tokens = jnp.argmax(logits, axis=-1)
   else:
     logits = filtered(logits, choice)
-    draw = lambda k, row: jax.random.categorical(jax.random.fold_in(k, position), row)  # noqa: E731
-    tokens = jax.vmap(draw)(keys, logits)
+    draw = lambda k, t, row: jax.random.categorical(jax.random.fold_in(k, t), row)  # noqa: E731
+    tokens = jax.vmap(draw)(keys, jnp.broadcast_to(position, keys.shape), logits)
   logp = jax.nn.log_softmax(logits, axis=-1)
   return tokens.astype(jnp.int32), jnp.take_along_axis(logp, tokens[:, None], axis=-1)[:, 0]

@@ -1,0 +1,184 @@
+"""The continuous sampler: a fixed number of slots, refilled on the device from a queue of requests.
+
+A request is a (prompt, sample).  Each prompt is prefilled once and its KV kept once; the first token of
+every request is chosen from the prompt's logits.  Requests that go on wait in a queue, and one
+while-loop works it off: a slot whose response ended takes the next request in the same iteration, so no
+row waits for the longest.  Draws are keyed by request and position: which slot, when and beside whom
+changes no token, and `generate.py` samples the same.
+
+On a mesh each of the D shards of the batch has its own prompts, slots and queue; no cache travels.
+"""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from grpojax.batch import Rollout
+from grpojax.models import Cache, Model
+from grpojax.sampler import shared
+from grpojax.sampler.choose import Choice, choose, row_keys
+
+
+class Prefilled(NamedTuple):
+  """The prompts' part of the work, once for all samples."""
+
+  logits: jax.Array  # [P, V] float32, of the first response token
+  cache: Cache  # per layer: keys, values [P, L, K, head_dim]
+  first: jax.Array  # [P] int32, first real column
+
+
+class Output(NamedTuple):
+  """What was sampled so far, by request."""
+
+  tokens: jax.Array  # [D, Bl, T] int32
+  logp: jax.Array  # [D, Bl, T] float32
+  length: jax.Array  # [D, Bl] int32
+  ended: jax.Array  # [D, Bl] bool
+
+
+class State(NamedTuple):
+  """What the loop carries.  D shards, S slots and Bl requests on each."""
+
+  step: jax.Array  # [] int32
+  head: jax.Array  # [D] int32, next of the queue
+  request: jax.Array  # [D, S] int32, Bl: the slot idles
+  count: jax.Array  # [D, S] int32, tokens of the response so far, at least 1
+  token: jax.Array  # [D, S] int32, the newest of them
+  cache: Cache  # per layer: keys, values [D * S, ring, K, head_dim], own tokens only
+  out: Output
+
+
+def build(
+  model: Model,
+  *,
+  group_size: int,
+  max_tokens: int,
+  choice: Choice,
+  eos_ids: tuple[int, ...],
+  slots: int,
+  shards: int = 1,
+):
+  """Returns (prefill, decode), pure functions to be jitted.
+
+  prefill(params, tokens [P, L], length [P]) -> Prefilled
+  decode(params, prefilled, key, prompt_id [P]) -> (Rollout [P, G, ...], steps of the loop)
+
+  `slots` decode at a time, and the batch is cut in `shards`, whose number divides both P and `slots`.
+  """
+  G, T, D, S = group_size, max_tokens, shards, slots // shards
+  is_eos = lambda token: jnp.isin(token, jnp.asarray(eos_ids, jnp.int32))  # noqa: E731
+
+  def prefill(params, tokens, length):
+    decoder = model.bind(params)
+    L = tokens.shape[1]
+    hidden, cache, _ = decoder.prefill(tokens, L - length, L)
+    return Prefilled(decoder.logits(hidden), cache, L - length)
+
+  def first_tokens(logits, keys) -> Output:
+    """Sample by sample, because all samples' logits are G times those of the prompts."""
+    token, logp = jax.lax.map(lambda k: choose(k, 0, logits, choice), keys.reshape(-1, G).T)
+    by_request = lambda x: x.T.reshape(D, -1)  # noqa: E731
+    token, logp = by_request(token), by_request(logp)
+    room = ((0, 0), (0, 0), (0, T - 1))
+    padded = (jnp.pad(x[..., None], room) for x in (token, logp))
+    return Output(*padded, jnp.ones(token.shape, jnp.int32), is_eos(token))
+
+  def decode(params, prefilled, key, prompt_id):
+    decoder = model.bind(params)
+    layers = decoder.unstacked_layers()
+    keys = row_keys(key, prompt_id, G)
+    out = first_tokens(prefilled.logits, keys)
+    Bl, L = out.length.shape[1], prefilled.cache[0][0].shape[1]
+    keys, begun = keys.reshape(D, Bl), out.tokens[..., 0]
+    prompt_length = jnp.repeat(L - prefilled.first, G).reshape(D, Bl)
+    goes_on = ~out.ended & (T > 1)
+    queue, waiting = jnp.argsort(~goes_on, axis=1), goes_on.sum(axis=1)
+
+    def refill(state: State, done) -> State:
+      """The slots that are done take the next requests, or idle."""
+      place = state.head[:, None] + jnp.cumsum(done, axis=1) - 1
+      taken = _take(queue, jnp.minimum(place, Bl - 1))
+      taken = jnp.where(place < waiting[:, None], taken, Bl)
+      token = _take(begun, jnp.minimum(taken, Bl - 1))
+      new = lambda x, y: jnp.where(done, x, y)  # noqa: E731
+      return state._replace(
+        head=jnp.minimum(state.head + done.sum(axis=1), waiting),
+        request=new(taken, state.request),
+        count=new(1, state.count),
+        token=new(token, state.token),
+      )
+
+    def step(state: State) -> State:
+      busy, at = state.request < Bl, jnp.minimum(state.request, Bl - 1)
+      position = _take(prompt_length, at) + state.count - 1
+      attention = _attention(model.spec, prefilled, G, state, Bl)
+      hidden, cache, _ = decoder.step(layers, state.token.reshape(-1), position.reshape(-1), attention)
+      flat = choose(_take(keys, at).reshape(-1), state.count.reshape(-1), decoder.logits(hidden), choice)
+      token, logp = (x.reshape(D, S) for x in flat)
+      ended = is_eos(token)
+      out = _write(state.out, state.request, state.count, token, logp, ended)
+      done = busy & (ended | (state.count + 1 == T))
+      state = State(
+        state.step + 1, state.head, state.request, state.count + busy, token, cache, out
+      )
+      return refill(state, done)
+
+    s = model.spec
+    own = jnp.zeros((D * S, max(T - 1, 1), s.num_key_value_heads, s.head_dim), s.dtype)
+    none = jnp.zeros((D, S), jnp.int32)
+    cache = [(own, own)] * s.num_hidden_layers
+    state = State(jnp.int32(0), jnp.zeros(D, jnp.int32), none + Bl, none + 1, none, cache, out)
+    state = refill(state, jnp.ones((D, S), bool))
+    state = jax.lax.while_loop(lambda x: jnp.any(x.request < Bl), step, state)
+    grouped = lambda a: a.reshape(-1, G, *a.shape[2:])  # noqa: E731
+    tokens, logp, length, ended = map(grouped, state.out)
+    return Rollout(tokens, length, ended, logp), state.step
+
+  return prefill, decode
+
+
+def _attention(spec, prefilled: Prefilled, group_size: int, state: State, requests: int):
+  """attention(i, q, k, v, scale, cap) of one step, for `Decoder.step`."""
+  P, L = prefilled.first.shape[0], prefilled.cache[0][0].shape[1]
+  ring = state.cache[0][0].shape[1]
+  to = shared.order(state.request, requests)
+  column = state.step % ring
+  count = state.count.reshape(-1)
+  age = (column - jnp.arange(ring)) % ring  # of what the ring's columns hold, in tokens
+  own = age[None] < count[:, None]  # [R, ring]
+  real = jnp.arange(L)[None] >= prefilled.first[:, None]
+  real = jnp.broadcast_to(real[:, None], (P, group_size, L))
+  of_request = to.by_request(count).reshape(P, group_size, 1)
+  distance = L - 1 + of_request - jnp.arange(L)[None, None]
+
+  def attention(i, q, k, v, scale, cap):
+    k = jax.lax.dynamic_update_slice_in_dim(state.cache[i][0], k, column, axis=1)
+    v = jax.lax.dynamic_update_slice_in_dim(state.cache[i][1], v, column, axis=1)
+    window = spec.windows[i]
+    near_own = own & (age < window)[None] if window else own
+    near = real & (distance < window) if window else real
+    mine = shared.part(q, k, v, near_own[:, None], scale, cap)
+    asked = to.by_request(q).reshape(P, group_size, *q.shape[2:])
+    of_prompt = shared.part(asked, *prefilled.cache[i], near, scale, cap)
+    back = (to.by_slot(x.reshape(-1, 1, *x.shape[2:])) for x in of_prompt)
+    return shared.join(mine, shared.Part(*back)).astype(q.dtype), (k, v)
+
+  return attention
+
+
+def _take(x, index):
+  """x [D, n], index [D, m] -> [D, m]."""
+  return jax.vmap(lambda a, i: a[i])(x, index)
+
+
+def _write(out: Output, request, count, token, logp, ended) -> Output:
+  """One token of every busy slot, all [D, S]; idle slots' requests lie outside and are dropped."""
+  into = jax.vmap(lambda a, r, t, x: a.at[r, t].set(x, mode="drop"))
+  of = jax.vmap(lambda a, r, x: a.at[r].set(x, mode="drop"))
+  return Output(
+    into(out.tokens, request, count, token),
+    into(out.logp, request, count, logp),
+    of(out.length, request, count + 1),
+    of(out.ended, request, ended),
+  )
