@@ -15,36 +15,50 @@ import jax.numpy as jnp
 from grpojax.models.parts import softcap
 
 
+class Kv(NamedTuple):
+  """Keys and values of one layer, laid out as both products read them: no transposed copy is made."""
+
+  keys: jax.Array  # [B, K, H, columns]
+  values: jax.Array  # [B, K, columns, H]
+
+
+def laid_out(keys, values) -> Kv:
+  """keys and values [B, columns, K, H], as a layer computes them."""
+  return Kv(keys.transpose(0, 2, 3, 1), values.transpose(0, 2, 1, 3))
+
+
+def write(kv: Kv, new: Kv, column) -> Kv:
+  """`new`, of one column, at the same column of every row."""
+  update = jax.lax.dynamic_update_slice_in_dim
+  return Kv(update(kv.keys, new.keys, column, axis=3), update(kv.values, new.values, column, axis=2))
+
+
 class Part(NamedTuple):
   """A softmax over some of the keys, not yet divided by its total.  All float32."""
 
-  read: jax.Array  # [B, S, N, H]
-  top: jax.Array  # [B, S, N], the largest score
-  total: jax.Array  # [B, S, N], sum of exp(score - top)
+  read: jax.Array  # [B, K, M, H]
+  top: jax.Array  # [B, K, M, 1], the largest score
+  total: jax.Array  # [B, K, M, 1], sum of exp(score - top)
 
 
-def part(q, k, v, mask, scale: float, cap: float) -> Part:
-  """q [B, S, N, H], k and v [B, keys, K, H], mask [B, S, keys].  No key seen: total 0."""
-  B, S, N, H = q.shape
-  K = k.shape[2]
-  q = q.reshape(B, S, K, N // K, H)
-  scores = jnp.einsum("bskgh,btkh->bkgst", q, k, preferred_element_type=jnp.float32)
-  mask = jnp.broadcast_to(mask[:, None, None], scores.shape)
+def part(q, kv: Kv, mask, scale: float, cap: float) -> Part:
+  """q [B, K, M, H], mask [B, 1 or M, columns].  A query that sees no key has total 0."""
+  scores = jnp.einsum("bkmh,bkhc->bkmc", q, kv.keys, preferred_element_type=jnp.float32)
+  mask = jnp.broadcast_to(mask[:, None], scores.shape)
   scores = jnp.where(mask, softcap(scores * scale, cap), jnp.finfo(jnp.float32).min)
   top = scores.max(axis=-1, keepdims=True)
-  weights = jnp.where(mask, jnp.exp(scores - jnp.broadcast_to(top, scores.shape)), 0.0)
-  read = jnp.einsum("bkgst,btkh->bskgh", weights.astype(v.dtype), v, preferred_element_type=jnp.float32)
-  by_query = lambda x: x.transpose(0, 3, 1, 2).reshape(B, S, N)  # noqa: E731
-  return Part(read.reshape(B, S, N, H), by_query(top[..., 0]), by_query(weights.sum(axis=-1)))
+  weights = jnp.where(mask, jnp.exp(scores - top), 0.0)
+  read = jnp.einsum(
+    "bkmc,bkch->bkmh", weights.astype(q.dtype), kv.values, preferred_element_type=jnp.float32
+  )
+  return Part(read, top, weights.sum(axis=-1, keepdims=True))
 
 
 def join(a: Part, b: Part):
-  """The whole softmax's answer, [B, S, N, H] float32.  One of the parts must have seen a key."""
+  """The whole softmax's answer, [B, K, M, H] float32.  One of the parts must have seen a key."""
   top = jnp.maximum(a.top, b.top)
   of_a, of_b = jnp.exp(a.top - top), jnp.exp(b.top - top)
-  total = (of_a * a.total + of_b * b.total)[..., None]
-  read = of_a[..., None] * a.read + of_b[..., None] * b.read
-  return read / jnp.broadcast_to(total, read.shape)
+  return (of_a * a.read + of_b * b.read) / (of_a * a.total + of_b * b.total)
 
 
 class Order(NamedTuple):
@@ -53,13 +67,18 @@ class Order(NamedTuple):
   request: jax.Array  # [D, S] int32, 0 .. Bl - 1; beyond: the slot idles
   slot: jax.Array  # [D, Bl] int32; of no meaning where no slot works on the request
 
-  def by_request(self, x):
-    """x [D * S, ...] -> [D * Bl, ...]."""
-    return _pick(x, self.slot)
+  def to_prompts(self, x, group_size: int):
+    """x [D * S, K, m, H] -> [P, K, G * m, H]: what the samples of a prompt ask, side by side."""
+    _, K, m, H = x.shape
+    x = _pick(x, self.slot).reshape(-1, group_size, K, m, H)
+    return x.swapaxes(1, 2).reshape(-1, K, group_size * m, H)
 
-  def by_slot(self, x):
-    """x [D * Bl, ...] -> [D * S, ...]."""
-    return _pick(x, jnp.minimum(self.request, self.slot.shape[1] - 1))
+  def to_slots(self, x, group_size: int):
+    """The inverse; idle slots get any row."""
+    P, K, M, H = x.shape
+    x = x.reshape(P, K, group_size, M // group_size, H).swapaxes(1, 2)
+    at = jnp.minimum(self.request, self.slot.shape[1] - 1)
+    return _pick(x.reshape(P * group_size, K, -1, H), at)
 
 
 def order(request, requests: int) -> Order:

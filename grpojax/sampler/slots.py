@@ -15,16 +15,17 @@ import jax
 import jax.numpy as jnp
 
 from grpojax.batch import Rollout
-from grpojax.models import Cache, Model
+from grpojax.models import Model
 from grpojax.sampler import shared
 from grpojax.sampler.choose import Choice, choose, row_keys
+from grpojax.sampler.shared import Kv
 
 
 class Prefilled(NamedTuple):
   """The prompts' part of the work, once for all samples."""
 
   logits: jax.Array  # [P, V] float32, of the first response token
-  cache: Cache  # per layer: keys, values [P, L, K, head_dim]
+  cache: list[Kv]  # per layer, [P, ...] with L columns
   first: jax.Array  # [P] int32, first real column
 
 
@@ -45,7 +46,7 @@ class State(NamedTuple):
   request: jax.Array  # [D, S] int32, Bl: the slot idles
   count: jax.Array  # [D, S] int32, tokens of the response so far, at least 1
   token: jax.Array  # [D, S] int32, the newest of them
-  cache: Cache  # per layer: keys, values [D * S, ring, K, head_dim], own tokens only
+  cache: list[Kv]  # per layer, [D * S, ...] with a ring of columns: the slots' own tokens
   out: Output
 
 
@@ -73,6 +74,7 @@ def build(
     decoder = model.bind(params)
     L = tokens.shape[1]
     hidden, cache, _ = decoder.prefill(tokens, L - length, L)
+    cache = [shared.laid_out(*kv) for kv in cache]
     return Prefilled(decoder.logits(hidden), cache, L - length)
 
   def first_tokens(logits, keys) -> Output:
@@ -89,7 +91,7 @@ def build(
     layers = decoder.unstacked_layers()
     keys = row_keys(key, prompt_id, G)
     out = first_tokens(prefilled.logits, keys)
-    Bl, L = out.length.shape[1], prefilled.cache[0][0].shape[1]
+    Bl, L = out.length.shape[1], prefilled.cache[0].values.shape[2]
     keys, begun = keys.reshape(D, Bl), out.tokens[..., 0]
     prompt_length = jnp.repeat(L - prefilled.first, G).reshape(D, Bl)
     goes_on = ~out.ended & (T > 1)
@@ -124,10 +126,9 @@ def build(
       )
       return refill(state, done)
 
-    s = model.spec
+    s, none = model.spec, jnp.zeros((D, S), jnp.int32)
     own = jnp.zeros((D * S, max(T - 1, 1), s.num_key_value_heads, s.head_dim), s.dtype)
-    none = jnp.zeros((D, S), jnp.int32)
-    cache = [(own, own)] * s.num_hidden_layers
+    cache = [shared.laid_out(own, own)] * s.num_hidden_layers
     state = State(jnp.int32(0), jnp.zeros(D, jnp.int32), none + Bl, none + 1, none, cache, out)
     state = refill(state, jnp.ones((D, S), bool))
     state = jax.lax.while_loop(lambda x: jnp.any(x.request < Bl), step, state)
@@ -138,31 +139,31 @@ def build(
   return prefill, decode
 
 
-def _attention(spec, prefilled: Prefilled, group_size: int, state: State, requests: int):
+def _attention(spec, prefilled: Prefilled, G: int, state: State, requests: int):
   """attention(i, q, k, v, scale, cap) of one step, for `Decoder.step`."""
-  P, L = prefilled.first.shape[0], prefilled.cache[0][0].shape[1]
-  ring = state.cache[0][0].shape[1]
-  to = shared.order(state.request, requests)
-  column = state.step % ring
-  count = state.count.reshape(-1)
-  age = (column - jnp.arange(ring)) % ring  # of what the ring's columns hold, in tokens
-  own = age[None] < count[:, None]  # [R, ring]
-  real = jnp.arange(L)[None] >= prefilled.first[:, None]
-  real = jnp.broadcast_to(real[:, None], (P, group_size, L))
-  of_request = to.by_request(count).reshape(P, group_size, 1)
-  distance = L - 1 + of_request - jnp.arange(L)[None, None]
+  L, ring = prefilled.cache[0].values.shape[2], state.cache[0].values.shape[2]
+  order = shared.order(state.request, requests)
+  column, count = state.step % ring, state.count.reshape(-1, 1)
+  age = (column - jnp.arange(ring)) % ring  # of what is in the ring, in tokens
+  own = age[None] < count  # [R, ring]
+  real = jnp.arange(L)[None] >= prefilled.first[:, None]  # [P, L]
+  K, m = spec.num_key_value_heads, spec.num_attention_heads // spec.num_key_value_heads
+
+  def in_window(window):
+    """[P, G * m, L] bool: the prompt's columns that each query's window reaches back to."""
+    asked = order.to_prompts(jnp.broadcast_to(count[..., None, None], (count.size, 1, m, 1)), G)[:, 0]
+    return L - 1 + asked - jnp.arange(L)[None, None] < window
 
   def attention(i, q, k, v, scale, cap):
-    k = jax.lax.dynamic_update_slice_in_dim(state.cache[i][0], k, column, axis=1)
-    v = jax.lax.dynamic_update_slice_in_dim(state.cache[i][1], v, column, axis=1)
-    window = spec.windows[i]
-    near_own = own & (age < window)[None] if window else own
-    near = real & (distance < window) if window else real
-    mine = shared.part(q, k, v, near_own[:, None], scale, cap)
-    asked = to.by_request(q).reshape(P, group_size, *q.shape[2:])
-    of_prompt = shared.part(asked, *prefilled.cache[i], near, scale, cap)
-    back = (to.by_slot(x.reshape(-1, 1, *x.shape[2:])) for x in of_prompt)
-    return shared.join(mine, shared.Part(*back)).astype(q.dtype), (k, v)
+    kv = shared.write(state.cache[i], shared.laid_out(k, v), column)
+    q, window = q.reshape(-1, K, m, q.shape[-1]), spec.windows[i]
+    near = own & (age < window)[None] if window else own
+    mine = shared.part(q, kv, near[:, None], scale, cap)
+    near = real[:, None] & in_window(window) if window else real[:, None]
+    of_prompt = shared.part(order.to_prompts(q, G), prefilled.cache[i], near, scale, cap)
+    of_prompt = shared.Part(*(order.to_slots(x, G) for x in of_prompt))
+    read = shared.join(mine, of_prompt).astype(q.dtype)
+    return read.reshape(-1, 1, K * m, q.shape[-1]), kv
 
   return attention
 
