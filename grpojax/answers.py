@@ -14,13 +14,14 @@ from grpojax.setup import Data, Job
 
 
 def answer_and_grade(job: Job, timer, troubles: Counter, params, step: int, prompts, draw: int):
-  """Prompts -> Rollout and Scored, on the host; `troubles` counts what gave no number.
+  """Prompts -> Rollout and Scored, on the host; `troubles` counts what gave no number, and the work.
 
   The same step and draw sample the same completions, also in a resumed run.
   """
   key = jax.random.fold_in(jax.random.fold_in(jax.random.key(job.config.seed), step), draw)
   with timer.phase("rollout"):
-    rollout = job.programs.sample(params, prompts, key)
+    rollout, counts = job.programs.sample(params, prompts, key)
+  troubles.update(counts)
   with timer.phase("reward"):
     texts = text.decode(job.data.tokenizer, rollout.tokens, rollout.length)
     graded = rewards.score(job.scorer, prompts.example, texts, rollout.length, rollout.ended)
@@ -69,7 +70,7 @@ def held_out(job: Job, timer, params) -> dict[str, float]:
     for start in range(0, count, P):
       rows = np.minimum(np.arange(start, start + P), count - 1)  # the last chunk repeats a row ...
       prompts = pipeline.take(data.held_out, rows, data.tokenizer.pad_token_id)
-      rollout = programs.sample_eval(params, prompts, key)
+      rollout, _ = programs.sample_eval(params, prompts, key)
       texts = text.decode(data.tokenizer, rollout.tokens, rollout.length)
       scored = rewards.score(scorer, prompts.example, texts, rollout.length, rollout.ended)
       answers = [[scorer.answer(t) for t in group] for group in texts]

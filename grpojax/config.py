@@ -48,6 +48,14 @@ def _get(c: ConfigDict, dotted: str):
 
 
 def _check_sampling(c: ConfigDict) -> None:
+  for key in ("slots", "kv_memory_gb"):
+    if c.rollout[key] < 0:
+      raise ValueError(f"config.rollout.{key} = {c.rollout[key]} must not be negative.")
+  if c.rollout.kv_memory_gb and not c.rollout.slots:
+    raise ValueError(
+      "config.rollout.kv_memory_gb bounds the number of slots, and config.rollout.slots = 0 has none; "
+      "set config.rollout.slots, or config.rollout.kv_memory_gb = 0."
+    )
   if not c.rollout.temperature > 0:
     raise ValueError(
       f"config.rollout.temperature = {c.rollout.temperature} must be positive; "

@@ -28,7 +28,7 @@ class Data(NamedTuple):
 class Programs(NamedTuple):
   """Compiled at their first call; every shape is static."""
 
-  sample: Callable  # (params, Prompts, key) -> Rollout on the host
+  sample: Callable  # (params, Prompts, key) -> Rollout on the host, counts of what it took
   sample_eval: Callable  # the same with config.eval's choice of tokens, budget and number of samples
   logp: Callable  # (params, tokens, prompt_length) -> logp, entropy
   update: Callable  # (state, objective, batch, frozen) -> (state, metrics)
@@ -190,24 +190,53 @@ def _sampler(config, name, model, tokenizer, mesh, group_size, max_tokens, choic
   if weights == "int8":
     ready, where = _in_int8(name, model, mesh)
   everywhere, rows = sharding.replicated(mesh), sharding.batch_sharding(mesh)
-  prefill, decode = sampler.build(
-    model,
+  common = dict(
+    group_size=group_size, max_tokens=max_tokens, choice=choice, eos_ids=eos_ids(config, tokenizer),
     kv_cache=kv_cache,
-    group_size=group_size,
-    max_tokens=max_tokens,
-    choice=choice,
-    eos_ids=eos_ids(config, tokenizer),
-  )
+  )  # fmt: skip
+  slots = slots_of(config, model, mesh, group_size, max_tokens)
+  if slots:
+    kv = sharding.kv_sharding(mesh, model.spec.num_key_value_heads)
+    cut = dict(slots=slots, shards=sharding.batch_shards(mesh), kv_sharding=kv)
+    prefill, decode = sampler.slots.build(model, **cut, **common)
+    prefilled, out = sampler.slots.Prefilled(rows, kv, rows), (rows, everywhere)
+  else:
+    prefill, decode = sampler.build(model, **common)
+    prefilled, out = rows, rows
   prefill = program(
-    f"{name} prefill", prefill, in_shardings=(where, rows, rows), out_shardings=rows
+    f"{name} prefill", prefill, in_shardings=(where, rows, rows), out_shardings=prefilled
   )
   decode = program(
-    f"{name} decode", decode, in_shardings=(where, rows, everywhere, rows), out_shardings=rows
+    f"{name} decode", decode, in_shardings=(where, prefilled, everywhere, rows), out_shardings=out
   )
 
-  def sample(params, prompts: Prompts, key) -> Rollout:
+  def sample(params, prompts: Prompts, key) -> tuple[Rollout, dict[str, int]]:
     tokens, length, ids = sharding.to_device(mesh, (prompts.tokens, prompts.length, prompts.id))
     key, params = jax.device_put(key, everywhere), ready(params)
-    return sharding.to_host(decode(params, prefill(params, tokens, length), key, ids))
+    sampled = decode(params, prefill(params, tokens, length), key, ids)
+    if not slots:
+      return sharding.to_host(sampled), {}
+    rollout, work = sampled
+    steps, fed = map(int, work)
+    counts = dict(decode_steps=steps, slot_steps=steps * slots, fed_slot_steps=fed)
+    return sharding.to_host(rollout), {f"rollout/{key}": n for key, n in counts.items()}
 
   return sample
+
+
+def slots_of(config: ConfigDict, model: models.Model, mesh: Mesh, group_size: int, max_tokens: int) -> int:
+  """Slots of a sampler on the whole mesh: of `config.rollout.slots` as many as are asked for and fit."""
+  c = config.rollout
+  if not c.slots:
+    return 0
+  return sampler.budget.slots(
+    model.spec,
+    wanted=c.slots,
+    prompts=c.prompts,
+    group_size=group_size,
+    prompt_budget=config.data.prompt_budget,
+    max_tokens=max_tokens,
+    memory_gb=c.kv_memory_gb,
+    shards=sharding.batch_shards(mesh),
+    tensor=mesh.shape["tensor"],
+  )

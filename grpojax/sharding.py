@@ -62,6 +62,16 @@ def batch_sharding(mesh: Mesh) -> NamedSharding:
   return NamedSharding(mesh, PartitionSpec(batch_axes(mesh)))
 
 
+def batch_shards(mesh: Mesh) -> int:
+  """Pieces that the prompt axis of every batch is cut in."""
+  return math.prod(mesh.shape[axis] for axis in batch_axes(mesh))
+
+
+def kv_sharding(mesh: Mesh, heads: int) -> NamedSharding:
+  """Of caches [rows, heads, ...]: rows like every batch, heads like the projections that make them."""
+  return NamedSharding(mesh, PartitionSpec(batch_axes(mesh), *partition(mesh, ["kv_heads"], (heads,))))
+
+
 def partition(mesh: Mesh, names, shape: tuple[int, ...]) -> PartitionSpec:
   """Logical axes of one array (None: whole) -> mesh axes, by RULES.
 

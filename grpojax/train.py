@@ -91,7 +91,7 @@ def run(job: Job) -> None:
           reference = follow(job, step, reference, state.params)
 
         seen = learned | seen | troubles | timer.take()
-        seen |= tokens_per_second(seen)
+        seen |= rates(seen)
         known = memory.after(config, known, seen)
         seen |= memory.describe(config, known)
         troubles.clear()
@@ -187,10 +187,13 @@ def follow(job: Job, step: int, reference, params):
   return job.programs.follow(reference, params, sync.rate)
 
 
-def tokens_per_second(seen: dict[str, float]) -> dict[str, float]:
-  """Sampled tokens over the seconds of a phase."""
+def rates(seen: dict[str, float]) -> dict[str, float]:
+  """Sampled tokens over the seconds of a phase; the share of the sampler's slots that was at work."""
   phases = ("rollout", "update")
-  return {f"tokens_per_second/{p}": seen["num_tokens"] / seen[f"time/{p}"] for p in phases}
+  shares = {f"tokens_per_second/{p}": seen["num_tokens"] / seen[f"time/{p}"] for p in phases}
+  if "rollout/slot_steps" in seen:
+    shares["rollout/slot_utilisation"] = seen["rollout/fed_slot_steps"] / max(seen["rollout/slot_steps"], 1)
+  return shares
 
 
 def on_mesh(mesh: Mesh, tree):
@@ -224,6 +227,10 @@ def announce(config: ConfigDict, workdir: Path, mesh, model, data) -> None:
     console.say(f"{split.name}: {len(split.records)} prompts{dropped}")
     for note in split.notes:
       console.say(f"  {note}")
+  c = config.rollout
+  slots = setup.slots_of(config, model, mesh, c.group_size, c.max_tokens)
+  if slots < min(c.slots, c.prompts * c.group_size):
+    console.say(f"rollout: {slots} of {c.slots} slots, as many as fit in config.rollout.kv_memory_gb")
   for notice in objective_lib.notices(config):
     console.say(f"note: {notice}")
   if config.updates_per_rollout == 1:

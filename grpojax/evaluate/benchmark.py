@@ -41,7 +41,7 @@ class Job(NamedTuple):
   scorer: rewards.Rewards  # `accuracy` alone
   mesh: Mesh
   model: Model
-  sample: Callable  # (params, Prompts, key) -> Rollout on the host
+  sample: Callable  # (params, Prompts, key) -> Rollout on the host, counts of what it took
 
 
 def prepare(config: ConfigDict, checkpoint: str, wanted: list[str], limit: int | None) -> Job:
@@ -105,7 +105,7 @@ def answer(job: Job, params, suite: Suite, rows: np.ndarray) -> list[dict]:
   filled = rows[np.minimum(np.arange(P), len(rows) - 1)]  # the last batch repeats a row
   mine = np.array_split(filled, jax.process_count())[jax.process_index()]
   prompts = pipeline.take(suite.questions, mine, pad)
-  rollout = job.sample(params, prompts, jax.random.key(job.config.seed))
+  rollout, _ = job.sample(params, prompts, jax.random.key(job.config.seed))
   texts = text.decode(job.tokenizer, rollout.tokens, rollout.length)
   graded = rewards.score(job.scorer, prompts.example, texts, rollout.length, rollout.ended)
   if graded.first_error:

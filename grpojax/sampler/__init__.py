@@ -1,7 +1,7 @@
 """Prompts -> completions, in process, on the mesh the learner uses."""
 
-from grpojax.sampler import slots
+from grpojax.sampler import budget, slots
 from grpojax.sampler.choose import Choice
 from grpojax.sampler.generate import build
 
-__all__ = ["Choice", "build", "slots"]
+__all__ = ["Choice", "budget", "build", "slots"]

@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jax.sharding import NamedSharding
 
 from grpojax.batch import Rollout
 from grpojax.models import Model
@@ -38,6 +39,13 @@ class Output(NamedTuple):
   ended: jax.Array  # [D, Bl] bool
 
 
+class Work(NamedTuple):
+  """What it took."""
+
+  steps: jax.Array  # [] int32, iterations of the loop
+  fed: jax.Array  # [] int32, tokens that went through it; the rest of steps * slots was idle
+
+
 class State(NamedTuple):
   """What the loop carries.  D shards, S slots and Bl requests on each."""
 
@@ -59,13 +67,15 @@ def build(
   eos_ids: tuple[int, ...],
   slots: int,
   shards: int = 1,
+  kv_sharding: NamedSharding | None = None,
 ):
   """Returns (prefill, decode), pure functions to be jitted.
 
   prefill(params, tokens [P, L], length [P]) -> Prefilled
-  decode(params, prefilled, key, prompt_id [P]) -> (Rollout [P, G, ...], steps of the loop)
+  decode(params, prefilled, key, prompt_id [P]) -> (Rollout [P, G, ...], Work)
 
   `slots` decode at a time, and the batch is cut in `shards`, whose number divides both P and `slots`.
+  `kv_sharding` is that of caches, [rows, K, ...].
   """
   G, T, D, S = group_size, max_tokens, shards, slots // shards
   is_eos = lambda token: jnp.isin(token, jnp.asarray(eos_ids, jnp.int32))  # noqa: E731
@@ -128,13 +138,16 @@ def build(
 
     s, none = model.spec, jnp.zeros((D, S), jnp.int32)
     own = jnp.zeros((D * S, max(T - 1, 1), s.num_key_value_heads, s.head_dim), s.dtype)
-    cache = [shared.laid_out(own, own)] * s.num_hidden_layers
+    own = shared.laid_out(own, own)
+    if kv_sharding:
+      own = jax.lax.with_sharding_constraint(own, kv_sharding)
+    cache = [own] * s.num_hidden_layers
     state = State(jnp.int32(0), jnp.zeros(D, jnp.int32), none + Bl, none + 1, none, cache, out)
     state = refill(state, jnp.ones((D, S), bool))
     state = jax.lax.while_loop(lambda x: jnp.any(x.request < Bl), step, state)
     grouped = lambda a: a.reshape(-1, G, *a.shape[2:])  # noqa: E731
     tokens, logp, length, ended = map(grouped, state.out)
-    return Rollout(tokens, length, ended, logp), state.step
+    return Rollout(tokens, length, ended, logp), Work(state.step, (length - 1).sum())
 
   return prefill, decode
 

@@ -1,0 +1,43 @@
+"""How many slots fit: arithmetic on the caches, so that nothing is found out by running out of memory."""
+
+import jax.numpy as jnp
+
+from grpojax.models import Spec
+
+
+def kv_bytes(spec: Spec, columns: int, tensor: int = 1) -> int:
+  """Bytes of the keys and values of so many tokens on one device; `tensor` devices share the heads."""
+  heads = spec.num_key_value_heads
+  heads = heads // tensor if heads % tensor == 0 else heads
+  return 2 * spec.num_hidden_layers * heads * spec.head_dim * columns * jnp.dtype(spec.dtype).itemsize
+
+
+def slots(
+  spec: Spec,
+  *,
+  wanted: int,
+  prompts: int,
+  group_size: int,
+  prompt_budget: int,
+  max_tokens: int,
+  memory_gb: float,
+  shards: int = 1,
+  tensor: int = 1,
+) -> int:
+  """Slots of the whole mesh: at least one a shard of the batch, no more than requests, no more than fit.
+
+  A device holds the KV of its prompts and of its slots' own tokens; `memory_gb` (10^9 bytes, 0: no
+  limit) bounds the two.  ValueError if not one slot fits beside the prompts.
+  """
+  here = prompts // shards
+  own = min(-(-wanted // shards), here * group_size)
+  if memory_gb:
+    of_prompts = here * kv_bytes(spec, prompt_budget, tensor)
+    of_slot = kv_bytes(spec, max(max_tokens - 1, 1), tensor)
+    own = min(own, int((memory_gb * 1e9 - of_prompts) // of_slot))
+    if own < 1:
+      raise ValueError(
+        f"config.rollout.kv_memory_gb = {memory_gb} does not hold one slot: {here} prompts on a device take "
+        f"{of_prompts / 1e9:.3g} GB and a slot {of_slot / 1e9:.3g} GB; raise it, or lower config.rollout."
+      )
+  return own * shards
