@@ -1,0 +1,173 @@
+"""The continuous sampler against the plain one: same request, same tokens, whatever the slots."""
+
+import functools
+import heapq
+import re
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from jax.sharding import Mesh
+from model_folders import loaded, mesh
+
+from configs import base
+from grpojax import models, sampler, sharding
+from grpojax.logprobs import response_logprobs
+
+P, G, L, T, V = 8, 3, 10, 12, 40
+EOS = ((3, 5), tuple(range(12)))  # most responses use up the budget; few do
+
+
+@functools.cache
+def tiny():
+  """A layer of Qwen2, sharper than random: tokens depend on the prompt and not on the draw alone."""
+  config = base.get_config("tiny").model
+  config.num_hidden_layers = 1
+  model = models.build(config, V)
+  params = model.init(jax.random.key(0))
+  return model, params | {"embedding": params["embedding"] * 10}
+
+
+@functools.cache
+def programs(build, family="tiny", eos=EOS[0], budget=T, **options):
+  """A sampler of either kind, jitted: (params, prompts, key) -> Rollout, Work or None."""
+  model, params = loaded(family)[:2] if family != "tiny" else tiny()
+  prefill, decode = build(
+    model, group_size=G, max_tokens=budget, choice=sampler.Choice(), eos_ids=eos, **options
+  )
+  prefill, decode = jax.jit(prefill), jax.jit(decode)
+
+  def run(tokens, length, ids, key=0):
+    out = decode(params, prefill(params, tokens, length), jax.random.key(key), ids)
+    rollout, work = out if build is sampler.slots.build else (out, None)
+    return jax.tree.map(np.asarray, rollout), work
+
+  return run
+
+
+def prompts(seed=0, vocabulary=V, count=P):
+  rng = np.random.default_rng(seed)
+  length = rng.integers(1, L + 1, count).astype(np.int32)
+  real = np.arange(L)[None] >= L - length[:, None]
+  tokens = np.where(real, rng.integers(3, vocabulary, (count, L)), 0).astype(np.int32)
+  return tokens, length, rng.permutation(1000)[:count].astype(np.int32)
+
+
+def same(a, b):
+  for x, y in zip(a[:3], b[:3], strict=True):
+    np.testing.assert_array_equal(x, y)
+  np.testing.assert_allclose(a.sampler_logp, b.sampler_logp, atol=1e-5)
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+  seed=st.integers(0, 2**20),
+  setting=st.sampled_from([(1, 1, 1), (5, 1, 0), (24, 1, 1), (8, 4, 0)]),
+  key=st.integers(0, 9),
+)
+def test_any_slots_shards_prompts_and_ends_give_the_tokens_of_the_plain_sampler(seed, setting, key):
+  slots, shards, ends = setting
+  want, _ = programs(sampler.build, eos=EOS[ends])(*prompts(seed), key)
+  got, work = programs(sampler.slots.build, eos=EOS[ends], slots=slots, shards=shards)(*prompts(seed), key)
+  same(got, want)
+  assert work.fed == (want.length - 1).sum()
+  assert work.steps == max(scheduled(part, slots // shards) for part in np.split(want.length, shards))
+
+
+def scheduled(length, slots):
+  """Steps of a queue that no slot waits for: each request goes to the slot that is free first.
+
+  A response of n tokens takes n - 1 steps, as its first token is the prompt's.
+  """
+  free = [0] * slots
+  for work in length.reshape(-1) - 1:
+    if work:
+      heapq.heapreplace(free, free[0] + int(work))
+  return max(free)
+
+
+def test_logps_are_those_of_a_fresh_forward_pass():
+  model, params = tiny()
+  tokens, length, ids = prompts()
+  rollout, _ = programs(sampler.slots.build, eos=EOS[0], slots=5, shards=1)(tokens, length, ids)
+  repeat = lambda x: np.repeat(x[:, None], G, axis=1)  # noqa: E731
+  rows = np.concatenate([repeat(tokens), rollout.tokens], axis=-1)
+  logp, _ = response_logprobs(model.bind(params), rows, repeat(length), T, temperature=1.0, chunk=6)
+  real = np.arange(T)[None, None] < rollout.length[..., None]
+  np.testing.assert_allclose(rollout.sampler_logp[real], np.asarray(logp)[real], atol=1e-5)
+  assert not rollout.tokens[~real].any() and not rollout.sampler_logp[~real].any()
+
+
+@pytest.mark.parametrize("family", ["gemma2", "gemma3_text", "qwen3_moe"])
+def test_windows_tables_soft_caps_and_mixtures(family):
+  """Windows here are shorter than prompt and response: they cut in both, and in the ring after it turned."""
+  model = loaded(family)[0]
+  windows = [w for w in model.spec.windows if w]
+  assert family == "qwen3_moe" or 0 < windows[0] < T - 1
+  batch = prompts(vocabulary=model.spec.vocab_size)
+  eos = tuple(range(0, model.spec.vocab_size, 16))
+  want, _ = programs(sampler.build, family, eos=eos)(*batch)
+  got, _ = programs(sampler.slots.build, family, eos=eos, slots=5)(*batch)
+  same(got, want)
+  assert want.length.max() == T and want.ended.any()
+
+
+@pytest.mark.parametrize("budget", [1, 2])
+def test_budgets_with_hardly_a_loop(budget):
+  want, _ = programs(sampler.build, eos=EOS[0])(*prompts())
+  got, work = programs(sampler.slots.build, eos=EOS[0], budget=budget, slots=5)(*prompts())
+  np.testing.assert_array_equal(got.tokens, want.tokens[..., :budget])
+  np.testing.assert_array_equal(got.length, np.minimum(want.length, budget))
+  np.testing.assert_array_equal(got.ended, want.ended & (want.length <= budget))
+  assert work.steps == scheduled(got.length, 5)
+
+
+def on_mesh(devices: Mesh, slots: int):
+  """(compiled decode, rollout) of the tiny model on a mesh, cut as setup.py cuts it."""
+  model, params = tiny()
+  rows, everywhere = sharding.batch_sharding(devices), sharding.replicated(devices)
+  kv = sharding.kv_sharding(devices, model.spec.num_key_value_heads)
+  prefill, decode = sampler.slots.build(
+    model, group_size=G, max_tokens=T, choice=sampler.Choice(), eos_ids=EOS[0],
+    slots=slots, shards=sharding.batch_shards(devices), kv_sharding=kv,
+  )  # fmt: skip
+  where = sharding.param_shardings(devices, model.axes, model.shapes)
+  params, key = jax.device_put(params, where), jax.device_put(jax.random.key(0), everywhere)
+  tokens, length, ids = sharding.to_device(devices, prompts())
+  cut = sampler.slots.Prefilled(rows, kv, rows)
+  prefilled = jax.jit(prefill, out_shardings=cut)(params, tokens, length)
+  compiled = jax.jit(decode, out_shardings=(rows, everywhere)).lower(params, prefilled, key, ids).compile()
+  return compiled, compiled(params, prefilled, key, ids)
+
+
+def test_eight_devices_sample_the_tokens_of_one_and_no_cache_travels():
+  compiled, (rollout, work) = on_mesh(mesh(data=2, fsdp=2, tensor=2), slots=8)
+  want, _ = programs(sampler.build, eos=EOS[0])(*prompts())
+  same(sharding.to_host(rollout), want)
+  assert work.steps == max(scheduled(part, 2) for part in np.split(want.length, 4))
+  text, H = compiled.as_text(), tiny()[0].spec.head_dim
+  assert f"f32[2,1,{H},{T - 1}]" in text and f"f32[2,1,{H},{L}]" in text  # cut by rows and by heads
+  gathers = [line for line in text.splitlines() if re.search(r" (all-gather|all-to-all|collective)", line)]
+  caches = rf"\[[\d,]*({H},({T - 1}|{L})|({T - 1}|{L}),{H})\]"
+  assert gathers and not [line for line in gathers if re.search(caches, line)]
+
+
+def test_kv_memory_is_at_least_two_fifths_below_the_unshared_layout():
+  """Compiled, not run: 16 samples of a prompt, 2,048 tokens each; all 32 rows in slots, as unshared."""
+  config = base.get_config("tiny").model
+  config.update(num_hidden_layers=4, num_key_value_heads=4)
+  model, long = models.build(config, V), 2048
+  prefill, decode = sampler.slots.build(
+    model, group_size=16, max_tokens=long, choice=sampler.Choice(), eos_ids=(3,), slots=32
+  )
+  shape = lambda *s: jax.ShapeDtypeStruct(s, jnp.int32)  # noqa: E731
+  prefilled = jax.eval_shape(prefill, model.shapes, shape(2, long), shape(2))
+  key = jax.eval_shape(lambda: jax.random.key(0))
+  memory = jax.jit(decode).lower(model.shapes, prefilled, key, shape(2)).compile().memory_analysis()
+  used = memory.argument_size_in_bytes + memory.temp_size_in_bytes + memory.output_size_in_bytes
+  unshared = 32 * sampler.budget.kv_bytes(model.spec, 2 * long)
+  assert unshared == sum(2 * 32 * 4 * 8 * 4096 * 4 for _ in range(4))  # layers of k and v, float32
+  assert used < 0.6 * unshared, f"{used / unshared:.3f} of the unshared layout's KV alone"
