@@ -1,0 +1,169 @@
+"""The continuous sampler beside the plain one: useful tokens per second, and memory of the caches.
+
+    python -m benchmarks.sampler
+
+A model of 4 layers, width 128, vocabulary 512, float32, as it is initialised: its tokens are near
+uniform, so that 21 ids that end a response make lengths geometric with mean 24, cut at 96, and no id
+makes all of them 96.  Every sampler gets the same requests and must return the same tokens.  Timings are
+interleaved, one run of each in turn, prefill included; the table has medians of wall time and of the CPU
+time of all threads, because the machine may be shared.  Writes benchmarks/results/sampler.json and prints
+Markdown.
+"""
+
+import argparse
+import json
+import os
+import platform
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from configs import base
+from grpojax import models, sampler
+
+ROOT = Path(__file__).parents[1]
+V, G, L, T = 512, 8, 32, 96
+HEAVY = tuple(range(21))  # 21 of 512: a response ends at each token with probability 0.041
+NEVER = (V,)
+
+
+def workload() -> models.Model:
+  c = base.get_config().model
+  c.update(
+    hidden_size=128, num_hidden_layers=4, num_attention_heads=4, num_key_value_heads=2, head_dim=32,
+    intermediate_size=384,
+  )  # fmt: skip
+  return models.build(c, V)
+
+
+def requests(count: int):
+  """`count` prompts of 32 tokens: tokens, lengths, ids."""
+  rng = np.random.default_rng(0)
+  tokens = rng.integers(0, V, (count, L)).astype(np.int32)
+  return tokens, np.full(count, L, np.int32), np.arange(count, dtype=np.int32)
+
+
+def plain(model, params, eos, prompts: int, at_once: int):
+  """A call that samples `prompts` prompts in batches of `at_once`, each as long as its longest row."""
+  built = sampler.build(model, group_size=G, max_tokens=T, choice=sampler.Choice(), eos_ids=eos)
+  prefill, decode = map(jax.jit, built)
+  tokens, length, ids = requests(prompts)
+
+  def run():
+    rollouts = []
+    for start in range(0, prompts, at_once):
+      rows = slice(start, start + at_once)
+      prefilled = prefill(params, tokens[rows], length[rows])
+      rollouts.append(decode(params, prefilled, jax.random.key(0), ids[rows]))
+    return jax.tree.map(lambda *parts: np.concatenate(parts), *rollouts)
+
+  return run
+
+
+def continuous(model, params, eos, prompts: int, slots: int):
+  """A call that samples them in so many slots."""
+  built = sampler.slots.build(
+    model, group_size=G, max_tokens=T, choice=sampler.Choice(), eos_ids=eos, slots=slots
+  )
+  prefill, decode = map(jax.jit, built)
+  tokens, length, ids = requests(prompts)
+  return lambda: jax.device_get(decode(params, prefill(params, tokens, length), jax.random.key(0), ids)[0])
+
+
+def interleaved(calls: dict, rounds: int) -> dict[str, dict]:
+  """Medians of wall and CPU seconds; the first round compiles.  ValueError if tokens differ."""
+  first = {name: call() for name, call in calls.items()}
+  want = next(iter(first.values()))
+  for name, got in first.items():
+    if not all(np.array_equal(a, b) for a, b in zip(got[:3], want[:3], strict=True)):
+      raise ValueError(f"{name} sampled other tokens.")
+  timed = {name: [] for name in calls}
+  for _ in range(rounds):
+    for name, call in calls.items():
+      wall, cpu = time.perf_counter(), time.process_time()
+      call()
+      timed[name].append((time.perf_counter() - wall, time.process_time() - cpu))
+  useful = int(want.length.sum())
+  medians = {name: np.median(times, axis=0) for name, times in timed.items()}
+  return {
+    name: dict(wall=wall, cpu=cpu, tokens=useful, tokens_per_second=useful / wall)
+    for name, (wall, cpu) in medians.items()
+  }
+
+
+def kv_share() -> float:
+  """Compiled memory of decoding 2 prompts x 16 samples, prompt 2,048 and response 2,048 tokens, all in
+  slots, over that of the unshared layout's keys and values alone."""
+  model, long = workload(), 2048
+  prefill, decode = sampler.slots.build(
+    model, group_size=16, max_tokens=long, choice=sampler.Choice(), eos_ids=NEVER, slots=32
+  )
+  ints = lambda *s: jax.ShapeDtypeStruct(s, jnp.int32)  # noqa: E731
+  prefilled = jax.eval_shape(prefill, model.shapes, ints(2, long), ints(2))
+  key = jax.eval_shape(lambda: jax.random.key(0))
+  memory = jax.jit(decode).lower(model.shapes, prefilled, key, ints(2)).compile().memory_analysis()
+  used = memory.argument_size_in_bytes + memory.temp_size_in_bytes + memory.output_size_in_bytes
+  return used / (32 * sampler.budget.kv_bytes(model.spec, 2 * long))
+
+
+def table(results: dict[str, dict]) -> str:
+  lines = [
+    "| workload | sampler | wall | CPU time | useful tokens/s | ratio, wall | ratio, CPU |",
+    "|---|---|---|---|---|---|---|",
+  ]
+  for workload, rows in results.items():
+    ours = rows["slots"]
+    for name, r in rows.items():
+      ratios = f"{r['wall'] / ours['wall']:.2f} | {r['cpu'] / ours['cpu']:.2f}"
+      seconds = f"{r['wall']:.2f} s | {r['cpu']:.2f} s"
+      lines.append(f"| {workload} | {name} | {seconds} | {r['tokens_per_second']:,.0f} | {ratios} |")
+  return "\n".join(lines)
+
+
+def main():
+  parser = argparse.ArgumentParser(description=__doc__)
+  parser.add_argument("--rounds", type=int, default=9)
+  args = parser.parse_args()
+  model = workload()
+  params = model.init(jax.random.key(0))
+  heavy, fixed = (model, params, HEAVY, 32), (model, params, NEVER, 8)
+  results = {
+    "heavy tail, 256 requests": {
+      "slots": continuous(*heavy, slots=64),
+      "plain, 4 batches of 64": plain(*heavy, at_once=8),
+      "plain, one batch of 256": plain(*heavy, at_once=32),
+    },
+    "all 96 long, 64 requests": {
+      "slots": continuous(*fixed, slots=64),
+      "plain, 64": plain(*fixed, at_once=8),
+    },
+  }
+  results = {workload: interleaved(calls, args.rounds) for workload, calls in results.items()}
+  share = kv_share()
+  commit = subprocess.run(
+    ["git", "describe", "--always", "--dirty"], cwd=ROOT, capture_output=True, text=True
+  ).stdout.strip()
+  setting = {
+    "command": " ".join(["python -m benchmarks.sampler", *sys.argv[1:]]),
+    "date": time.strftime("%Y-%m-%d"),
+    "commit": commit,
+    "machine": f"{os.cpu_count()} CPU cores, {platform.machine()}",
+    "load": os.getloadavg()[0],
+    "versions": {"python": platform.python_version(), "jax": jax.__version__},
+    "rounds": args.rounds,
+  }
+  out = ROOT / "benchmarks" / "results" / "sampler.json"
+  out.write_text(json.dumps(setting | {"workloads": results, "kv_share": share}, indent=1))
+  print(table(results))
+  print(f"\nMemory of decoding, G = 16, 2k + 2k tokens: {100 * share:.1f} % of the unshared layout's KV.")
+  where = f"{setting['machine']}, load {setting['load']:.0f}, {setting['date']}, commit {commit}"
+  print(f"\n{where}, `{setting['command']}`")
+
+
+if __name__ == "__main__":
+  main()
