@@ -31,6 +31,8 @@ def test_the_default_is_legal():
     (dict(rollout__prompts=31), "config.rollout.prompts = 31 must be divisible by"),
     (dict(microbatches=5), "config.microbatches = 5 must divide the 16 prompts of one update"),
     (dict(rollout__temperature=0.0), "config.rollout.temperature = 0.0 must be positive"),
+    (dict(rollout__slots=-1), "config.rollout.slots = -1 must not be negative"),
+    (dict(rollout__slots=0, rollout__kv_memory_gb=1.0), "config.rollout.slots = 0 has none"),
     (dict(mesh__data=3, mesh__tensor=-1), "does not fit the 8 device"),
     (dict(mesh__tensor=16), "does not fit the 8 device"),
     (dict(mesh__fsdp=-1), "at most one may be -1"),

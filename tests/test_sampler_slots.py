@@ -171,3 +171,24 @@ def test_kv_memory_is_at_least_two_fifths_below_the_unshared_layout():
   unshared = 32 * sampler.budget.kv_bytes(model.spec, 2 * long)
   assert unshared == sum(2 * 32 * 4 * 8 * 4096 * 4 for _ in range(4))  # layers of k and v, float32
   assert used < 0.6 * unshared, f"{used / unshared:.3f} of the unshared layout's KV alone"
+
+
+def fits(wanted, memory_gb, **mesh):
+  """Slots for 8 prompts x 4 samples, 100 + 201 tokens of 2 x 2 layers x 2 heads x 16 x 4 bytes each."""
+  spec = models.build(base.get_config("mini").model, V).spec
+  assert sampler.budget.kv_bytes(spec, 1) == 512
+  sizes = dict(prompts=8, group_size=4, prompt_budget=100, max_tokens=201)
+  return sampler.budget.slots(spec, wanted=wanted, memory_gb=memory_gb, **sizes, **mesh)
+
+
+def test_slots_shrink_to_what_the_memory_holds_and_no_further():
+  assert fits(20, 0) == 20 and fits(99, 0) == 32  # no more slots than requests
+  prompts, slot = 8 * 100 * 512, 200 * 512
+  assert fits(20, (prompts + 20 * slot) / 1e9) == 20
+  assert fits(20, (prompts + 20 * slot - 1) / 1e9) == 19
+  assert fits(20, (prompts + slot) / 1e9) == 1
+  # A device of 2 x 2 holds half of the prompts and of the heads.
+  assert fits(20, (prompts / 4 + 7 * slot / 2) / 1e9, shards=2, tensor=2) == 14
+  assert fits(3, 0, shards=8) == 8  # one a shard at least
+  with pytest.raises(ValueError, match=r"config\.rollout\.kv_memory_gb = .* does not hold one slot"):
+    fits(20, (prompts + slot - 1) / 1e9)
