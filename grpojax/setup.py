@@ -194,7 +194,7 @@ def _sampler(config, name, model, tokenizer, mesh, group_size, max_tokens, choic
     group_size=group_size, max_tokens=max_tokens, choice=choice, eos_ids=eos_ids(config, tokenizer),
     kv_cache=kv_cache,
   )  # fmt: skip
-  slots = slots_of(config, model, mesh, group_size, max_tokens)
+  slots = slots_of(config, model, mesh, group_size, max_tokens, kv_cache)
   if slots:
     kv = sharding.kv_sharding(mesh, model.spec.num_key_value_heads)
     cut = dict(slots=slots, shards=sharding.batch_shards(mesh), kv_sharding=kv)
@@ -224,7 +224,7 @@ def _sampler(config, name, model, tokenizer, mesh, group_size, max_tokens, choic
   return sample
 
 
-def slots_of(config: ConfigDict, model: models.Model, mesh: Mesh, group_size: int, max_tokens: int) -> int:
+def slots_of(config: ConfigDict, model, mesh: Mesh, group_size: int, max_tokens: int, kv_cache: str) -> int:
   """Slots of a sampler on the whole mesh: of `config.rollout.slots` as many as are asked for and fit."""
   c = config.rollout
   if not c.slots:
@@ -239,4 +239,5 @@ def slots_of(config: ConfigDict, model: models.Model, mesh: Mesh, group_size: in
     memory_gb=c.kv_memory_gb,
     shards=sharding.batch_shards(mesh),
     tensor=mesh.shape["tensor"],
+    kv_cache=kv_cache,
   )

@@ -228,7 +228,7 @@ def announce(config: ConfigDict, workdir: Path, mesh, model, data) -> None:
     for note in split.notes:
       console.say(f"  {note}")
   c = config.rollout
-  slots = setup.slots_of(config, model, mesh, c.group_size, c.max_tokens)
+  slots = setup.slots_of(config, model, mesh, c.group_size, c.max_tokens, c.kv_cache)
   if slots < min(c.slots, c.prompts * c.group_size):
     console.say(f"rollout: {slots} of {c.slots} slots, as many as fit in config.rollout.kv_memory_gb")
   for notice in objective_lib.notices(config):

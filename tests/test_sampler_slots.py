@@ -115,6 +115,14 @@ def test_windows_tables_soft_caps_and_mixtures(family):
   assert want.length.max() == T and want.ended.any()
 
 
+def test_caches_in_int8_are_those_of_the_plain_sampler():
+  want, _ = programs(sampler.build, eos=EOS[0], kv_cache="int8")(*prompts())
+  got, _ = programs(sampler.slots.build, eos=EOS[0], slots=5, kv_cache="int8")(*prompts())
+  same(got, want)
+  full, _ = programs(sampler.build, eos=EOS[0])(*prompts())
+  assert abs(full.sampler_logp - got.sampler_logp).max() > 1e-3
+
+
 @pytest.mark.parametrize("budget", [1, 2])
 def test_budgets_with_hardly_a_loop(budget):
   want, _ = programs(sampler.build, eos=EOS[0])(*prompts())
@@ -177,6 +185,7 @@ def fits(wanted, memory_gb, **mesh):
   """Slots for 8 prompts x 4 samples, 100 + 201 tokens of 2 x 2 layers x 2 heads x 16 x 4 bytes each."""
   spec = models.build(base.get_config("mini").model, V).spec
   assert sampler.budget.kv_bytes(spec, 1) == 512
+  assert sampler.budget.kv_bytes(spec, 3, kv_cache="int8") == 3 * 2 * 2 * 2 * (16 + 4)
   sizes = dict(prompts=8, group_size=4, prompt_budget=100, max_tokens=201)
   return sampler.budget.slots(spec, wanted=wanted, memory_gb=memory_gb, **sizes, **mesh)
 

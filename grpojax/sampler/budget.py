@@ -5,11 +5,15 @@ import jax.numpy as jnp
 from grpojax.models import Spec
 
 
-def kv_bytes(spec: Spec, columns: int, tensor: int = 1) -> int:
-  """Bytes of the keys and values of so many tokens on one device; `tensor` devices share the heads."""
-  heads = spec.num_key_value_heads
+def kv_bytes(spec: Spec, columns: int, tensor: int = 1, kv_cache: str = "full") -> int:
+  """Bytes of the keys and values of so many tokens on one device; `tensor` devices share the heads.
+
+  In int8 a token has a float32 scale for each head.
+  """
+  heads, H = spec.num_key_value_heads, spec.head_dim
   heads = heads // tensor if heads % tensor == 0 else heads
-  return 2 * spec.num_hidden_layers * heads * spec.head_dim * columns * jnp.dtype(spec.dtype).itemsize
+  of_head = H + 4 if kv_cache == "int8" else H * jnp.dtype(spec.dtype).itemsize
+  return 2 * spec.num_hidden_layers * heads * of_head * columns
 
 
 def slots(
@@ -23,6 +27,7 @@ def slots(
   memory_gb: float,
   shards: int = 1,
   tensor: int = 1,
+  kv_cache: str = "full",
 ) -> int:
   """Slots of the whole mesh: at least one a shard of the batch, no more than requests, no more than fit.
 
@@ -32,8 +37,8 @@ def slots(
   here = prompts // shards
   own = min(-(-wanted // shards), here * group_size)
   if memory_gb:
-    of_prompts = here * kv_bytes(spec, prompt_budget, tensor)
-    of_slot = kv_bytes(spec, max(max_tokens - 1, 1), tensor)
+    of_prompts = here * kv_bytes(spec, prompt_budget, tensor, kv_cache)
+    of_slot = kv_bytes(spec, max(max_tokens - 1, 1), tensor, kv_cache)
     own = min(own, int((memory_gb * 1e9 - of_prompts) // of_slot))
     if own < 1:
       raise ValueError(

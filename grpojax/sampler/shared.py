@@ -12,25 +12,34 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
+from grpojax.models import int8
 from grpojax.models.parts import softcap
 
 
 class Kv(NamedTuple):
   """Keys and values of one layer, laid out as both products read them: no transposed copy is made."""
 
-  keys: jax.Array  # [B, K, H, columns]
-  values: jax.Array  # [B, K, columns, H]
+  keys: jax.Array | int8.Int8  # [B, K, H, columns]
+  values: jax.Array | int8.Int8  # [B, K, columns, H]
 
 
-def laid_out(keys, values) -> Kv:
-  """keys and values [B, columns, K, H], as a layer computes them."""
-  return Kv(keys.transpose(0, 2, 3, 1), values.transpose(0, 2, 1, 3))
+def laid_out(keys, values, kv_cache: str) -> Kv:
+  """keys and values [B, columns, K, H], as a layer computes them; kv_cache "int8" rounds them."""
+  if kv_cache == "int8":
+    keys, values = int8.rounded(keys, (-1,)), int8.rounded(values, (-1,))
+  lay = lambda tree, *axes: jax.tree.map(lambda x: x.transpose(axes), tree)  # noqa: E731
+  return Kv(lay(keys, 0, 2, 3, 1), lay(values, 0, 2, 1, 3))
 
 
 def write(kv: Kv, new: Kv, column) -> Kv:
   """`new`, of one column, at the same column of every row."""
-  update = jax.lax.dynamic_update_slice_in_dim
-  return Kv(update(kv.keys, new.keys, column, axis=3), update(kv.values, new.values, column, axis=2))
+
+  def update(old, new, axis):
+    return jax.tree.map(
+      lambda x, y: jax.lax.dynamic_update_slice_in_dim(x, y, column, axis=axis), old, new
+    )
+
+  return Kv(update(kv.keys, new.keys, 3), update(kv.values, new.values, 2))
 
 
 class Part(NamedTuple):
@@ -43,14 +52,14 @@ class Part(NamedTuple):
 
 def part(q, kv: Kv, mask, scale: float, cap: float) -> Part:
   """q [B, K, M, H], mask [B, 1 or M, columns].  A query that sees no key has total 0."""
-  scores = jnp.einsum("bkmh,bkhc->bkmc", q, kv.keys, preferred_element_type=jnp.float32)
+  keys, values = int8.read(kv.keys, q.dtype), int8.read(kv.values, q.dtype)
+  scores = jnp.einsum("bkmh,bkhc->bkmc", q, keys, preferred_element_type=jnp.float32)
   mask = jnp.broadcast_to(mask[:, None], scores.shape)
   scores = jnp.where(mask, softcap(scores * scale, cap), jnp.finfo(jnp.float32).min)
   top = scores.max(axis=-1, keepdims=True)
   weights = jnp.where(mask, jnp.exp(scores - top), 0.0)
-  read = jnp.einsum(
-    "bkmc,bkch->bkmh", weights.astype(q.dtype), kv.values, preferred_element_type=jnp.float32
-  )
+  weigh = weights.astype(q.dtype)
+  read = jnp.einsum("bkmc,bkch->bkmh", weigh, values, preferred_element_type=jnp.float32)
   return Part(read, top, weights.sum(axis=-1, keepdims=True))
 
 

@@ -68,6 +68,7 @@ def build(
   slots: int,
   shards: int = 1,
   kv_sharding: NamedSharding | None = None,
+  kv_cache: str = "full",
 ):
   """Returns (prefill, decode), pure functions to be jitted.
 
@@ -75,7 +76,7 @@ def build(
   decode(params, prefilled, key, prompt_id [P]) -> (Rollout [P, G, ...], Work)
 
   `slots` decode at a time, and the batch is cut in `shards`, whose number divides both P and `slots`.
-  `kv_sharding` is that of caches, [rows, K, ...].
+  `kv_sharding` is that of caches, [rows, K, ...]; with kv_cache="int8" they are kept in eight bits.
   """
   G, T, D, S = group_size, max_tokens, shards, slots // shards
   is_eos = lambda token: jnp.isin(token, jnp.asarray(eos_ids, jnp.int32))  # noqa: E731
@@ -84,7 +85,7 @@ def build(
     decoder = model.bind(params)
     L = tokens.shape[1]
     hidden, cache, _ = decoder.prefill(tokens, L - length, L)
-    cache = [shared.laid_out(*kv) for kv in cache]
+    cache = [shared.laid_out(*kv, kv_cache) for kv in cache]
     return Prefilled(decoder.logits(hidden), cache, L - length)
 
   def first_tokens(logits, keys) -> Output:
@@ -124,7 +125,7 @@ def build(
     def step(state: State) -> State:
       busy, at = state.request < Bl, jnp.minimum(state.request, Bl - 1)
       position = _take(prompt_length, at) + state.count - 1
-      attention = _attention(model.spec, prefilled, G, state, Bl)
+      attention = _attention(model.spec, prefilled, G, state, Bl, kv_cache)
       hidden, cache, _ = decoder.step(layers, state.token.reshape(-1), position.reshape(-1), attention)
       flat = choose(_take(keys, at).reshape(-1), state.count.reshape(-1), decoder.logits(hidden), choice)
       token, logp = (x.reshape(D, S) for x in flat)
@@ -138,7 +139,7 @@ def build(
 
     s, none = model.spec, jnp.zeros((D, S), jnp.int32)
     own = jnp.zeros((D * S, max(T - 1, 1), s.num_key_value_heads, s.head_dim), s.dtype)
-    own = shared.laid_out(own, own)
+    own = shared.laid_out(own, own, kv_cache)
     if kv_sharding:
       own = jax.lax.with_sharding_constraint(own, kv_sharding)
     cache = [own] * s.num_hidden_layers
@@ -152,7 +153,7 @@ def build(
   return prefill, decode
 
 
-def _attention(spec, prefilled: Prefilled, G: int, state: State, requests: int):
+def _attention(spec, prefilled: Prefilled, G: int, state: State, requests: int, kv_cache: str):
   """attention(i, q, k, v, scale, cap) of one step, for `Decoder.step`."""
   L, ring = prefilled.cache[0].values.shape[2], state.cache[0].values.shape[2]
   order = shared.order(state.request, requests)
@@ -168,7 +169,7 @@ def _attention(spec, prefilled: Prefilled, G: int, state: State, requests: int):
     return L - 1 + asked - jnp.arange(L)[None, None] < window
 
   def attention(i, q, k, v, scale, cap):
-    kv = shared.write(state.cache[i], shared.laid_out(k, v), column)
+    kv = shared.write(state.cache[i], shared.laid_out(k, v, kv_cache), column)
     q, window = q.reshape(-1, K, m, q.shape[-1]), spec.windows[i]
     near = own & (age < window)[None] if window else own
     mine = shared.part(q, kv, near[:, None], scale, cap)
