@@ -138,8 +138,9 @@ def build(
       return refill(state, done)
 
     s, none = model.spec, jnp.zeros((D, S), jnp.int32)
-    own = jnp.zeros((D * S, max(T - 1, 1), s.num_key_value_heads, s.head_dim), s.dtype)
-    own = shared.laid_out(own, own, kv_cache)
+    own = jax.ShapeDtypeStruct((D * S, max(T - 1, 1), s.num_key_value_heads, s.head_dim), s.dtype)
+    own = jax.eval_shape(lambda x: shared.laid_out(x, x, kv_cache), own)
+    own = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), own)
     if kv_sharding:
       own = jax.lax.with_sharding_constraint(own, kv_sharding)
     cache = [own] * s.num_hidden_layers
@@ -174,7 +175,10 @@ def _attention(spec, prefilled: Prefilled, G: int, state: State, requests: int, 
     near = own & (age < window)[None] if window else own
     mine = shared.part(q, kv, near[:, None], scale, cap)
     near = real[:, None] & in_window(window) if window else real[:, None]
-    of_prompt = shared.part(order.to_prompts(q, G), prefilled.cache[i], near, scale, cap)
+    asked, of_prompts = order.to_prompts(q, G), prefilled.cache[i]
+    if kv_cache == "int8":  # else XLA could restore it once, before the loop, and keep the copy
+      asked, of_prompts = jax.lax.optimization_barrier((asked, of_prompts))
+    of_prompt = shared.part(asked, of_prompts, near, scale, cap)
     of_prompt = shared.Part(*(order.to_slots(x, G) for x in of_prompt))
     read = shared.join(mine, of_prompt).astype(q.dtype)
     return read.reshape(-1, 1, K * m, q.shape[-1]), kv
