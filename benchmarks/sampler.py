@@ -129,6 +129,9 @@ def main():
   parser = argparse.ArgumentParser(description=__doc__)
   parser.add_argument("--rounds", type=int, default=9)
   args = parser.parse_args()
+  commit = subprocess.run(
+    ["git", "describe", "--always", "--dirty"], cwd=ROOT, capture_output=True, text=True
+  ).stdout.strip()
   model = workload()
   params = model.init(jax.random.key(0))
   heavy, fixed = (model, params, HEAVY, 32), (model, params, NEVER, 8)
@@ -145,9 +148,6 @@ def main():
   }
   results = {workload: interleaved(calls, args.rounds) for workload, calls in results.items()}
   share = kv_share()
-  commit = subprocess.run(
-    ["git", "describe", "--always", "--dirty"], cwd=ROOT, capture_output=True, text=True
-  ).stdout.strip()
   setting = {
     "command": " ".join(["python -m benchmarks.sampler", *sys.argv[1:]]),
     "date": time.strftime("%Y-%m-%d"),
