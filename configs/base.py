@@ -80,6 +80,9 @@ def get_config(scale: str = "mini") -> ConfigDict:
   c.process.scorer = ""  # "module:function", text -> [(score, end in characters)]; "" none
   c.process.max_steps = 16  # K, of one completion; what is beyond is counted and left out
 
+  c.routing_replay = ""  # mixtures: "" none; "R2": pi_old's choice of experts, "R3": the sampler's
+  c.load_balance = 0.0  # mixtures: coefficient of the load-balance loss (Qwen3-MoE's default: 1e-3)
+
   c.updates_per_rollout = 2  # optimiser steps per rollout, each on its share of the prompts
   c.microbatches = 1  # pieces that one update is computed in; changes memory, never the numbers
   c.logprob_chunk = 32  # tokens whose logits exist at once, per row
@@ -117,6 +120,10 @@ def get_config(scale: str = "mini") -> ConfigDict:
   c.model.rope_theta = 10000.0
   c.model.attention_bias = True  # QKV bias, as Qwen2 has
   c.model.tie_word_embeddings = True
+  c.model.num_experts = 0  # 0: dense; else a Qwen3-MoE with a mixture in every layer
+  c.model.num_experts_per_tok = 2
+  c.model.moe_intermediate_size = 96  # of one expert
+  c.model.norm_topk_prob = True  # gates are normalised over the chosen experts
   c.model.dtype = "float32"  # of activations; parameters and log-probs are always float32
 
   c.lora = ConfigDict()  # low-rank adapters; all else is frozen.  https://arxiv.org/abs/2106.09685
@@ -125,10 +132,11 @@ def get_config(scale: str = "mini") -> ConfigDict:
   c.lora.modules = "q|k|v|o|gate|up|down"  # regular expression: last names of the adapted matrices
   c.lora.path = ""  # a folder in PEFT's format to start from; "": adapters that change nothing yet
 
-  c.mesh = ConfigDict()  # devices = data * fsdp * tensor; one may be -1, "the rest"
+  c.mesh = ConfigDict()  # devices = the product of all; one may be -1, "the rest"
   c.mesh.data = -1
   c.mesh.fsdp = 1
   c.mesh.tensor = 1
+  c.mesh.expert = 1  # experts of a mixture; everything else is cut over it as over data
 
   c.cold_start = ConfigDict()  # SFT on the task's own demonstrations, cached by what made it
   c.cold_start.steps = 1200
@@ -165,6 +173,7 @@ def _tiny(c):
   c.rollout.update(prompts=4, group_size=4, max_tokens=48)
   c.data.update(train=256, validation=16, test=32)
   c.model.update(hidden_size=32, num_hidden_layers=2, head_dim=8, intermediate_size=64)
+  c.model.moe_intermediate_size = 32
   c.cold_start.update(steps=4, batch_size=16, warmup_steps=1)
   c.eval.update(every=2, prompts=8, samples=4)
   c.checkpoint.every = 1

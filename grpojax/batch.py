@@ -31,6 +31,7 @@ class Rollout(NamedTuple):
   length: Array  # [P, G] int32, in tokens, EOS included
   ended: Array  # [P, G] bool: an EOS was sampled; False means that the budget cut it
   sampler_logp: Array  # [P, G, T] float32: log-probs under the sampling distribution
+  routing: Array | None = None  # [P, G, L + T - 1, layers, k] int8/16: experts of what was fed; -1: none
 
 
 class Scored(NamedTuple):
@@ -61,6 +62,9 @@ class Batch(NamedTuple):
   entropy: Array | None = None  # [P, G, T] float32, of pi_old over the whole vocabulary, nats
   tokens: Array | None = None  # [P, G, L + T] int32: left-padded prompt, then the response
   prompt_length: Array | None = None  # [P, G] int32
+  routing: Array | None = None  # [P, G, L + T - 1, layers, k] int8/16, experts to replay; -1: none
+  counted: Array | None = None  # [P, G, L + T - 1] bool, tokens that the load-balance loss counts
+  expert_cost: Array | None = None  # [P, G, E] float32, load_balance_loss per probability, in all rows
   extra: dict[str, Any] | None = None  # what single estimators need: step scores, anchors, ...
   advantage: Array | None = None  # [P, G, T] float32, filled by objective.prepare
   weight: Array | None = None  # [P, G, T] float32, share of the loss; filled by objective.prepare

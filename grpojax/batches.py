@@ -6,7 +6,7 @@ from jax.sharding import Mesh
 from ml_collections import ConfigDict
 
 from grpojax import sharding
-from grpojax.batch import Batch, Prompts
+from grpojax.batch import Batch, Prompts, Rollout
 from grpojax.rollouts import Groups
 
 
@@ -31,23 +31,31 @@ def deal(config: ConfigDict, mesh: Mesh, groups: Groups, baseline: np.ndarray | 
     sampler_logp=rollout.sampler_logp,
     tokens=_sequences(prompts, rollout.tokens),
     prompt_length=np.repeat(prompts.length[:, None], G, axis=1),
+    routing=rollout.routing,
+    counted=_fed(prompts, rollout) & scored.valid[..., None] if config.load_balance else None,
     extra=extra | scored.extra,
   )
   return [sharding.to_device(mesh, part) for part in _parts(config, batch)]
 
 
 def with_logps(logp, params, reference, batch: Batch) -> Batch:
-  """Adds log pi_old, its entropy, and log pi_ref if there is a reference."""
-  old, entropy = logp(params, batch.tokens, batch.prompt_length)
-  ref = logp(reference, batch.tokens, batch.prompt_length)[0] if reference else None
-  return batch._replace(old_logp=old, entropy=entropy, ref_logp=ref)
+  """Adds log pi_old and what came with it, and log pi_ref if there is a reference.
+
+  The reference is another policy: it routes for itself, whatever is replayed.
+  """
+  seen = batch.tokens, batch.prompt_length
+  old, entropy, routing, cost = logp(params, *seen, batch.routing, batch.counted)
+  ref = logp(reference, *seen, None, None)[0] if reference else None
+  return batch._replace(
+    old_logp=old, entropy=entropy, ref_logp=ref, routing=routing, expert_cost=cost
+  )
 
 
 def logps_of(config: ConfigDict, mesh: Mesh, logp, params, prompts: Prompts, responses) -> np.ndarray:
   """Log-probs of other responses [P, G, T] to these prompts, on the host.  The shapes of `deal`."""
   lengths = np.repeat(prompts.length[:, None], responses.shape[1], axis=1)
   parts = _parts(config, (_sequences(prompts, responses), lengths))
-  return gathered([logp(params, *sharding.to_device(mesh, part))[0] for part in parts])
+  return gathered([logp(params, *sharding.to_device(mesh, part), None, None)[0] for part in parts])
 
 
 def gathered(parts: list) -> np.ndarray:
@@ -59,6 +67,14 @@ def gathered(parts: list) -> np.ndarray:
 def _parts(config: ConfigDict, tree) -> list:
   updates = config.updates_per_rollout
   return [jax.tree.map(lambda x, u=u: x[u::updates], tree) for u in range(updates)]
+
+
+def _fed(prompts: Prompts, rollout: Rollout) -> np.ndarray:
+  """[P, G, L + T - 1] bool: the tokens that a policy reads, all but padding and each row's last."""
+  L, T = prompts.tokens.shape[1], rollout.tokens.shape[-1]
+  column = np.arange(L + T - 1)[None, None]
+  first, last = (L - prompts.length)[:, None, None], L + rollout.length[..., None] - 1
+  return (column >= first) & (column < last)
 
 
 def _sequences(prompts: Prompts, responses: np.ndarray) -> np.ndarray:

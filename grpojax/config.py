@@ -18,6 +18,7 @@ def check(c: ConfigDict, devices: int) -> None:
   _check_batch(c, sharding.mesh_sizes(c.mesh, devices))
   _check_model(c)
   _check_lora(c)
+  _check_mixture(c)
   _check_memory(c)
   _check_groups(c)
   objective.check(c, extra_fields(c))
@@ -144,7 +145,7 @@ def _check_reference(c: ConfigDict) -> None:
 
 def _check_batch(c: ConfigDict, mesh: dict[str, int]) -> None:
   P, U, M = c.rollout.prompts, c.updates_per_rollout, c.microbatches
-  shards = mesh["data"] * mesh["fsdp"]
+  shards = mesh["data"] * mesh["fsdp"] * mesh["expert"]
   if P % U:
     raise ValueError(
       f"config.rollout.prompts = {P} must be divisible by config.updates_per_rollout = {U}."
@@ -157,12 +158,12 @@ def _check_batch(c: ConfigDict, mesh: dict[str, int]) -> None:
   if (P // U // M) % shards:
     raise ValueError(
       f"config.rollout.prompts = {P} gives {P // U // M} prompts per microbatch, which "
-      f"config.mesh.data * config.mesh.fsdp = {shards} must divide."
+      f"config.mesh.data * config.mesh.fsdp * config.mesh.expert = {shards} must divide."
     )
   if c.cold_start.batch_size % shards:
     raise ValueError(
       f"config.cold_start.batch_size = {c.cold_start.batch_size} must be divisible by "
-      f"config.mesh.data * config.mesh.fsdp = {shards}."
+      f"config.mesh.data * config.mesh.fsdp * config.mesh.expert = {shards}."
     )
 
 
@@ -184,3 +185,24 @@ def _check_model(c: ConfigDict) -> None:
     )
   if m.head_dim % 2:
     raise ValueError(f"config.model.head_dim = {m.head_dim} must be even (rotary halves).")
+  if m.num_experts and not 1 <= m.num_experts_per_tok <= m.num_experts:
+    raise ValueError(
+      f"config.model.num_experts_per_tok = {m.num_experts_per_tok} must lie in 1 to "
+      f"config.model.num_experts = {m.num_experts}."
+    )
+
+
+def _check_mixture(c: ConfigDict) -> None:
+  _one_of("routing_replay", c.routing_replay, "", "R2", "R3")
+  if c.load_balance < 0:
+    raise ValueError(f"config.load_balance = {c.load_balance} is a coefficient of a cost; set 0 or more.")
+  if c.load_balance and c.routing_replay:
+    raise ValueError(
+      f"config.load_balance = {c.load_balance} would count no token: it leaves out those whose routing is "
+      f"replayed, and config.routing_replay = '{c.routing_replay}' replays all; turn one of them off."
+    )
+  if c.routing_replay == "R3" and c.difficulty.kind == "beta":
+    raise ValueError(
+      "config.difficulty.kind = 'beta' compares a prompt's last completions, whose routing by the sampler "
+      "is not kept; set config.routing_replay = 'R2', or kind = 'ema'."
+    )

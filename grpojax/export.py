@@ -178,8 +178,8 @@ def main(argv: list[str] | None = None) -> None:
       raise ValueError(f"--workdir={args.workdir} is no run: it has no config.json.")
     config = ConfigDict(json.loads((args.workdir / "config.json").read_text()))
     source = setup.model_folder(config)
-    model = setup.build_model(config, text.load_tokenizer(source))
     mesh = sharding.make_mesh(config.mesh)
+    model = setup.build_model(config, text.load_tokenizer(source), mesh)
     if args.adapters:
       step = _write_adapters(args, config, model, mesh)
     else:

@@ -17,7 +17,7 @@ from grpojax import objective as objective_lib
 from grpojax import sharding
 from grpojax.batch import Batch
 from grpojax.logprobs import response_logprobs
-from grpojax.models import Model
+from grpojax.models import Model, expert_cost, load_balance_loss
 
 
 class State(NamedTuple):
@@ -83,28 +83,57 @@ def fresh(params, tx: optax.GradientTransformation) -> State:
 
 
 def make_logp(model: Model, *, response_budget: int, temperature: float, chunk: int):
-  """(params, tokens [P, G, L + T], prompt_length [P, G]) -> logp, entropy, [P, G, T] each."""
+  """(params, tokens, prompt_length, routing=None, counted=None) -> what `response_logprobs` gives."""
 
-  def logp(params, tokens, prompt_length):
+  def logp(params, tokens, prompt_length, routing=None, counted=None):
     return response_logprobs(
-      model.bind(params), tokens, prompt_length, response_budget, temperature=temperature, chunk=chunk
-    )
+      model.bind(params), tokens, prompt_length, response_budget, routing, counted,
+      temperature=temperature, chunk=chunk,
+    )  # fmt: skip
 
   return logp
 
 
-def make_update(logp_fn, tx: optax.GradientTransformation, schedule: optax.Schedule, microbatches: int):
+def make_old_logp(logp_fn, record_routing: bool):
+  """The same arguments -> logp, entropy, routing, expert_cost: fields of a whole optimiser batch.
+
+  The last two are None unless asked for.  What an expert costs is π_old's: a constant of the batch, as
+  the loss's weights are, so that microbatches add up; at the first update it is the policy's own.
+  """
+
+  def old_logp(params, tokens, prompt_length, routing, counted):
+    logp, entropy, routed = logp_fn(params, tokens, prompt_length, routing, counted)
+    cost = None
+    if counted is not None:
+      cost = expert_cost(routed.load)
+      cost = jnp.broadcast_to(cost[None, None], (*prompt_length.shape, *cost.shape))
+    return logp, entropy, routed.experts if record_routing else None, cost
+
+  return old_logp
+
+
+def make_update(
+  logp_fn, tx: optax.GradientTransformation, schedule: optax.Schedule, microbatches: int,
+  load_balance: float = 0.0,
+):  # fmt: skip
   """Returns update(state, objective, batch, frozen=None) -> (state, metrics), a pure function to be jitted.
 
   `objective` is an argument, so that a sweep over its numbers compiles once, and so is `frozen`: what
   else the policy is made of when only adapters are trained.  Metrics are those of the policy the
   update started from, over the whole optimiser batch, with `grad_norm` before clipping.
+  `load_balance` is the coefficient of the loss of that name, where the batch has an `expert_cost`.
   """
 
   def loss_fn(frozen, params, objective, batch: Batch):
     policy = frozen | params if frozen else params
-    logp, entropy = logp_fn(policy, batch.tokens, batch.prompt_length)
-    return objective_lib.loss(objective, logp, batch, entropy)
+    logp, entropy, routed = logp_fn(
+      policy, batch.tokens, batch.prompt_length, batch.routing, batch.counted
+    )
+    loss, metrics = objective_lib.loss(objective, logp, batch, entropy)
+    if batch.expert_cost is not None:
+      balance = load_balance * load_balance_loss(routed.load, batch.expert_cost[0, 0])
+      loss, metrics = loss + balance, metrics | {"loss/load_balance": balance}
+    return loss, metrics
 
   def update(state: State, objective, batch: Batch, frozen: dict | None = None):
     batch = objective_lib.prepare(objective, batch)

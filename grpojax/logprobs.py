@@ -36,26 +36,27 @@ def token_logprobs(hidden, unembedding, targets, *, temperature: float, chunk: i
   return tuple(o.swapaxes(0, 1).reshape(B, chunks * size)[:, :T] for o in outs)
 
 
-def response_logprobs(decoder, tokens, prompt_length, response_budget: int, routing=None, **kwargs):
-  """tokens [P, G, L + T], prompt_length [P, G] -> logp, entropy of the last T tokens, [P, G, T] each.
+def response_logprobs(
+  decoder, tokens, prompt_length, response_budget: int, routing=None, counted=None, **kwargs
+):
+  """tokens [P, G, L + T], prompt_length [P, G] -> logp, entropy of the last T tokens, and Routed.
 
-  `decoder` is a bound `models.Decoder`; columns behind a response's end hold finite garbage, which
-  the batch's mask removes.  `routing` [P, G, L + T - 1, layers, k] replays a mixture's choices.
+  logp and entropy are [P, G, T]; behind a response's end they are finite garbage, which the batch's
+  mask removes.  `decoder` is a bound `models.Decoder`.  Of a mixture, `routing` [P, G, L + T - 1,
+  layers, k] replays a choice of experts (-1: none) and `counted` [P, G, L + T - 1] are the tokens whose
+  load is summed up; Routed has the experts of this pass, shaped as `routing`.  None if dense.
   """
-  return routed_logprobs(decoder, tokens, prompt_length, response_budget, routing, **kwargs)[:2]
-
-
-def routed_logprobs(decoder, tokens, prompt_length, response_budget: int, routing=None, **kwargs):
-  """logp and entropy as above, and the routing of this pass: R2 replays that of π_old.  None if dense."""
   P, G, S = tokens.shape
   L = S - response_budget
   rows = tokens.reshape(P * G, S)
   if routing is not None:
     routing = models.by_layers(routing.reshape(P * G, *routing.shape[2:]))
-  hidden, routed = decoder.forward(rows[:, :-1], L - prompt_length.reshape(P * G), routing)
+  if counted is not None:
+    counted = counted.reshape(P * G, S - 1)
+  hidden, routed = decoder.forward(rows[:, :-1], L - prompt_length.reshape(P * G), routing, counted)
   cap = decoder.spec.logit_softcap
   outs = token_logprobs(hidden[:, L - 1 :], decoder.unembedding(), rows[:, L:], cap=cap, **kwargs)
   if routed is not None:
-    routing = models.by_rows(routed.experts, decoder.spec)
-    routing = routing.reshape(P, G, *routing.shape[1:])
-  return *(o.reshape(P, G, response_budget) for o in outs), routing
+    experts = models.by_rows(routed.experts, decoder.spec)
+    routed = routed._replace(experts=experts.reshape(P, G, *experts.shape[1:]))
+  return *(o.reshape(P, G, response_budget) for o in outs), routed

@@ -10,15 +10,16 @@ from grpojax import console
 def program(name: str, fn: Callable, **jit_options) -> Callable:
   """jit(fn), compiled at its first call with a word about it; other shapes later are a TypeError.
 
-  Under plain jit a shape that changes would recompile silently, at every change.
+  Under plain jit a shape that changes would recompile silently, at every change.  An argument that is
+  None in some calls makes two programs.
   """
-  compiled = None
+  compiled = {}
 
   def call(*args):
-    nonlocal compiled
-    if compiled is None:
+    structure = jax.tree.structure(args)
+    if structure not in compiled:
       with console.compiling(name):
-        compiled = jax.jit(fn, **jit_options).lower(*args).compile()
-    return compiled(*args)
+        compiled[structure] = jax.jit(fn, **jit_options).lower(*args).compile()
+    return compiled[structure](*args)
 
   return call

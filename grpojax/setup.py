@@ -30,7 +30,7 @@ class Programs(NamedTuple):
 
   sample: Callable  # (params, Prompts, key) -> Rollout on the host, counts of what it took
   sample_eval: Callable  # the same with config.eval's choice of tokens, budget and number of samples
-  logp: Callable  # (params, tokens, prompt_length) -> logp, entropy
+  logp: Callable  # (params, tokens, prompt_length, routing, counted) -> learner.make_old_logp's fields
   update: Callable  # (state, objective, batch, frozen) -> (state, metrics)
   fresh: Callable  # params -> State with a new optimiser
   follow: Callable  # (reference, params, rate) -> the reference that has moved towards the policy
@@ -74,19 +74,23 @@ def model_folder(config: ConfigDict) -> Path:
   return Path(config.model.path).expanduser() if "path" in config.model else text.EMBEDDED
 
 
-def build_model(config: ConfigDict, tokenizer) -> models.Model:
+def build_model(config: ConfigDict, tokenizer, mesh: Mesh) -> models.Model:
   """The architecture of the folder `config.model.path`, or the small one that `config.model` describes."""
   c = config.model
-  if "path" not in c:
-    return with_adapters(config, models.build(c, len(tokenizer)))
-  model = models.from_spec(models.from_folder(model_folder(config), c.dtype, c.param_dtype))
+  if "path" in c:
+    model = models.from_spec(models.from_folder(model_folder(config), c.dtype, c.param_dtype), mesh)
+  else:
+    model = models.build(c, len(tokenizer), mesh)
   # Tokenizer classes add special tokens of their own; those that are never used need no embedding.
   used = max(tokenizer.vocab_size, tokenizer.pad_token_id + 1, *(i + 1 for i in eos_ids(config, tokenizer)))
   if model.spec.vocab_size < used:
     raise ValueError(
-      f"config.model.path = '{c.path}': the tokenizer has {used} tokens, and the model knows"
+      f"config.model.path = '{model_folder(config)}': the tokenizer has {used} tokens, and the model knows"
       f" {model.spec.vocab_size}; they do not belong together."
     )
+  for key, off in ("routing_replay", ""), ("load_balance", 0.0):
+    if config[key] != off and not model.spec.moe:
+      raise ValueError(f"config.{key} = {config[key]!r} is for mixtures, and this is none; set {off!r}.")
   return with_adapters(config, model)
 
 
@@ -131,20 +135,24 @@ def build_programs(config: ConfigDict, model: models.Model, tokenizer, mesh: Mes
   )
   make = lambda name, how: _sampler(config, name, model, tokenizer, mesh, *how)  # noqa: E731
   c = config.rollout
-  train_how = c.group_size, c.max_tokens, sampler.Choice(c.temperature), (c.weights, c.kv_cache)
+  record = config.routing_replay == "R3"
+  train_how = c.group_size, c.max_tokens, sampler.Choice(c.temperature), (c.weights, c.kv_cache), record
   c = config.eval
   choice = sampler.Choice(*(c[key] for key in sampler.Choice._fields))
-  eval_how = c.samples, c.max_tokens, choice, ("full", "full")  # of the policy that is trained
+  eval_how = c.samples, c.max_tokens, choice, ("full", "full"), False  # of the policy that is trained
   sample = make("rollout", train_how)
   return Programs(
     sample=sample,
     sample_eval=sample if eval_how == train_how else make("evaluation", eval_how),
     logp=program(
-      "log-probs", logp, in_shardings=(frozen | where.params, rows, rows), out_shardings=(rows, rows)
+      "log-probs",
+      learner.make_old_logp(logp, bool(config.routing_replay)),
+      in_shardings=(frozen | where.params, *[rows] * 4),
+      out_shardings=rows,
     ),
     update=program(
       "update",
-      learner.make_update(logp, tx, schedule, config.microbatches),
+      learner.make_update(logp, tx, schedule, config.microbatches, config.load_balance),
       in_shardings=(where, everywhere, rows, frozen),
       out_shardings=(where, everywhere),
       donate_argnums=0,
@@ -184,7 +192,7 @@ def _in_int8(name: str, model: models.Model, mesh: Mesh) -> tuple[Callable, dict
   return program(f"{name} weights in int8", round_all, in_shardings=inside, out_shardings=where), where
 
 
-def _sampler(config, name, model, tokenizer, mesh, group_size, max_tokens, choice, bits):
+def _sampler(config, name, model, tokenizer, mesh, group_size, max_tokens, choice, bits, record_routing):
   weights, kv_cache = bits
   ready, where = lambda params: params, _policy_layout(model, mesh)
   if weights == "int8":
@@ -201,7 +209,7 @@ def _sampler(config, name, model, tokenizer, mesh, group_size, max_tokens, choic
     prefill, decode = sampler.slots.build(model, **cut, **common)
     prefilled, out = sampler.slots.Prefilled(rows, kv, rows), (rows, everywhere)
   else:
-    prefill, decode = sampler.build(model, **common)
+    prefill, decode = sampler.build(model, record_routing=record_routing, **common)
     prefilled, out = rows, rows
   prefill = program(
     f"{name} prefill", prefill, in_shardings=(where, rows, rows), out_shardings=prefilled

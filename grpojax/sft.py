@@ -115,7 +115,7 @@ def make_optimizer(model: Model, schedule: optax.Schedule) -> optax.GradientTran
   def one(axes):
     if len(axes) < 3 or "embed" not in axes:
       return None  # embeddings, norms, biases: Adam
-    matrix = range(axes.index("layers") + 1, len(axes)) if "layers" in axes else range(len(axes))
+    matrix = [i for i, axis in enumerate(axes) if axis not in ("layers", "expert")]  # these are stacked
     ins = [i for i in matrix if (axes[i] == "embed") != (axes[-1] == "embed")]
     return MuonDimensionNumbers(tuple(ins), tuple(i for i in matrix if i not in ins))
 

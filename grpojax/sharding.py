@@ -24,8 +24,8 @@ BATCH_AXES = ("data", "fsdp", "expert")  # what the prompt axis of every batch i
 
 
 def mesh_sizes(config: ConfigDict, devices: int) -> dict[str, int]:
-  """Sizes of data, fsdp and tensor, with one -1 filled in.  ValueError if they cannot be had."""
-  sizes = {axis: config[axis] for axis in ("data", "fsdp", "tensor")}
+  """Size of each axis, with one -1 filled in.  ValueError if they cannot be had."""
+  sizes = {axis: config[axis] for axis in ("data", "fsdp", "tensor", "expert")}
   free = [axis for axis, size in sizes.items() if size == -1]
   if len(free) > 1 or any(size < 1 and size != -1 for size in sizes.values()):
     raise ValueError(f"config.mesh = {sizes}: sizes are positive, and at most one may be -1.")

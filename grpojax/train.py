@@ -52,7 +52,7 @@ def prepare(config: ConfigDict, workdir: Path) -> Job:
   data = setup.load_data(config, scorer.needs)
   checkpoint.claim_workdir(workdir, config)
   mesh = sharding.make_mesh(config.mesh)
-  model = setup.build_model(config, data.tokenizer)
+  model = setup.build_model(config, data.tokenizer, mesh)
   if config.lora.path:
     peft.check(Path(config.lora.path).expanduser(), config.lora, model)
   setup.check_prompts(model, data.train, data.held_out)

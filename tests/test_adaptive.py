@@ -32,6 +32,7 @@ def world(wins):
       np.full(right.shape, T),
       np.ones(right.shape, bool),
       np.zeros((*right.shape, T), np.float32),
+      np.broadcast_to(name[..., None, None], (len(right), G, T, 1, 2)),
     )
     valid = np.ones(right.shape, bool)
     return rollout, Scored(right, right, valid, {"accuracy": right}, {})
@@ -44,6 +45,8 @@ def config(**changes):
 
 
 def names(groups):
+  """Of the completions kept; their routing has gone with them."""
+  assert (groups.rollout.routing == groups.rollout.tokens[..., None, None]).all()
   return groups.rollout.tokens[..., 0].tolist()
 
 

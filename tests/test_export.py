@@ -86,9 +86,10 @@ def test_tokenizer_files_come_along_and_other_weights_and_the_model_card_do_not(
   assert (tmp_path / "out" / "config.json").read_text() == '{"torch_dtype": "bfloat16"}'
 
 
-@pytest.mark.parametrize("with_reference", [False, True])
-def test_the_newest_checkpoint_of_a_run_becomes_a_folder(tmp_path, with_reference):
+@pytest.mark.parametrize(("with_reference", "experts"), [(False, 0), (True, 0), (False, 4)])
+def test_the_newest_checkpoint_of_a_run_becomes_a_folder(tmp_path, with_reference, experts):
   config = base.get_config("tiny")
+  config.model.num_experts = experts
   (tmp_path / "config.json").write_text(config.to_json_best_effort())
   tokenizer = text.load_tokenizer()
   model = models.build(config.model, len(tokenizer))

@@ -38,11 +38,15 @@ def make_batch(seed=0):
   )
 
 
+def make_mesh(sizes):
+  return sharding.make_mesh(ConfigDict(dict.fromkeys(("data", "fsdp", "tensor", "expert"), 1) | sizes))
+
+
 def update_fn(mesh_sizes=None, microbatches=1, optimizer=None):
   """update and a state, on a mesh of all eight devices or on one."""
   mesh = None
   if mesh_sizes:
-    mesh = sharding.make_mesh(ConfigDict(mesh_sizes))
+    mesh = make_mesh(mesh_sizes)
   schedule = optax.constant_schedule(1e-2)
   tx = optimizer or learner.make_optimizer(CONFIG.optimizer, schedule)
   logp = learner.make_logp(MODEL, response_budget=T, temperature=1.0, chunk=4)
@@ -82,11 +86,11 @@ def test_microbatches_change_nothing(recipe, microbatches):
 
 
 @pytest.mark.parametrize(
-  "sizes", [dict(data=8, fsdp=1, tensor=1), dict(data=2, fsdp=2, tensor=2), dict(data=1, fsdp=-1, tensor=4)]
+  "sizes", [dict(data=8), dict(data=2, fsdp=2, tensor=2), dict(fsdp=-1, tensor=4)]
 )
 def test_devices_and_layout_change_nothing(sizes):
   batch = make_batch()
-  mesh = sharding.make_mesh(ConfigDict(sizes))
+  mesh = make_mesh(sizes)
   on_mesh = gradient_of(dapo, sharding.to_device(mesh, batch), mesh_sizes=sizes)
   assert_same(gradient_of(dapo, batch), on_mesh)
 
@@ -97,13 +101,13 @@ def test_parameters_moments_and_batch_are_really_cut():
   q, moment = state.params["layers"]["gate"], state.opt_state[1][0].mu["layers"]["gate"]
   for x in (q, moment):
     assert x.addressable_shards[0].data.size == x.size // 4, x.sharding
-  mesh = sharding.make_mesh(ConfigDict(sizes))
+  mesh = make_mesh(sizes)
   tokens = sharding.to_device(mesh, make_batch().tokens)
   assert tokens.addressable_shards[0].data.shape[0] == P // 4
 
 
 def test_a_dimension_that_does_not_divide_is_replicated():
-  mesh = sharding.make_mesh(ConfigDict(dict(data=2, fsdp=1, tensor=4)))
+  mesh = make_mesh(dict(data=2, tensor=4))
   where = sharding.param_shardings(mesh, MODEL.axes, MODEL.shapes)
   assert where["layers"]["k"].spec[2] is None  # two kv heads over four shards
   assert where["layers"]["q"].spec[2] == "tensor"
@@ -204,12 +208,12 @@ def test_the_policy_that_is_rewarded_becomes_likelier():
   mean = lambda lp, on: float((lp * batch.mask * on[..., None]).sum() / (batch.mask * on[..., None]).sum())  # noqa: E731
 
   def gap():
-    lp, _ = logp(state.params, batch.tokens, batch.prompt_length)
+    lp, *_ = logp(state.params, batch.tokens, batch.prompt_length)
     return mean(lp, batch.reward) - mean(lp, 1 - batch.reward)
 
   before = gap()
   for _ in range(40):
-    old, _ = logp(state.params, batch.tokens, batch.prompt_length)
+    old, *_ = logp(state.params, batch.tokens, batch.prompt_length)
     state, metrics = update(state, objective, batch._replace(old_logp=old))
   assert int(state.updates) == 40 and np.isfinite(metrics["grad_norm"])
   assert gap() > before + 0.5

@@ -69,7 +69,7 @@ def test_load_balance_loss_is_that_of_transformers():
   @jax.jit
   def balance(params, tokens, first, counted):
     routed = model.bind(params).forward(tokens, first, counted=counted)[1]
-    return models.load_balance_loss(routed.load), routed.experts
+    return models.load_balance_loss(routed.load, models.expert_cost(routed.load)), routed.experts
 
   loss, experts = balance(params, expected["tokens"], expected["first"], jnp.asarray(real))
   np.testing.assert_allclose(loss, expected["balance"], rtol=1e-5)
@@ -97,7 +97,7 @@ def replay_setting():
   )
   prompts, length = expected["tokens"][:, :L], L - expected["first"]
   prefilled = jax.jit(prefill)(params, prompts, length)
-  rollout, routing = jax.jit(decode)(params, prefilled, jax.random.key(3), jnp.arange(3))
+  rollout = jax.jit(decode)(params, prefilled, jax.random.key(3), jnp.arange(3))
   repeat = lambda x: np.repeat(x[:, None], 2, axis=1)  # noqa: E731
   tokens = jnp.asarray(np.concatenate([repeat(prompts), rollout.tokens], axis=-1))
 
@@ -105,9 +105,10 @@ def replay_setting():
   def scored(params, routing):
     decoder = model.bind(params)
     args = decoder, tokens, repeat(length), T, routing
-    return logprobs.routed_logprobs(*args, temperature=1.0, chunk=5)
+    logp, _, routed = logprobs.response_logprobs(*args, temperature=1.0, chunk=5)
+    return logp, routed.experts
 
-  return params, rollout, np.asarray(routing), scored, repeat(expected["first"])
+  return params, rollout, np.asarray(rollout.routing), scored, repeat(expected["first"])
 
 
 def test_the_sampler_records_what_the_full_forward_chooses_and_replay_holds_it_fixed():
@@ -119,17 +120,17 @@ def test_the_sampler_records_what_the_full_forward_chooses_and_replay_holds_it_f
   assert (routing[~fed] == -1).all() and (routing[fed] >= 0).all() and rollout.ended.any()
 
   nothing = jnp.full(routing.shape, -1)
-  logp, _, chosen = scored(params, nothing)
+  logp, chosen = scored(params, nothing)
   np.testing.assert_array_equal(np.asarray(chosen)[fed], routing[fed])
-  replayed, _, kept = scored(params, jnp.asarray(routing))
+  replayed, kept = scored(params, jnp.asarray(routing))
   real = np.arange(T)[None, None] < np.asarray(rollout.length)[..., None]
   np.testing.assert_allclose(replayed[real], logp[real], atol=1e-6)
 
   other = jax.tree.map(lambda x: x, params)
   router = other["layers"]["moe"]["router"]
   other["layers"]["moe"]["router"] = router + 0.5 * jax.random.normal(jax.random.key(0), router.shape)
-  moved = np.asarray(scored(other, nothing)[2])
-  _, _, kept = scored(other, jnp.asarray(routing))
+  moved = np.asarray(scored(other, nothing)[1])
+  _, kept = scored(other, jnp.asarray(routing))
   assert (moved[fed] != routing[fed]).mean() > 0.1  # the router has changed its mind
   np.testing.assert_array_equal(np.asarray(kept)[fed], routing[fed])
 

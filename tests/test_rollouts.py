@@ -28,6 +28,7 @@ def world(mixed_of_draw):
       np.full((P, G), T),
       np.ones((P, G), bool),
       np.zeros((P, G, T), np.float32),
+      np.broadcast_to(prompts.id[:, None, None, None, None], (P, G, T, 1, 2)),
     )
     shaped = accuracy - 0.1 * np.arange(G, dtype=np.float32)[None]  # shaping makes all look mixed
     return rollout, Scored(shaped, accuracy, np.ones((P, G), bool), {"accuracy": accuracy}, {})
@@ -50,6 +51,7 @@ def test_refills_in_order_of_arrival_and_cuts_the_surplus():
   groups, outcomes, stats = collect(config(), *world(pattern))
   assert groups.prompts.id.tolist() == [1, 3, 4, 5]
   assert groups.rollout.tokens[:, 0, 0].tolist() == [1, 3, 4, 5]  # rows travel together
+  assert groups.rollout.routing[:, 0, 0, 0, 0].tolist() == [1, 3, 4, 5]
   assert [e["name"] for e in groups.prompts.example] == ["row 1", "row 3", "row 4", "row 5"]
   assert groups.scored.valid.all()
   assert outcomes.id.tolist() == list(range(8))  # thrown away or not

@@ -58,7 +58,7 @@ def prepare(config: ConfigDict, checkpoint: str, wanted: list[str], limit: int |
   chosen, notes = suites.find(config, path, read, wanted, limit)
   train = None if whose.folder else read("train")
   mesh = sharding.make_mesh(config.mesh)
-  model = setup.build_model(config, tokenizer)._replace(lora=None)  # merged when they are read
+  model = setup.build_model(config, tokenizer, mesh)._replace(lora=None)  # merged when they are read
   sample = setup.build_programs(config, model, tokenizer, mesh).sample_eval
   return Job(config, whose, chosen, notes, train, tokenizer, scorer, mesh, model, sample)
 

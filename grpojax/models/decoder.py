@@ -282,9 +282,9 @@ class Model(NamedTuple):
     return self.lora or self
 
 
-def build(c: ConfigDict, vocab_size: int) -> Model:
+def build(c: ConfigDict, vocab_size: int, mesh: Mesh | None = None) -> Model:
   """The decoder of `config.model`."""
-  return from_spec(spec_lib.from_config(c, vocab_size))
+  return from_spec(spec_lib.from_config(c, vocab_size), mesh)
 
 
 def from_spec(s: Spec, mesh: Mesh | None = None) -> Model:

@@ -149,12 +149,22 @@ def _load(experts, probs, counted):
   return jnp.stack([choices, jnp.einsum("bse,bs->e", probs, weight), tokens])
 
 
-def load_balance_loss(load):
-  """load [layers, 3, E] -> E Σ_e (choices of e per token) (mean probability of e), over all layers.
+def expert_cost(load):
+  """load [layers, 3, E] -> [E] float32, what a token's probability of an expert costs; no gradient.
 
-  k when the load is even, up to E when one expert takes all.  Switch Transformer,
+  E (choices of e per token) / tokens, over all layers: the factor of `load_balance_loss` that is not
+  linear, so it has to be that of the whole optimiser batch.
+  """
+  choices, _, tokens = jax.lax.stop_gradient(load.sum(axis=0))
+  tokens = jnp.maximum(tokens, 1)
+  return load.shape[-1] * choices / tokens / tokens
+
+
+def load_balance_loss(load, cost):
+  """load [layers, 3, E], cost [E] -> Σ_e cost_e (probability of e, summed over tokens and layers).
+
+  With the cost of the same tokens it is E Σ_e (choices of e per token) (mean probability of e): k when
+  the load is even, up to E when one expert takes all.  Switch Transformer,
   https://arxiv.org/abs/2101.03961 equations 4 to 6, pooled over layers as transformers does.
   """
-  choices, probs, tokens = load.sum(axis=0)
-  tokens = jnp.maximum(tokens, 1)
-  return load.shape[-1] * jnp.sum(choices / tokens * probs / tokens)
+  return jnp.sum(cost * load[:, 1].sum(axis=0))

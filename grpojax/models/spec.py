@@ -84,17 +84,23 @@ class Spec:
 
 
 def from_config(c: ConfigDict, vocab_size: int) -> Spec:
-  """A Qwen2 from `config.model`; without its biases, that is what others call a Llama."""
-  layers = c.num_hidden_layers
+  """A Qwen2 from `config.model`; without its biases, that is what others call a Llama.
+
+  With experts, a Qwen3-MoE.
+  """
+  layers, bias = c.num_hidden_layers, c.attention_bias
+  own = dict(family="qwen2" if bias else "llama")
+  if c.num_experts:
+    own = dict(family="qwen3_moe", o_bias=bias, qk_norm=True, moe=_moe(c))
   return Spec(
-    family="qwen2" if c.attention_bias else "llama",
     vocab_size=vocab_size,
     ropes=(Rope(c.rope_theta),),
     rope_of=(0,) * layers,
     windows=(0,) * layers,
-    qkv_bias=c.attention_bias,
+    qkv_bias=bias,
     dtype=c.dtype,
     **{key: c[key] for key in _SIZES},
+    **own,
   )
 
 
@@ -106,8 +112,12 @@ _SIZES = (
 
 def to_config(s: Spec) -> dict:
   """The config.json of a spec that came from `from_config`."""
-  classes = {"qwen2": "Qwen2ForCausalLM", "llama": "LlamaForCausalLM"}
-  return {key: getattr(s, key) for key in _SIZES} | dict(
+  classes = {"qwen2": "Qwen2ForCausalLM", "llama": "LlamaForCausalLM", "qwen3_moe": "Qwen3MoeForCausalLM"}
+  own = {}
+  if s.moe:
+    own = {key: getattr(s.moe, key) for key in ("num_experts", "num_experts_per_tok", "norm_topk_prob")}
+    own |= dict(moe_intermediate_size=s.moe.intermediate_size, attention_bias=s.qkv_bias)
+  return {key: getattr(s, key) for key in _SIZES} | own | dict(
     architectures=[classes[s.family]],
     model_type=s.family,
     vocab_size=s.vocab_size,

@@ -39,8 +39,8 @@ def build(
   prefill(params, tokens [P, L], length [P]) -> Prefilled
   decode(params, prefilled, key, prompt_id [P]) -> Rollout, all [P, G, ...]
 
-  With `record_routing` (mixtures only) decode returns (Rollout, routing [P, G, L + T - 1, layers, k]):
-  the experts of every token that the sampler fed, -1 on padding and behind the end.
+  With `record_routing` (mixtures only) Rollout.routing has the experts of every token that the sampler
+  fed, -1 on padding and behind the end.
   With kv_cache="int8" keys and values are kept in eight bits; a prompt reads its own while they are whole.
   """
 
@@ -89,7 +89,6 @@ def build(
     start = jnp.int32(1), token, tokens, logps, jnp.ones(B, jnp.int32), ended, prefilled.cache, routing
     _, _, tokens, logps, length, ended, _, routing = jax.lax.while_loop(unfinished, step, start)
     grouped = lambda a: a.reshape(-1, group_size, *a.shape[1:])  # noqa: E731
-    rollout = Rollout(*map(grouped, (tokens, length, ended, logps)))
-    return (rollout, grouped(routing)) if record_routing else rollout
+    return jax.tree.map(grouped, Rollout(tokens, length, ended, logps, routing))
 
   return prefill, decode

@@ -1,0 +1,174 @@
+"""Mixtures in the loop: load balance, experts over devices, and replay of recorded routing (R2, R3)."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from objective_toys import recipe
+
+from grpojax import batches, metrics, models, report, setup, sft, sharding, train
+from grpojax.batch import Scored
+from grpojax.data import text
+from grpojax.rollouts import Groups
+
+NOISE = 0.003  # on router weights of deviation 0.18: few tokens switch, and gates hardly move
+
+
+def even(sample):
+  """Right or wrong by a coin that every policy can flip, so that the smallest one has mixed groups."""
+  return float(sample.length % 2 == 0)
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory):
+  """One cold start for all; programs are run a few times each, so they are compiled in a hurry."""
+  jax.config.update("jax_disable_most_optimizations", True)
+  yield str(tmp_path_factory.mktemp("cache"))
+  jax.config.update("jax_disable_most_optimizations", False)
+
+
+def tiny(cache, **changes):
+  config = recipe("moe")
+  config.update(cache_dir=cache, verbose=False, steps=2, **changes)
+  config.rollout.prompts = 16
+  config.data.train = 64
+  config.eval.update(every=9, prompts=4)
+  config.mesh.data = 1
+  with config.unlocked():
+    config.reward.accuracy = dict(fn=f"{__name__}:even")
+  return config
+
+
+def start(config, workdir, monkeypatch):
+  monkeypatch.setattr(report, "write", lambda workdir: None)  # has tests of its own
+  train.run(train.prepare(config, workdir))
+  timed = ("time/", "tokens_per_second/", "wall")
+  records = [r for r in metrics.read(workdir) if r["kind"] == "train"]
+  return [{k: v for k, v in r.items() if not k.startswith(timed)} for r in records]
+
+
+@pytest.mark.slow
+def test_a_mixture_trains_resumes_and_is_the_same_on_four_devices_in_two_pieces(cache, tmp_path, monkeypatch):
+  whole = start(tiny(cache), tmp_path / "whole", monkeypatch)
+  for r in whole:
+    assert r["grad_norm"] > 0 and r["sampling/sampling_logp_difference/max"] < 1e-4
+    balance = r["loss/load_balance"] / 1e-3
+    assert 2 <= balance < 4 and r["loss"] == pytest.approx(r["loss/policy"] + 1e-3 * balance, rel=1e-4)
+
+  cut = tiny(cache)
+  cut.steps = 1
+  start(cut, tmp_path / "cut", monkeypatch)
+  assert start(tiny(cache), tmp_path / "cut", monkeypatch) == whole
+
+  four = tiny(cache, microbatches=2)
+  four.mesh.expert = 4
+  for a, b in zip(start(four, tmp_path / "four", monkeypatch), whole, strict=True):
+    assert a.keys() == b.keys() and a["reward"] == b["reward"] and a["num_tokens"] == b["num_tokens"]
+    for name in ("loss", "loss/load_balance", "grad_norm", "entropy"):
+      assert a[name] == pytest.approx(b[name], rel=1e-3, abs=1e-6), name
+
+
+@pytest.fixture(scope="module")
+def recorded(cache, tmp_path_factory):
+  """A job of R3, random parameters, and what a sampler whose router is slightly another has answered."""
+  job = prepared(cache, "R3", tmp_path_factory.mktemp("R3"))
+  params = jax.jit(job.model.init)(jax.random.key(0))
+  prompts = job.data.stream.next()
+  rollout = job.programs.sample(moved(params), prompts, jax.random.key(1))
+  valid = np.ones(rollout.length.shape, bool)
+  reward = (rollout.length % 2).astype(np.float32)
+  return job, params, Groups(prompts, rollout, Scored(reward, reward, valid, {}, {}))
+
+
+def prepared(cache, replay, workdir):
+  config = tiny(cache, routing_replay=replay, load_balance=0.0, updates_per_rollout=1)
+  return train.prepare(config, workdir)
+
+
+def moved(params):
+  """The same policy behind a router that has moved a little."""
+  router = params["layers"]["moe"]["router"]
+  other = router + NOISE * jax.random.normal(jax.random.key(5), router.shape)
+  return params | {"layers": params["layers"] | {"moe": params["layers"]["moe"] | {"router": other}}}
+
+
+def gap(batch):
+  """Largest |log mu - log pi_old| of all tokens."""
+  return float((abs(batch.sampler_logp - batch.old_logp) * batch.mask).max())
+
+
+@pytest.mark.slow
+def test_replaying_the_samplers_choice_closes_the_gap_that_its_router_opens(recorded):
+  """R3.  What is left is that of the gates, which are the learner's own."""
+  job, params, groups = recorded
+  batch = batches.deal(job.config, job.mesh, groups, None)[0]
+  compare = functools.partial(batches.with_logps, job.programs.logp, params, params)
+  free, replayed = compare(batch._replace(routing=None)), compare(batch)
+  fed = batch.routing[..., 0, 0] >= 0
+  chosen = lambda routing: np.sort(routing, -1)  # noqa: E731  (in whatever order)
+  switched = (chosen(free.routing) != chosen(batch.routing)).any((-1, -2)) & fed
+  assert 0.005 < switched.sum() / fed.sum() < 0.3
+  np.testing.assert_array_equal(
+    np.where(fed[..., None, None], replayed.routing, -1), np.asarray(batch.routing)
+  )
+  assert gap(free) > 0.05 and gap(replayed) < 0.2 * gap(free)
+  # The reference, here the same policy, routes for itself.
+  on = batch.mask > 0
+  np.testing.assert_allclose(replayed.ref_logp[on], free.old_logp[on], atol=1e-5)
+
+  job.config.load_balance = 1e-3  # counts what the sampler fed, but nothing of rows without a reward
+  valid = groups.scored.valid.copy()
+  valid[0] = False
+  scored = groups.scored._replace(valid=valid)
+  dealt = batches.deal(job.config, job.mesh, groups._replace(scored=scored), None)[0]
+  np.testing.assert_array_equal(dealt.counted, fed & valid[..., None])
+
+
+@pytest.mark.slow
+def test_replaying_the_choice_of_pi_old_is_exact_first_and_holds_when_the_router_moves(
+  cache, recorded, tmp_path
+):
+  """R2.  Without replay the same update sees ratios that only the switched experts explain."""
+  _, params, groups = recorded
+  job = prepared(cache, "R2", tmp_path)
+  groups = groups._replace(rollout=groups.rollout._replace(routing=None))
+  batch = batches.deal(job.config, job.mesh, groups, None)[0]
+  batch = batches.with_logps(job.programs.logp, params, None, batch)
+  update = lambda params, batch: job.programs.update(  # noqa: E731
+    job.programs.fresh(jax.tree.map(jnp.copy, params)), job.objective, batch
+  )
+  first, seen = update(params, batch)
+  natural, expected = update(params, batch._replace(routing=None))
+  assert seen["ppo_kl"] < 1e-9 and seen["grad_norm"] > 1e-3
+  assert float(seen["grad_norm"]) == pytest.approx(float(expected["grad_norm"]), rel=1e-5)
+  for a, b in zip(*map(jax.tree.leaves, (first.opt_state, natural.opt_state)), strict=True):
+    np.testing.assert_allclose(a, b, atol=1e-6)  # Adam's moments: the gradient, leaf by leaf
+
+  later = batches.with_logps(job.programs.logp, moved(params), None, batch)
+  assert (later.routing == batch.routing).all()
+  assert update(moved(params), later)[1]["ppo_kl"] < 1e-9
+  assert update(moved(params), later._replace(routing=None))[1]["ppo_kl"] > 1e-6
+
+
+def test_muon_sees_each_expert_as_a_matrix_of_its_own():
+  model = models.build(recipe("moe").model, 30)
+  mixture = lambda tree: {"layers": {"moe": tree["layers"]["moe"]}}  # noqa: E731
+  tx = sft.make_optimizer(model._replace(axes=mixture(model.axes)), optax.constant_schedule(1.0))
+  step = jax.jit(lambda grads: tx.update(grads, tx.init(grads), grads)[0])
+  grads = mixture(model.init(jax.random.key(1)))
+  stretch = lambda g: g.at[:, 0].multiply(jnp.arange(32.0)[:, None]) if g.ndim == 4 else g  # noqa: E731
+  before, after = step(grads), step(jax.tree.map(stretch, grads))
+  for name in ("gate", "up", "down"):
+    change = abs(before["layers"]["moe"][name] - after["layers"]["moe"][name]).max((0, 2, 3))
+    assert (change > 1e-3).tolist() == [True, False, False, False], (name, change)
+
+
+@pytest.mark.parametrize("changes", [dict(routing_replay="R3"), dict(load_balance=1e-3)])
+def test_a_dense_model_is_refused(changes):
+  config = recipe("grpo")
+  config.update(**changes)
+  with pytest.raises(ValueError, match=f"config.{next(iter(changes))} = .* is for mixtures"):
+    setup.build_model(config, text.load_tokenizer(), sharding.make_mesh(config.mesh))
