@@ -28,10 +28,14 @@ def answer_and_grade(job: Job, timer, troubles: Counter, params, step: int, prom
     extra = {}
     if job.scorer_of_steps:
       extra, left_out = steps.score(
-        job.scorer_of_steps, job.data.tokenizer, texts, rollout.tokens, rollout.length,
+        job.scorer_of_steps,
+        job.data.tokenizer,
+        rewards.samples(prompts.example, texts, rollout.length, rollout.ended),
+        rollout.tokens,
+        rollout.length,
         job.config.process.max_steps,
-      )  # fmt: skip
-      troubles["process/steps_left_out"] += left_out
+      )
+      troubles.update(left_out)
   if graded.first_error:
     console.say_once(graded.first_error)
   troubles.update(graded.counts)

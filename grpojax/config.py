@@ -99,7 +99,7 @@ def _check_memory(c: ConfigDict) -> None:
     )
   if c.process.scorer:
     try:
-      load_scorer(c.process.scorer)
+      load_scorer(c.process.scorer, c.process.knobs)
     except ValueError as error:
       raise ValueError(f"config.process.{error}") from None
 

@@ -47,7 +47,7 @@ class Job(NamedTuple):
   model: models.Model
   objective: Objective
   programs: Programs
-  scorer_of_steps: Callable | None  # text -> its steps
+  scorer_of_steps: Callable | None  # samples -> the steps of each
 
 
 def load_data(config: ConfigDict, needs: tuple[str, ...]) -> Data:

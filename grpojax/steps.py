@@ -11,22 +11,27 @@ import numpy as np
 from grpojax.data import text
 
 
-def score(scorer: Callable, tokenizer, texts, tokens, length, max_steps: int):
-  """(dict of step_score [P, G, K] float32 and step_end [P, G, K] int32, number of steps left out).
+def score(scorer: Callable, tokenizer, groups, tokens, length, max_steps: int):
+  """(dict of step_score [P, G, K] float32 and step_end [P, G, K] int32, counts of what has no score).
 
-  `scorer` gives a text's steps as (score, end in characters), in order; tokens [P, G, T] and length
+  `scorer` gives the steps of each of the samples, here those of P `groups`, as (score, end in
+  characters), in order, or an Exception: such a completion has no steps.  tokens [P, G, T] and length
   [P, G] are what was sampled.  step_end is the index of the token that completes the step, -1 for no
-  step; steps beyond K = max_steps are left out and counted.
+  step; steps beyond K = max_steps are left out.
   """
   shape = (*np.shape(length), max_steps)
-  scores, ends, left_out = np.zeros(shape, np.float32), np.full(shape, -1, np.int32), 0
-  for row in np.ndindex(*shape[:2]):
-    steps = scorer(texts[row[0]][row[1]])
+  scores, ends = np.zeros(shape, np.float32), np.full(shape, -1, np.int32)
+  left_out = failed = 0
+  found = scorer([sample for group in groups for sample in group])
+  for row, steps in zip(np.ndindex(*shape[:2]), found, strict=True):
+    if isinstance(steps, Exception):
+      failed, steps = failed + 1, []
     left_out += max(0, len(steps) - max_steps)
     for k, (value, end) in enumerate(steps[:max_steps]):
       scores[*row, k] = value
       ends[*row, k] = token_at(tokenizer, tokens[row][: length[row]], end)
-  return dict(step_score=scores, step_end=ends), left_out
+  counts = {"process/steps_left_out": left_out, "process/failed": failed}
+  return dict(step_score=scores, step_end=ends), counts
 
 
 def token_at(tokenizer, tokens: np.ndarray, end: int) -> int:

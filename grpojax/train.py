@@ -47,7 +47,7 @@ def prepare(config: ConfigDict, workdir: Path) -> Job:
   config_lib.check(config, jax.device_count())
   scorer = rewards.build(config.reward)
   of_steps = config.process.scorer
-  of_steps = rewards.load_scorer(of_steps) if of_steps else None
+  of_steps = rewards.load_scorer(of_steps, config.process.knobs) if of_steps else None
   objective = objective_lib.build(config.objective)
   data = setup.load_data(config, scorer.needs)
   checkpoint.claim_workdir(workdir, config)

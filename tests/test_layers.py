@@ -16,6 +16,7 @@ ALLOWED = {
   "models": {"sharding"},
   "sharding": set(),
   "logprobs": {"models"},
+  "reward_models": {"data", "models", "sharding"},
 }
 
 

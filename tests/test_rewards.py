@@ -161,10 +161,20 @@ def test_step_scores_are_aggregated_as_stored():
 def test_process_scores_the_steps_of_the_text():
   text = "7+5=12;12*6=72;72-8=60;60-1=59\n#59"
   scorer = "grpojax.rewards.rules:arithmetic_steps"
-  got = {how: shaping.process(sample(text), scorer=scorer, how=how) for how in ("mean", "last")}
-  assert got == {"mean": 0.75, "last": 1.0}
-  assert shaping.process(sample(text), scorer=scorer) == 0  # the worst step
-  assert shaping.process(sample("no steps"), scorer=scorer) == 0
+  samples = [sample(text), sample("no steps")]
+  got = {how: shaping.process(samples, scorer=scorer, how=how) for how in ("mean", "last", "min")}
+  assert got == {"mean": [0.75, 0], "last": [1, 0], "min": [0, 0]}
+
+
+def test_a_scorer_of_steps_that_fails_on_one_text_costs_that_one():
+  good, bad = shaping.process([sample("long enough"), sample("")], scorer=f"{__name__}:last_letter")
+  assert good == ord("h") and isinstance(bad, IndexError)
+  with pytest.raises(ValueError, match="got an unexpected keyword argument 'to'"):
+    shaping.load_scorer(f"{__name__}:last_letter", dict(to=1))
+
+
+def last_letter(text):
+  return [(float(ord(text[-1])), len(text))]
 
 
 def overlong(lengths, accuracy, easy=0.7):

@@ -5,9 +5,10 @@ import pytest
 
 from grpojax import steps
 from grpojax.data import text
-from grpojax.rewards.rules import arithmetic_steps
+from grpojax.rewards import Sample, load_scorer
 
 TOKENIZER = text.load_tokenizer()
+ARITHMETIC = load_scorer("grpojax.rewards.rules:arithmetic_steps")
 
 
 def sampled(*texts):
@@ -15,14 +16,15 @@ def sampled(*texts):
   tokens = np.zeros((1, len(rows), 48), np.int32)
   for i, row in enumerate(rows):
     tokens[0, i, : len(row)] = row
-  return [list(texts)], tokens, np.array([[len(row) for row in rows]])
+  groups = [[Sample(line, {}, len(row), True) for line, row in zip(texts, rows, strict=True)]]
+  return groups, tokens, np.array([[len(row) for row in rows]])
 
 
 def test_a_steps_end_is_the_token_that_completes_it():
-  texts, tokens, length = sampled("7+5=12;12*6=73\n#73", "no step")
-  extra, left_out = steps.score(arithmetic_steps, TOKENIZER, texts, tokens, length, 4)
+  groups, tokens, length = sampled("7+5=12;12*6=73\n#73", "no step")
+  extra, counts = steps.score(ARITHMETIC, TOKENIZER, groups, tokens, length, 4)
   assert extra["step_score"].tolist() == [[[1, 0, 0, 0], [0, 0, 0, 0]]]
-  assert left_out == 0 and extra["step_end"][0, 1].tolist() == [-1] * 4
+  assert not any(counts.values()) and extra["step_end"][0, 1].tolist() == [-1] * 4
   for k, upto in enumerate(("7+5=12", "7+5=12;12*6=73")):
     end = extra["step_end"][0, 0, k]
     assert TOKENIZER.decode(tokens[0, 0, : end + 1]).startswith(upto)
@@ -31,9 +33,17 @@ def test_a_steps_end_is_the_token_that_completes_it():
 
 
 def test_steps_beyond_the_budget_are_counted():
-  texts, tokens, length = sampled("1+1=2;2+2=4;4+4=9")
-  extra, left_out = steps.score(arithmetic_steps, TOKENIZER, texts, tokens, length, 2)
-  assert left_out == 1 and extra["step_score"].tolist() == [[[1, 1]]]
+  groups, tokens, length = sampled("1+1=2;2+2=4;4+4=9")
+  extra, counts = steps.score(ARITHMETIC, TOKENIZER, groups, tokens, length, 2)
+  assert counts["process/steps_left_out"] == 1 and extra["step_score"].tolist() == [[[1, 1]]]
+
+
+def test_a_completion_whose_steps_have_no_score_has_none_and_is_counted():
+  groups, tokens, length = sampled("1+1=2", "2+2=5")
+  first_fails = lambda samples: [RuntimeError(), *ARITHMETIC(samples[1:])]  # noqa: E731
+  extra, counts = steps.score(first_fails, TOKENIZER, groups, tokens, length, 1)
+  assert counts == {"process/steps_left_out": 0, "process/failed": 1}
+  assert extra["step_end"][0, 0].tolist() == [-1] and extra["step_end"][0, 1, 0] > 0
 
 
 @pytest.mark.parametrize("end", range(1, 24))

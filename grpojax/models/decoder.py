@@ -113,8 +113,14 @@ class Decoder(nnx.Module):
     )
     self.final_norm = vector(("embed",), s.hidden_size, 1.0 - s.norm_offset, s.param_dtype)
     self.beside, self.adapter_scale = nnx.data({}), 0.0  # of matrices by path, put on by `Model.bind`
-    if not s.tie_word_embeddings:
+    if s.labels:
+      self.score = matrix(
+        rngs, (None, "embed"), (s.labels, s.hidden_size), s.hidden_size**-0.5, s.param_dtype
+      )
+    elif not s.tie_word_embeddings:
       self.head = matrix(rngs, ("vocab", "embed"), shape, s.hidden_size**-0.5, s.param_dtype)
+    if s.score_bias:
+      self.score_bias = vector((None,), s.labels, 0.0, s.param_dtype)
 
   def __call__(self, tokens, first):
     """tokens [B, S] int32, first [B] -> hidden [B, S, D] after the final norm.  Rematerialised."""
@@ -227,6 +233,12 @@ class Decoder(nnx.Module):
   def logits(self, hidden):
     """hidden [..., D] -> [..., V] float32."""
     return logits(hidden, self.unembedding(), self.spec.logit_softcap)
+
+  def scores(self, hidden):
+    """hidden [..., D] -> [..., labels] float32, of a classifier."""
+    out = logits(hidden, self.score[...].astype(self.dtype))
+    bias = self.score_bias[...].astype(jnp.float32) if self.spec.score_bias else jnp.zeros(self.spec.labels)
+    return out + jnp.broadcast_to(bias, out.shape)
 
   def _embed(self, tokens):
     x = self.embedding[...][tokens].astype(self.dtype)

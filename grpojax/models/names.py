@@ -31,6 +31,8 @@ _LLAMA = {
   "embedding": ("model.embed_tokens.weight", "v d -> v d"),
   "final_norm": ("model.norm.weight", "d -> d"),
   "head": ("lm_head.weight", "v d -> v d"),
+  "score": ("score.weight", "l d -> l d"),
+  "score_bias": ("score.bias", "l -> l"),
   "layers.mlp_norm": ("post_attention_layernorm.weight", "d -> d"),
   "layers.gate": ("mlp.gate_proj.weight", "f d -> d f"),
   "layers.up": ("mlp.up_proj.weight", "f d -> d f"),

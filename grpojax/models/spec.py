@@ -5,7 +5,7 @@ One decoder reads a `Spec`; no architecture has code of its own.  A spec comes f
 """
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -79,6 +79,8 @@ class Spec:
   logit_softcap: float = 0.0
   activation: str = "silu"
   moe: Moe | None = None
+  labels: int = 0  # of a classifier, in place of the head over the vocabulary; 0: a language model
+  score_bias: bool = False
   dtype: str = "float32"  # of activations
   param_dtype: str = "float32"  # of parameters
 
@@ -158,6 +160,17 @@ def from_folder(folder: str | Path, dtype: str = "float32", param_dtype: str = "
     **known,
     **own,
   )
+
+
+def scores_from_folder(folder: str | Path, task: str, dtype: str = "float32") -> Spec:
+  """The same of a classifier: `task` is "SequenceClassification" or "TokenClassification"."""
+  spec, path = from_folder(folder, dtype, dtype), Path(folder) / "config.json"
+  h = AutoConfig.from_pretrained(folder, local_files_only=True)
+  names = h.architectures or []
+  if not any(name.endswith(f"For{task}") for name in names):
+    raise ValueError(f"{path}: architectures = {names}, but what scores here is a model for {task}.")
+  bias = task == "TokenClassification" and getattr(h, "token_classification_bias", True)
+  return replace(spec, labels=h.num_labels, score_bias=bias)
 
 
 def _qwen2(h):

@@ -172,10 +172,7 @@ def score(rewards: Rewards, examples, completions, lengths, ended) -> Graded:
   A row for which some reward raised, abstained, or gave no finite number is not valid and has
   reward 0, and is counted.
   """
-  groups = [
-    [Sample(text, example, int(n), bool(end)) for text, n, end in zip(*rows, strict=True)]
-    for example, *rows in zip(examples, completions, lengths, ended, strict=True)
-  ]
+  groups = samples(examples, completions, lengths, ended)
   total = np.zeros(np.shape(lengths), np.float32)
   valid = np.ones(np.shape(lengths), bool)
   parts, counts, first_error = {}, {}, ""
@@ -194,6 +191,14 @@ def score(rewards: Rewards, examples, completions, lengths, ended) -> Graded:
   return Graded(
     np.where(valid, total, np.float32(0)), parts["accuracy"], valid, parts, counts, first_error
   )
+
+
+def samples(examples, completions, lengths, ended) -> list[list[Sample]]:
+  """[P][G], of the arguments of `score`."""
+  return [
+    [Sample(text, example, int(n), bool(end)) for text, n, end in zip(*rows, strict=True)]
+    for example, *rows in zip(examples, completions, lengths, ended, strict=True)
+  ]
 
 
 def _grade_all(reward: Reward, groups: list[list[Sample]], accuracy: list) -> list[list]:

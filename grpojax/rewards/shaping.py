@@ -1,6 +1,8 @@
 """What is added to right or wrong: length, form, language, and the quality of single steps."""
 
+import functools
 import importlib
+import inspect
 import math
 import re
 import unicodedata
@@ -107,29 +109,53 @@ def aggregate_steps(scores: list[float], *, how: str) -> float:
   return float(_AGGREGATES[how](scores))
 
 
-def process(sample, *, scorer: str, how: str = "min") -> float:
-  """The steps of a completion, each scored by `scorer`, as one number; 0 if there is no step.
+def process(samples, *, scorer: str, how: str = "min", knobs=None) -> list:
+  """The steps of each completion, scored by `scorer`, as one number; 0 if there is no step.
 
-  `scorer` is 'module:function', text -> list of (score in 0..1, end in characters): a process
-  reward model, or a rule such as 'grpojax.rewards.rules:arithmetic_steps'.
+  `scorer` is that of `load_scorer`: a process reward model such as 'grpojax.reward_models:steps', whose
+  folder is among its `knobs`, or a rule such as 'grpojax.rewards.rules:arithmetic_steps'.
   """
-  scores = [score for score, _ in load_scorer(scorer)(sample.text)]
-  return aggregate_steps(scores, how=how) if len(scores) else 0.0
+
+  def one(steps):
+    if isinstance(steps, Exception):
+      return steps
+    return aggregate_steps([score for score, _ in steps], how=how) if steps else 0.0
+
+  return [one(steps) for steps in load_scorer(scorer, knobs)(samples)]
 
 
-def load_scorer(path: str):
-  """'module:function' -> the function.  Raises ValueError where there is none."""
+def load_scorer(path: str, knobs=None):
+  """'module:function' -> samples -> of each its steps, [(score in 0..1, end in characters)], or an Exception.
+
+  The function takes the `text` of one completion or, by the name of its first parameter, all `samples`;
+  `knobs` are its keyword arguments.  Raises ValueError where there is no such function.
+  """
   module, _, name = path.partition(":")
   try:
-    return getattr(importlib.import_module(module), name)
-  except (ImportError, AttributeError, ValueError) as error:
+    fn = getattr(importlib.import_module(module), name)
+    bound = inspect.signature(fn).bind(None, **dict(knobs or {}))
+    bound.apply_defaults()
+  except (ImportError, AttributeError, ValueError, TypeError) as error:
     raise ValueError(f"scorer = '{path}' must be 'module:function' ({error}).") from None
+  if hasattr(fn, "check"):
+    fn.check(**bound.kwargs)
+  fn_of = functools.partial(fn, **bound.kwargs)
+  if next(iter(bound.arguments)) == "samples":
+    return fn_of
+  return lambda samples: [_attempt(fn_of, sample.text) for sample in samples]
 
 
-def _check_process(*, scorer, how):
+def _attempt(fn, text: str):
+  try:
+    return fn(text)
+  except Exception as error:  # costs this completion its steps, not the others theirs
+    return error
+
+
+def _check_process(*, scorer, how, knobs):
   if how not in _AGGREGATES:
     raise ValueError(f"how = '{how}', but it is one of {', '.join(_AGGREGATES)}.")
-  load_scorer(scorer)
+  load_scorer(scorer, knobs)
 
 
 process.check = _check_process
