@@ -74,7 +74,7 @@ def model_folder(config: ConfigDict) -> Path:
   return Path(config.model.path).expanduser() if "path" in config.model else text.EMBEDDED
 
 
-def build_model(config: ConfigDict, tokenizer, mesh: Mesh) -> models.Model:
+def build_model(config: ConfigDict, tokenizer, mesh: Mesh | None = None) -> models.Model:
   """The architecture of the folder `config.model.path`, or the small one that `config.model` describes."""
   c = config.model
   if "path" in c:

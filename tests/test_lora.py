@@ -127,7 +127,7 @@ def test_the_sampler_samples_what_the_learner_scores():
   repeat = lambda x: np.repeat(x[:, None], 2, axis=1)  # noqa: E731
   rows = np.concatenate([repeat(tokens), rollout.tokens], axis=-1)
   score = learner.make_logp(model, response_budget=12, temperature=1.0, chunk=5)
-  logp, _ = jax.jit(score)(params, rows, repeat(16 - first))
+  logp, *_ = jax.jit(score)(params, rows, repeat(16 - first))
   np.testing.assert_allclose(rollout.sampler_logp, logp, atol=1e-5)
 
 
@@ -140,7 +140,7 @@ def slopes(model, trained, frozen, batch, **jit_options):
   score = learner.make_logp(model, response_budget=T, temperature=1.0, chunk=4)
 
   def mean(trained, frozen, batch):
-    logp, _ = score(frozen | trained, batch.tokens, batch.prompt_length)
+    logp, *_ = score(frozen | trained, batch.tokens, batch.prompt_length)
     return (logp * batch.mask * batch.reward[..., None]).mean()
 
   found = jax.jit(jax.grad(mean), **jit_options)(trained, frozen, batch)

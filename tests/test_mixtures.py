@@ -9,7 +9,7 @@ import optax
 import pytest
 from objective_toys import recipe
 
-from grpojax import batches, metrics, models, report, setup, sft, sharding, train
+from grpojax import batches, metrics, models, report, setup, sft, train
 from grpojax.batch import Scored
 from grpojax.data import text
 from grpojax.rollouts import Groups
@@ -138,7 +138,7 @@ def test_replaying_the_choice_of_pi_old_is_exact_first_and_holds_when_the_router
   batch = batches.deal(job.config, job.mesh, groups, None)[0]
   batch = batches.with_logps(job.programs.logp, params, None, batch)
   update = lambda params, batch: job.programs.update(  # noqa: E731
-    job.programs.fresh(jax.tree.map(jnp.copy, params)), job.objective, batch
+    job.programs.fresh(jax.tree.map(jnp.copy, params)), job.objective, batch, {}
   )
   first, seen = update(params, batch)
   natural, expected = update(params, batch._replace(routing=None))
@@ -171,4 +171,4 @@ def test_a_dense_model_is_refused(changes):
   config = recipe("grpo")
   config.update(**changes)
   with pytest.raises(ValueError, match=f"config.{next(iter(changes))} = .* is for mixtures"):
-    setup.build_model(config, text.load_tokenizer(), sharding.make_mesh(config.mesh))
+    setup.build_model(config, text.load_tokenizer())
