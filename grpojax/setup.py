@@ -136,10 +136,10 @@ def build_programs(config: ConfigDict, model: models.Model, tokenizer, mesh: Mes
   make = lambda name, how: _sampler(config, name, model, tokenizer, mesh, *how)  # noqa: E731
   c = config.rollout
   record = config.routing_replay == "R3"
-  train_how = c.group_size, c.max_tokens, sampler.Choice(c.temperature), (c.weights, c.kv_cache), record
+  train_how = c.group_size, c.max_tokens, sampler.Choice(c.temperature), record, (c.weights, c.kv_cache)
   c = config.eval
   choice = sampler.Choice(*(c[key] for key in sampler.Choice._fields))
-  eval_how = c.samples, c.max_tokens, choice, ("full", "full"), False  # of the policy that is trained
+  eval_how = c.samples, c.max_tokens, choice, False, ("full", "full")  # of the policy that is trained
   sample = make("rollout", train_how)
   return Programs(
     sample=sample,
@@ -192,7 +192,7 @@ def _in_int8(name: str, model: models.Model, mesh: Mesh) -> tuple[Callable, dict
   return program(f"{name} weights in int8", round_all, in_shardings=inside, out_shardings=where), where
 
 
-def _sampler(config, name, model, tokenizer, mesh, group_size, max_tokens, choice, bits, record_routing):
+def _sampler(config, name, model, tokenizer, mesh, group_size, max_tokens, choice, record_routing, bits):
   weights, kv_cache = bits
   ready, where = lambda params: params, _policy_layout(model, mesh)
   if weights == "int8":
