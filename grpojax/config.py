@@ -201,6 +201,11 @@ def _check_mixture(c: ConfigDict) -> None:
       f"config.load_balance = {c.load_balance} would count no token: it leaves out those whose routing is "
       f"replayed, and config.routing_replay = '{c.routing_replay}' replays all; turn one of them off."
     )
+  if c.routing_replay == "R3" and c.rollout.slots:
+    raise ValueError(
+      "config.routing_replay = 'R3' replays what the sampler has recorded, and only the plain one "
+      "records; set config.rollout.slots = 0."
+    )
   if c.routing_replay == "R3" and c.difficulty.kind == "beta":
     raise ValueError(
       "config.difficulty.kind = 'beta' compares a prompt's last completions, whose routing by the sampler "

@@ -77,7 +77,7 @@ def recorded(cache, tmp_path_factory):
   job = prepared(cache, "R3", tmp_path_factory.mktemp("R3"))
   params = jax.jit(job.model.init)(jax.random.key(0))
   prompts = job.data.stream.next()
-  rollout = job.programs.sample(moved(params), prompts, jax.random.key(1))
+  rollout, _ = job.programs.sample(moved(params), prompts, jax.random.key(1))
   valid = np.ones(rollout.length.shape, bool)
   reward = (rollout.length % 2).astype(np.float32)
   return job, params, Groups(prompts, rollout, Scored(reward, reward, valid, {}, {}))
@@ -85,6 +85,7 @@ def recorded(cache, tmp_path_factory):
 
 def prepared(cache, replay, workdir):
   config = tiny(cache, routing_replay=replay, load_balance=0.0, updates_per_rollout=1)
+  config.rollout.slots = 0  # the plain sampler records
   return train.prepare(config, workdir)
 
 
