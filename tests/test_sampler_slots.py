@@ -95,7 +95,7 @@ def test_logps_are_those_of_a_fresh_forward_pass():
   rollout, _ = programs(sampler.slots.build, eos=EOS[0], slots=5, shards=1)(tokens, length, ids)
   repeat = lambda x: np.repeat(x[:, None], G, axis=1)  # noqa: E731
   rows = np.concatenate([repeat(tokens), rollout.tokens], axis=-1)
-  logp, _ = response_logprobs(model.bind(params), rows, repeat(length), T, temperature=1.0, chunk=6)
+  logp, *_ = response_logprobs(model.bind(params), rows, repeat(length), T, temperature=1.0, chunk=6)
   real = np.arange(T)[None, None] < rollout.length[..., None]
   np.testing.assert_allclose(rollout.sampler_logp[real], np.asarray(logp)[real], atol=1e-5)
   assert not rollout.tokens[~real].any() and not rollout.sampler_logp[~real].any()
