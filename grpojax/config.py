@@ -1,5 +1,6 @@
 """What makes a config illegal, each with its one sentence.  Runs before anything compiles."""
 
+import math
 import re
 
 from ml_collections import ConfigDict
@@ -20,6 +21,7 @@ def check(c: ConfigDict, devices: int) -> None:
   _check_lora(c)
   _check_mixture(c)
   _check_memory(c)
+  _check_process(c)
   _check_groups(c)
   objective.check(c, extra_fields(c))
   _check_reference(c)
@@ -97,11 +99,15 @@ def _check_memory(c: ConfigDict) -> None:
       "config.difficulty.kind = 'beta' compares a prompt's last completions, which groups that are "
       "thrown away do not leave; set 'ema', or turn dynamic_sampling and adaptive_group off."
     )
-  if c.process.scorer:
-    try:
-      load_scorer(c.process.scorer, c.process.knobs)
-    except ValueError as error:
-      raise ValueError(f"config.process.{error}") from None
+
+
+def _check_process(c: ConfigDict) -> None:
+  if not c.process.scorer:
+    return
+  try:
+    load_scorer(c.process.scorer, c.process.knobs)
+  except ValueError as error:
+    raise ValueError(f"config.process.{error}") from None
 
 
 def _check_lora(c: ConfigDict) -> None:
@@ -145,7 +151,7 @@ def _check_reference(c: ConfigDict) -> None:
 
 def _check_batch(c: ConfigDict, mesh: dict[str, int]) -> None:
   P, U, M = c.rollout.prompts, c.updates_per_rollout, c.microbatches
-  shards = mesh["data"] * mesh["fsdp"] * mesh["expert"]
+  shards = math.prod(mesh[axis] for axis in sharding.BATCH_AXES)
   if P % U:
     raise ValueError(
       f"config.rollout.prompts = {P} must be divisible by config.updates_per_rollout = {U}."

@@ -1,4 +1,4 @@
-"""Parameters -> a folder that transformers and vLLM open: config.json, tokenizer, safetensors shards.
+"""Parameters -> a folder as transformers and vLLM read it: config.json, tokenizer, safetensors shards.
 
     python -m grpojax.export --workdir=runs/gspo --out=exported/gspo [--dtype=bfloat16]
     python -m grpojax.export --workdir=runs/mine --out=exported/adapters --adapters

@@ -212,7 +212,8 @@ def test_seeds_give_different_data():
 
 
 def test_nearly_every_prompt_fits_32_tokens_but_not_every_one():
-  prompts = text.encode_prompts(TOKENIZER, [row["question"] for row in all_rows()])
+  chats = [[dict(role="user", content=row["question"])] for row in all_rows()]
+  prompts = text.encode_chats(TOKENIZER, chats)
   too_long = np.mean([len(prompt) > 32 for prompt in prompts])
   assert 0 < too_long < 0.01
 

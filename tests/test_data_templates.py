@@ -124,7 +124,7 @@ def test_a_chat_template_without_a_place_for_it_refuses_a_system_prompt():
 
 def test_a_plain_form_is_the_question_as_the_users_turn():
   (one,) = templates.encode(templates.PLAIN, TOKENIZER, [ROW])
-  (other,) = text.encode_prompts(TOKENIZER, [ROW["question"]])
+  (other,) = text.encode_chats(TOKENIZER, [[dict(role="user", content=ROW["question"])]])
   assert one.tolist() == other.tolist()
 
 

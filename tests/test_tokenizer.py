@@ -45,7 +45,7 @@ def test_chat_template_closes_the_turns_of_the_assistant_only():
 
 def test_prompt_then_response_is_the_whole_conversation():
   question, answer = "Ann has 3 figs\nor 4?", "3+4=7\n#7"
-  (prompt,) = text.encode_prompts(TOKENIZER, [question])
+  (prompt,) = text.encode_chats(TOKENIZER, [[dict(role="user", content=question)]])
   (response,) = text.encode_responses(TOKENIZER, [answer])
   chat = [{"role": "user", "content": question}, {"role": "assistant", "content": answer}]
   whole = TOKENIZER.apply_chat_template(chat, return_dict=False)
@@ -96,4 +96,4 @@ def test_folders_that_will_not_do_are_refused_with_a_sentence(tmp_path):
   make_tokenizer.main(tmp_path)
   (tmp_path / "chat_template.jinja").unlink()
   with pytest.raises(ValueError, match="no chat template"):
-    text.encode_prompts(text.load_tokenizer(tmp_path), ["1+1=?"])
+    text.encode_chats(text.load_tokenizer(tmp_path), [[dict(role="user", content="1+1=?")]])

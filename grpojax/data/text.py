@@ -36,16 +36,11 @@ def eos_ids(tokenizer: PreTrainedTokenizerBase, folder: str | Path = EMBEDDED) -
   return ids
 
 
-def encode_prompts(tokenizer: PreTrainedTokenizerBase, questions: list[str]) -> list[np.ndarray]:
-  """Each question as the user's turn of the chat template, up to where the assistant speaks.
-
-  A question that spells a special token gets that token, as everywhere where templates are text.
-  """
-  return encode_chats(tokenizer, [[{"role": "user", "content": question}] for question in questions])
-
-
 def encode_chats(tokenizer: PreTrainedTokenizerBase, chats: list[list[dict]]) -> list[np.ndarray]:
-  """Each list of messages (role, content) in the chat template, up to where the assistant speaks."""
+  """Each list of messages (role, content) in the chat template, up to where the assistant speaks.
+
+  A message that spells a special token gets that token, as everywhere where templates are text.
+  """
   if tokenizer.chat_template is None:
     raise ValueError(
       f"The tokenizer in '{tokenizer.name_or_path}' has no chat template; add one, or set"
