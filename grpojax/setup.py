@@ -25,11 +25,21 @@ class Data(NamedTuple):
   stream: pipeline.Stream  # of this process's share of the training prompts
 
 
+class Sampler(NamedTuple):
+  """In two halves, so that the host can do other work between them."""
+
+  start: Callable  # (params, Prompts, key) -> what is in flight, on the device; waits for nothing
+  finish: Callable  # of that -> Rollout on the host, counts of what it took
+
+  def __call__(self, params, prompts: Prompts, key) -> tuple[Rollout, dict[str, int]]:
+    return self.finish(self.start(params, prompts, key))
+
+
 class Programs(NamedTuple):
   """Compiled at their first call; every shape is static."""
 
-  sample: Callable  # (params, Prompts, key) -> Rollout on the host, counts of what it took
-  sample_eval: Callable  # the same with config.eval's choice of tokens, budget and number of samples
+  sample: Sampler
+  sample_eval: Sampler  # with config.eval's choice of tokens, budget and number of samples
   logp: Callable  # (params, tokens, prompt_length, routing, counted) -> learner.make_old_logp's fields
   update: Callable  # (state, objective, batch, frozen) -> (state, metrics)
   fresh: Callable  # params -> State with a new optimiser
@@ -192,7 +202,9 @@ def _in_int8(name: str, model: models.Model, mesh: Mesh) -> tuple[Callable, dict
   return program(f"{name} weights in int8", round_all, in_shardings=inside, out_shardings=where), where
 
 
-def _sampler(config, name, model, tokenizer, mesh, group_size, max_tokens, choice, record_routing, bits):
+def _sampler(
+  config, name, model, tokenizer, mesh, group_size, max_tokens, choice, record_routing, bits
+) -> Sampler:
   weights, kv_cache = bits
   ready, where = lambda params: params, _policy_layout(model, mesh)
   if weights == "int8":
@@ -218,10 +230,12 @@ def _sampler(config, name, model, tokenizer, mesh, group_size, max_tokens, choic
     f"{name} decode", decode, in_shardings=(where, prefilled, everywhere, rows), out_shardings=out
   )
 
-  def sample(params, prompts: Prompts, key) -> tuple[Rollout, dict[str, int]]:
+  def start(params, prompts: Prompts, key):
     tokens, length, ids = sharding.to_device(mesh, (prompts.tokens, prompts.length, prompts.id))
     key, params = jax.device_put(key, everywhere), ready(params)
-    sampled = decode(params, prefill(params, tokens, length), key, ids)
+    return decode(params, prefill(params, tokens, length), key, ids)
+
+  def finish(sampled) -> tuple[Rollout, dict[str, int]]:
     if not slots:
       return sharding.to_host(sampled), {}
     rollout, work = sampled
@@ -229,7 +243,7 @@ def _sampler(config, name, model, tokenizer, mesh, group_size, max_tokens, choic
     counts = dict(decode_steps=steps, slot_steps=steps * slots, fed_slot_steps=fed)
     return sharding.to_host(rollout), {f"rollout/{key}": n for key, n in counts.items()}
 
-  return sample
+  return Sampler(start, finish)
 
 
 def slots_of(config: ConfigDict, model, mesh: Mesh, group_size: int, max_tokens: int, kv_cache: str) -> int:
