@@ -53,7 +53,8 @@ def response_logprobs(
     routing = models.by_layers(routing.reshape(P * G, *routing.shape[2:]))
   if counted is not None:
     counted = counted.reshape(P * G, S - 1)
-  hidden, routed = decoder.forward(rows[:, :-1], L - prompt_length.reshape(P * G), routing, counted)
+  segment = models.left_padded(S - 1, L - prompt_length.reshape(P * G))
+  hidden, routed = decoder.forward(rows[:, :-1], segment, routing, counted)
   cap = decoder.spec.logit_softcap
   outs = token_logprobs(hidden[:, L - 1 :], decoder.unembedding(), rows[:, L:], cap=cap, **kwargs)
   if routed is not None:

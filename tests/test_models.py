@@ -49,6 +49,20 @@ def test_padding_content_and_width_change_nothing(tiny):
   np.testing.assert_allclose(wider[~behind], full[~behind], atol=1e-5)
 
 
+def test_sequences_that_share_a_row_do_not_see_each_other(tiny):
+  """Three of them in a row of 20 columns, and what is behind them, against each in a row of its own."""
+  model, params = tiny
+  forward = jax.jit(lambda tokens, segment: model.bind(params).forward(tokens, segment)[0])
+  tokens, lengths = padded_batch()[0], (7, 1, 9)
+  alone = forward(tokens, jnp.ones_like(tokens))
+  starts = np.cumsum((0, *lengths))
+  row = jnp.concatenate([*(tokens[i, :n] for i, n in enumerate(lengths)), tokens[0, :3]])
+  segment = jnp.asarray(np.repeat((4, 2, 9, 0), (*lengths, 3)))  # whatever the numbers
+  shared = forward(row[None], segment[None])[0]
+  for i, n in enumerate(lengths):
+    np.testing.assert_allclose(shared[starts[i] : starts[i + 1]], alone[i, :n], atol=1e-5)
+
+
 def test_every_parameter_names_its_axes_and_reaches_the_output(tiny):
   model, params = tiny
   is_axes = lambda leaf: isinstance(leaf, tuple)  # noqa: E731

@@ -68,7 +68,8 @@ def test_load_balance_loss_is_that_of_transformers():
 
   @jax.jit
   def balance(params, tokens, first, counted):
-    routed = model.bind(params).forward(tokens, first, counted=counted)[1]
+    segment = models.left_padded(tokens.shape[1], first)
+    routed = model.bind(params).forward(tokens, segment, counted=counted)[1]
     return models.load_balance_loss(routed.load, models.expert_cost(routed.load)), routed.experts
 
   loss, experts = balance(params, expected["tokens"], expected["first"], jnp.asarray(real))
@@ -163,5 +164,6 @@ def test_a_mesh_computes_the_same_and_the_same_gradient(sizes):
 
 def test_dense_models_have_no_routing():
   model, params, expected = loaded("qwen3")
-  outs = jax.eval_shape(lambda p: model.bind(p).forward(expected["tokens"], expected["first"]), params)
+  tokens = expected["tokens"]
+  outs = jax.eval_shape(lambda p: model.bind(p).forward(tokens, jnp.ones_like(tokens)), params)
   assert outs[1] is None

@@ -38,11 +38,23 @@ def angles(positions, frequencies):
   return jnp.cos(turned), jnp.sin(turned)
 
 
-def causal_mask(length: int, first):
-  """[B, length, length] bool: key j is visible to query i iff first <= j <= i.  first [B]."""
-  column = jnp.arange(length)
+def left_padded(length: int, first):
+  """The segments of rows with one sequence each, [B, length]: 1 from column `first` [B] on, before it 0."""
+  return (jnp.arange(length)[None] >= first[:, None]).astype(jnp.int32)
+
+
+def causal_mask(segment):
+  """segment [B, S] -> [B, S, S] bool: key j is visible to query i iff j <= i and they share a segment."""
+  column = jnp.arange(segment.shape[1])
   causal = column[None, :] <= column[:, None]
-  return causal[None] & (column[None, None, :] >= first[:, None, None])
+  return causal[None] & (segment[:, :, None] == segment[:, None, :])
+
+
+def positions(segment):
+  """segment [B, S] -> [B, S] int32: columns since the segment began."""
+  column = jnp.broadcast_to(jnp.arange(segment.shape[1]), segment.shape)
+  begins = jnp.pad(segment[:, 1:] != segment[:, :-1], ((0, 0), (1, 0)), constant_values=True)
+  return column - jax.lax.cummax(jnp.where(begins, column, 0), axis=1)
 
 
 def rotate(x, rope):
@@ -56,7 +68,7 @@ def rotate(x, rope):
 def attend(q, k, v, mask, scale: float, cap: float = 0.0):
   """softmax(scale q k) v.  q [B, S, N, H]; k, v [B, keys, K, H]; mask [B, S, keys] -> [B, S, N, H].
 
-  Scores and softmax in float32.  A query that sees no key (padding) averages all keys: finite, unused.
+  Scores and softmax in float32.  A query that sees no key averages all of them: finite, unused.
   """
   B, S, N, H = q.shape
   K = k.shape[2]

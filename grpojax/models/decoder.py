@@ -7,7 +7,10 @@ table) is scanned along as data.  Only the decode loop unrolls them, because a s
 be copied at every token.
 
 Sequences are left-padded: the last columns are the newest tokens, and `first [B]` names the first
-real column of each row.  Every parameter carries the logical axes that `sharding.py` maps to a mesh.
+real column of each row.  `forward` also takes rows that several sequences share: `segment [B, S]`
+numbers the sequence of each column, and its positions start at 0.
+
+Every parameter carries the logical axes that `sharding.py` maps to a mesh.
 """
 
 from functools import partial, reduce
@@ -23,7 +26,7 @@ from ml_collections import ConfigDict
 from grpojax.models import int8
 from grpojax.models import lora as lora_lib
 from grpojax.models import spec as spec_lib
-from grpojax.models.attention import View, angles, attend, causal_mask, rotate, view
+from grpojax.models.attention import View, angles, attend, causal_mask, left_padded, positions, rotate, view
 from grpojax.models.lora import Lora
 from grpojax.models.moe import Mixture
 from grpojax.models.parts import gated_mlp, matrix, rms_norm, softcap, vector
@@ -124,15 +127,16 @@ class Decoder(nnx.Module):
 
   def __call__(self, tokens, first):
     """tokens [B, S] int32, first [B] -> hidden [B, S, D] after the final norm.  Rematerialised."""
-    return self.forward(tokens, first)[0]
+    return self.forward(tokens, left_padded(tokens.shape[1], first))[0]
 
-  def forward(self, tokens, first, routing=None, counted=None):
-    """tokens [B, S] -> hidden [B, S, D], and what the mixtures did (Routed, [layers, ...]) or None.
+  def forward(self, tokens, segment, routing=None, counted=None):
+    """tokens, segment [B, S] -> hidden [B, S, D], what the mixtures did (Routed, [layers, ...]) or None.
 
+    A token sees those before it with its own number in `segment`, which are neighbours of each other.
     `routing` [layers, B, S, k] int32 replays a choice of experts, -1 routes normally; `counted`
     [B, S] bool are the tokens whose load is summed up for `moe.load_balance_loss`.
     """
-    seen = self._view(tokens.shape[1], first)
+    seen = self._view(segment)
 
     @jax.checkpoint
     def block(x, layer):
@@ -145,7 +149,7 @@ class Decoder(nnx.Module):
 
   def prefill(self, tokens, first, cache_length: int):
     """tokens [B, L] -> hidden of the last column [B, D], a cache with room for `cache_length`, Routed."""
-    seen = self._view(tokens.shape[1], first)
+    seen = self._view(left_padded(tokens.shape[1], first))
 
     def block(x, layer):
       layer, kind = layer
@@ -250,12 +254,11 @@ class Decoder(nnx.Module):
   def _frequencies(self):
     return jnp.asarray(np.stack([rope.frequencies(self.spec.head_dim) for rope in self.spec.ropes]))
 
-  def _view(self, length, first) -> View:
-    """What a whole sequence sees of itself."""
-    column = jnp.arange(length)
-    positions = jnp.maximum(column[None] - first[:, None], 0)
+  def _view(self, segment) -> View:
+    """What whole sequences see of themselves; inside one, columns are as far apart as positions."""
+    column = jnp.arange(segment.shape[1])
     distance = column[:, None] - column[None]
-    return view(causal_mask(length, first), distance, positions, self._frequencies())
+    return view(causal_mask(segment), distance, positions(segment), self._frequencies())
 
   def _kinds(self):
     """(window, rotary table) of each layer, to be scanned; None for what all layers share."""
