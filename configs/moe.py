@@ -1,8 +1,8 @@
 """Mixture of experts: GSPO, whose mean ratio bears experts that route differently.
 
     python -m grpojax.main --config=configs/moe.py --workdir=runs/moe
-    ... --config.routing_replay=R2 --config.load_balance=0    # pi_old's choice of experts
-    ... --config.routing_replay=R3 --config.load_balance=0 --config.rollout.slots=0  # the sampler's
+    ... --config.routing_replay=R2 --config.load_balance=0  # pi_old's choice of experts
+    ... --config.routing_replay=R3 --config.load_balance=0  # the sampler's
     ... --config.mesh.expert=4
     ... --config.objective.correct="{'band': {'fn': 'geometric_rejection', 'renormalize': True}}"
 

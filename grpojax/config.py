@@ -37,7 +37,8 @@ def extra_fields(c: ConfigDict) -> tuple[str, ...]:
 
 
 _POSITIVE = (
-  "steps", "rollout.prompts", "rollout.group_size", "rollout.max_tokens", "updates_per_rollout",
+  "steps", "rollout.prompts", "rollout.group_size", "rollout.max_tokens", "rollout.prefill_chunk",
+  "updates_per_rollout",
   "microbatches", "logprob_chunk", "data.prompt_budget", "eval.every", "eval.prompts",
   "eval.samples", "eval.max_tokens", "checkpoint.every", "checkpoint.keep", "dynamic_sampling.max_tries",
   "cold_start.batch_size", "adaptive_group.rounds", "process.max_steps", "kl_control.horizon",
@@ -206,11 +207,6 @@ def _check_mixture(c: ConfigDict) -> None:
     raise ValueError(
       f"config.load_balance = {c.load_balance} would count no token: it leaves out those whose routing is "
       f"replayed, and config.routing_replay = '{c.routing_replay}' replays all; turn one of them off."
-    )
-  if c.routing_replay == "R3" and c.rollout.slots:
-    raise ValueError(
-      "config.routing_replay = 'R3' replays what the sampler has recorded, and only the plain one "
-      "records; set config.rollout.slots = 0."
     )
   if c.routing_replay == "R3" and c.difficulty.kind == "beta":
     raise ValueError(

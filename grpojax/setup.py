@@ -212,16 +212,17 @@ def _sampler(
   everywhere, rows = sharding.replicated(mesh), sharding.batch_sharding(mesh)
   common = dict(
     group_size=group_size, max_tokens=max_tokens, choice=choice, eos_ids=eos_ids(config, tokenizer),
-    kv_cache=kv_cache,
+    record_routing=record_routing, kv_cache=kv_cache,
   )  # fmt: skip
   slots = slots_of(config, model, mesh, group_size, max_tokens, kv_cache)
   if slots:
     kv = sharding.kv_sharding(mesh, model.spec.num_key_value_heads)
     cut = dict(slots=slots, shards=sharding.batch_shards(mesh), kv_sharding=kv)
-    prefill, decode = sampler.slots.build(model, **cut, **common)
-    prefilled, out = sampler.slots.Prefilled(rows, kv, rows), (rows, everywhere)
+    chunk = config.rollout.prefill_chunk
+    prefill, decode = sampler.slots.build(model, prefill_chunk=chunk, **cut, **common)
+    prefilled, out = sampler.slots.Prefilled(rows, kv, rows, everywhere, rows), (rows, everywhere)
   else:
-    prefill, decode = sampler.build(model, record_routing=record_routing, **common)
+    prefill, decode = sampler.build(model, **common)
     prefilled, out = rows, rows
   prefill = program(
     f"{name} prefill", prefill, in_shardings=(where, rows, rows), out_shardings=prefilled
@@ -239,8 +240,9 @@ def _sampler(
     if not slots:
       return sharding.to_host(sampled), {}
     rollout, work = sampled
-    steps, fed = map(int, work)
+    steps, fed, prefilled, asked = map(int, work)
     counts = dict(decode_steps=steps, slot_steps=steps * slots, fed_slot_steps=fed)
+    counts |= dict(prefill_columns=prefilled, prompt_tokens=asked)
     return sharding.to_host(rollout), {f"rollout/{key}": n for key, n in counts.items()}
 
   return Sampler(start, finish)

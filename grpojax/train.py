@@ -188,11 +188,12 @@ def follow(job: Job, step: int, reference, params):
 
 
 def rates(seen: dict[str, float]) -> dict[str, float]:
-  """Sampled tokens over the seconds of a phase; the share of the sampler's slots that was at work."""
+  """Sampled tokens over the seconds of a phase; the shares of slots at work and of padding in prefill."""
   phases = ("rollout", "update")
   shares = {f"tokens_per_second/{p}": seen["num_tokens"] / seen[f"time/{p}"] for p in phases}
   if "rollout/slot_steps" in seen:
     shares["rollout/slot_utilisation"] = seen["rollout/fed_slot_steps"] / max(seen["rollout/slot_steps"], 1)
+    shares["rollout/prefill_padding"] = 1 - seen["rollout/prompt_tokens"] / seen["rollout/prefill_columns"]
   return shares
 
 

@@ -85,7 +85,6 @@ def recorded(cache, tmp_path_factory):
 
 def prepared(cache, replay, workdir):
   config = tiny(cache, routing_replay=replay, load_balance=0.0, updates_per_rollout=1)
-  config.rollout.slots = 0  # the plain sampler records
   return train.prepare(config, workdir)
 
 

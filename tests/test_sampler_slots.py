@@ -65,13 +65,14 @@ def same(a, b):
 @settings(max_examples=40, deadline=None)
 @given(
   seed=st.integers(0, 2**20),
-  setting=st.sampled_from([(1, 1, 1), (5, 1, 0), (24, 1, 1), (8, 4, 0)]),
+  setting=st.sampled_from([(1, 1, 1, 64), (5, 1, 0, 3), (24, 1, 1, 1), (8, 4, 0, 7)]),
   key=st.integers(0, 9),
 )
 def test_any_slots_shards_prompts_and_ends_give_the_tokens_of_the_plain_sampler(seed, setting, key):
-  slots, shards, ends = setting
+  slots, shards, ends, chunk = setting
   want, _ = programs(sampler.build, eos=EOS[ends])(*prompts(seed), key)
-  got, work = programs(sampler.slots.build, eos=EOS[ends], slots=slots, shards=shards)(*prompts(seed), key)
+  cut = dict(slots=slots, shards=shards, prefill_chunk=chunk)
+  got, work = programs(sampler.slots.build, eos=EOS[ends], **cut)(*prompts(seed), key)
   same(got, want)
   assert work.fed == (want.length - 1).sum()
   assert work.steps == max(scheduled(part, slots // shards) for part in np.split(want.length, shards))
@@ -109,9 +110,13 @@ def test_windows_tables_soft_caps_and_mixtures(family):
   assert family == "qwen3_moe" or 0 < windows[0] < T - 1
   batch = prompts(vocabulary=model.spec.vocab_size)
   eos = tuple(range(0, model.spec.vocab_size, 16))
-  want, _ = programs(sampler.build, family, eos=eos)(*batch)
-  got, _ = programs(sampler.slots.build, family, eos=eos, slots=5)(*batch)
+  common = dict(eos=eos, record_routing=bool(model.spec.moe))
+  want, _ = programs(sampler.build, family, **common)(*batch)
+  got, _ = programs(sampler.slots.build, family, slots=5, prefill_chunk=4, **common)(*batch)
   same(got, want)
+  if model.spec.moe:
+    np.testing.assert_array_equal(got.routing, want.routing)
+    assert (want.routing < 0).any() and len(np.unique(want.routing)) == model.spec.moe.num_experts + 1
   assert want.length.max() == T and want.ended.any()
 
 
@@ -145,7 +150,7 @@ def on_mesh(devices: Mesh, slots: int):
   where = sharding.param_shardings(devices, model.axes, model.shapes)
   params, key = jax.device_put(params, where), jax.device_put(jax.random.key(0), everywhere)
   tokens, length, ids = sharding.to_device(devices, prompts())
-  cut = sampler.slots.Prefilled(rows, kv, rows)
+  cut = sampler.slots.Prefilled(rows, kv, rows, everywhere, rows)
   prefilled = jax.jit(prefill, out_shardings=cut)(params, tokens, length)
   compiled = jax.jit(decode, out_shardings=(rows, everywhere)).lower(params, prefilled, key, ids).compile()
   return compiled, compiled(params, prefilled, key, ids)

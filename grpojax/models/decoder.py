@@ -163,6 +163,31 @@ class Decoder(nnx.Module):
     cache = [(jnp.pad(k, room), jnp.pad(v, room)) for k, v in zip(keys, values, strict=True)]
     return self._final_norm(x[:, -1]), cache, routed
 
+  def extend(self, tokens, positions, before):
+    """Tokens [B, C] of sequences end to end -> hidden [B, C, D], their keys and values, Routed.
+
+    A token at position p [B, C] of its sequence sees that and the p columns before it, which lie here or
+    in `before`: keys and values [layers, B, W, K, H] each, as the new ones are [layers, B, C, K, H].
+    """
+    W, C = before[0].shape[2], tokens.shape[1]
+    distance = W + jnp.arange(C)[:, None] - jnp.arange(W + C)[None]
+    mask = (distance >= 0)[None] & (distance[None] <= positions[..., None])
+    seen = view(mask, distance, positions, self._frequencies())
+
+    def block(x, layer):
+      layer, kind, before = layer
+      attention, rope = seen.of(*kind)
+
+      def over_both(q, k, v, *how):
+        both = (jnp.concatenate(pair, axis=1) for pair in zip(before, (k, v), strict=True))
+        return attention(q, *both, *how)[0], (k, v)
+
+      x, kv, routed = self._whole(*layer)(x, over_both, rope)
+      return x, (kv, routed)
+
+    x, (kv, routed) = jax.lax.scan(block, self._embed(tokens), (self._stacked(), self._kinds(), before))
+    return self._final_norm(x), kv, routed
+
   def decode(self, layers, tokens, column, first, cache: Cache):
     """One token per row, tokens [B], all at the same cache column -> hidden [B, D], cache, Routed.
 

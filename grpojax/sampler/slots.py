@@ -16,7 +16,8 @@ import jax.numpy as jnp
 from jax.sharding import NamedSharding
 
 from grpojax.batch import Rollout
-from grpojax.models import Model
+from grpojax.models import Model, by_rows
+from grpojax.sampler import prefill as prefill_lib
 from grpojax.sampler import shared
 from grpojax.sampler.choose import Choice, choose, row_keys
 from grpojax.sampler.shared import Kv
@@ -28,6 +29,8 @@ class Prefilled(NamedTuple):
   logits: jax.Array  # [P, V] float32, of the first response token
   cache: list[Kv]  # per layer, [P, ...] with L columns
   first: jax.Array  # [P] int32, first real column
+  columns: jax.Array  # [] int32, computed for them; beyond the prompts' tokens they were padding
+  routing: jax.Array | None  # [P, L, layers, k] int8 or int16, -1 on padding, if it is recorded
 
 
 class Output(NamedTuple):
@@ -37,6 +40,7 @@ class Output(NamedTuple):
   logp: jax.Array  # [D, Bl, T] float32
   length: jax.Array  # [D, Bl] int32
   ended: jax.Array  # [D, Bl] bool
+  routing: jax.Array | None  # [D, Bl, T - 1, layers, k] int8 or int16, of what was fed; -1: nothing
 
 
 class Work(NamedTuple):
@@ -44,6 +48,8 @@ class Work(NamedTuple):
 
   steps: jax.Array  # [] int32, iterations of the loop
   fed: jax.Array  # [] int32, tokens that went through it; the rest of steps * slots was idle
+  prefilled: jax.Array  # [] int32, columns that were computed for prompts; the rest of them was padding
+  asked: jax.Array  # [] int32, tokens of the prompts
 
 
 class State(NamedTuple):
@@ -67,8 +73,10 @@ def build(
   eos_ids: tuple[int, ...],
   slots: int,
   shards: int = 1,
+  prefill_chunk: int = 128,
   kv_sharding: NamedSharding | None = None,
   kv_cache: str = "full",
+  record_routing: bool = False,
 ):
   """Returns (prefill, decode), pure functions to be jitted.
 
@@ -77,34 +85,40 @@ def build(
 
   `slots` decode at a time, and the batch is cut in `shards`, whose number divides both P and `slots`.
   `kv_sharding` is that of caches, [rows, K, ...]; with kv_cache="int8" they are kept in eight bits.
+  Prompts are read `prefill_chunk` tokens of a shard at a time (`prefill.py`).  With `record_routing`
+  (mixtures only) Rollout.routing is that of `generate.py`.
   """
   G, T, D, S = group_size, max_tokens, shards, slots // shards
   is_eos = lambda token: jnp.isin(token, jnp.asarray(eos_ids, jnp.int32))  # noqa: E731
 
   def prefill(params, tokens, length):
     decoder = model.bind(params)
-    L = tokens.shape[1]
-    hidden, cache, _ = decoder.prefill(tokens, L - length, L)
-    cache = [shared.laid_out(*kv, kv_cache) for kv in cache]
-    return Prefilled(decoder.logits(hidden), cache, L - length)
+    how = dict(chunk=prefill_chunk, shards=D, record_routing=record_routing)
+    seen = prefill_lib.read(decoder, tokens, length, **how)
+    cache = [shared.laid_out(*kv, kv_cache) for kv in seen.cache]
+    first = tokens.shape[1] - length
+    return Prefilled(decoder.logits(seen.hidden), cache, first, seen.columns, seen.routing)
 
-  def first_tokens(logits, keys) -> Output:
+  def first_tokens(logits, keys, routing) -> Output:
     """Sample by sample, because all samples' logits are G times those of the prompts."""
     token, logp = jax.lax.map(lambda k: choose(k, 0, logits, choice), keys.reshape(-1, G).T)
     by_request = lambda x: x.T.reshape(D, -1)  # noqa: E731
     token, logp = by_request(token), by_request(logp)
     room = ((0, 0), (0, 0), (0, T - 1))
     padded = (jnp.pad(x[..., None], room) for x in (token, logp))
-    return Output(*padded, jnp.ones(token.shape, jnp.int32), is_eos(token))
+    if record_routing:
+      routing = jnp.full((*token.shape, T - 1, *routing.shape[2:]), -1, routing.dtype)
+    return Output(*padded, jnp.ones(token.shape, jnp.int32), is_eos(token), routing)
 
   def decode(params, prefilled, key, prompt_id):
     decoder = model.bind(params)
     layers = decoder.unstacked_layers()
     keys = row_keys(key, prompt_id, G)
-    out = first_tokens(prefilled.logits, keys)
+    out = first_tokens(prefilled.logits, keys, prefilled.routing)
     Bl, L = out.length.shape[1], prefilled.cache[0].values.shape[2]
     keys, begun = keys.reshape(D, Bl), out.tokens[..., 0]
     prompt_length = jnp.repeat(L - prefilled.first, G).reshape(D, Bl)
+    of_token = out.routing.shape[3:] if record_routing else ()
     goes_on = ~out.ended & (T > 1)
     queue, waiting = jnp.argsort(~goes_on, axis=1), goes_on.sum(axis=1)
 
@@ -126,11 +140,12 @@ def build(
       busy, at = state.request < Bl, jnp.minimum(state.request, Bl - 1)
       position = _take(prompt_length, at) + state.count - 1
       attention = _attention(model.spec, prefilled, G, state, Bl, kv_cache)
-      hidden, cache, _ = decoder.step(layers, state.token.reshape(-1), position.reshape(-1), attention)
+      hidden, cache, routed = decoder.step(layers, state.token.reshape(-1), position.reshape(-1), attention)
+      experts = by_rows(routed.experts, model.spec).reshape(D, S, *of_token) if record_routing else None
       flat = choose(_take(keys, at).reshape(-1), state.count.reshape(-1), decoder.logits(hidden), choice)
       token, logp = (x.reshape(D, S) for x in flat)
       ended = is_eos(token)
-      out = _write(state.out, state.request, state.count, token, logp, ended)
+      out = _write(state.out, state.request, state.count, token, logp, ended, experts)
       done = busy & (ended | (state.count + 1 == T))
       state = State(
         state.step + 1, state.head, state.request, state.count + busy, token, cache, out
@@ -147,9 +162,12 @@ def build(
     state = State(jnp.int32(0), jnp.zeros(D, jnp.int32), none + Bl, none + 1, none, cache, out)
     state = refill(state, jnp.ones((D, S), bool))
     state = jax.lax.while_loop(lambda x: jnp.any(x.request < Bl), step, state)
-    grouped = lambda a: a.reshape(-1, G, *a.shape[2:])  # noqa: E731
-    tokens, logp, length, ended = map(grouped, state.out)
-    return Rollout(tokens, length, ended, logp), Work(state.step, (length - 1).sum())
+    tokens, logp, length, ended, routing = jax.tree.map(lambda a: a.reshape(-1, G, *a.shape[2:]), state.out)
+    if record_routing:
+      of_prompt = jnp.repeat(prefilled.routing[:, None], G, axis=1)
+      routing = jnp.concatenate([of_prompt, routing], axis=2)
+    work = Work(state.step, (length - 1).sum(), prefilled.columns, (L - prefilled.first).sum())
+    return Rollout(tokens, length, ended, logp, routing), work
 
   return prefill, decode
 
@@ -191,8 +209,11 @@ def _take(x, index):
   return jax.vmap(lambda a, i: a[i])(x, index)
 
 
-def _write(out: Output, request, count, token, logp, ended) -> Output:
-  """One token of every busy slot, all [D, S]; idle slots' requests lie outside and are dropped."""
+def _write(out: Output, request, count, token, logp, ended, experts) -> Output:
+  """One token of every busy slot, all [D, S]; idle slots' requests lie outside and are dropped.
+
+  `experts` [D, S, layers, k] or None are those of the token before, which brought it about.
+  """
   into = jax.vmap(lambda a, r, t, x: a.at[r, t].set(x, mode="drop"))
   of = jax.vmap(lambda a, r, x: a.at[r].set(x, mode="drop"))
   return Output(
@@ -200,4 +221,5 @@ def _write(out: Output, request, count, token, logp, ended) -> Output:
     into(out.logp, request, count, logp),
     of(out.length, request, count + 1),
     of(out.ended, request, ended),
+    None if experts is None else into(out.routing, request, count - 1, experts),
   )
