@@ -15,8 +15,6 @@ import pytest
 
 from grpojax import batches, checkpoint, difficulty, metrics, train
 
-pytestmark = pytest.mark.usefixtures("in_a_hurry")
-
 ROOT = Path(__file__).parents[1]
 
 
@@ -46,9 +44,7 @@ def command(cache, workdir, *flags):
 
 
 def environment():
-  """One device, compiled in a hurry."""
-  own = {k: v for k, v in os.environ.items() if k != "XLA_FLAGS"}
-  return own | {"JAX_DISABLE_MOST_OPTIMIZATIONS": "1"}
+  return {k: v for k, v in os.environ.items() if k != "XLA_FLAGS"}
 
 
 def comparable(records):

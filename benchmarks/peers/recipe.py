@@ -1,0 +1,34 @@
+"""The workload as a config of grpojax: `recipe.py:0.04` has a KL penalty.
+
+`recipe.py:heavy` has 256 requests, for a model with HEAVY_EOS; `:static` samples 64 in the plain sampler.
+The flags --config.model.path and --config.data.path name the folder and the file that folder.py wrote.
+"""
+
+from benchmarks.peers import workload as w
+from configs import base
+
+
+def get_config(what: str = "0.0"):
+  c = base.get_config("local")
+  c.name, c.verbose, c.steps = "peers", False, 10**6
+  c.model.dtype = "float32"
+  c.data.update(template="none", chat=False, prompt_budget=w.PROMPT, held_out=w.HEAVY_PROMPTS)
+  c.reward.accuracy = dict(fn="benchmarks.peers.recipe:even_share")
+  prompts = w.HEAVY_PROMPTS if what == "heavy" else w.PROMPTS
+  slots = 0 if what == "static" else w.PROMPTS * w.GROUP
+  c.rollout.update(prompts=prompts, group_size=w.GROUP, max_tokens=w.NEW, slots=slots)
+  c.updates_per_rollout = c.microbatches = 1
+  c.logprob_chunk = w.NEW
+  c.optimizer.update(
+    learning_rate=w.LEARNING_RATE, warmup_steps=0, b1=w.B1, b2=w.B2, clip_norm=w.CLIP_NORM
+  )
+  if what == "0.04":
+    c.reference = "init"
+    c.objective.penalty.kl = dict(fn="kl_k3", beta=float(what))
+  c.eval.update(every=10**6, prompts=prompts, samples=w.GROUP)  # one batch before training, as ever
+  c.checkpoint.every = 10**6
+  return c
+
+
+def even_share(sample):
+  return w.even_share(sample.text)

@@ -1,0 +1,36 @@
+"""The work that all systems do.  Standard library only: every system's environment reads this file.
+
+Their tokenizer has no merges, so that a prompt of 32 letters is one of 32 tokens.
+"""
+
+import random
+import string
+
+VOCAB = 512
+MODEL = dict(  # Qwen2, as config.json says it; float32
+  model_type="qwen2", architectures=["Qwen2ForCausalLM"], vocab_size=VOCAB, hidden_size=128,
+  num_hidden_layers=4, num_attention_heads=4, num_key_value_heads=2, intermediate_size=384,
+  max_position_embeddings=512, rms_norm_eps=1e-6, rope_theta=10000.0, tie_word_embeddings=True,
+  hidden_act="silu", use_sliding_window=False, dtype="float32",
+)  # fmt: skip
+PROMPTS, GROUP = 8, 8  # 64 completions a step
+PROMPT, NEW = 32, 96  # tokens of a prompt, and of the longest response
+HEAVY_PROMPTS = 32  # 256 requests, in slots or in batches of 64
+# Logits of random weights are near uniform: with 21 of 512 ids that end a response, lengths are
+# geometric with mean 24, cut at 96.
+HEAVY_EOS = tuple(range(300, 321))
+NEVER = "<never>"  # the EOS of all other work: a token outside the model's vocabulary
+LEARNING_RATE, B1, B2, CLIP_NORM = 1e-6, 0.9, 0.999, 1.0  # AdamW without decay
+EPSILON = 0.2
+BETAS = (0.0, 0.04)
+
+
+def questions(count: int, seed: int = 0) -> list[str]:
+  """Prompts of PROMPT tokens each, all different."""
+  rng = random.Random(seed)
+  return ["".join(rng.choices(string.ascii_lowercase, k=PROMPT)) for _ in range(count)]
+
+
+def even_share(text: str) -> float:
+  """The reward: the share of its characters that have an even code."""
+  return sum(ord(letter) % 2 == 0 for letter in text) / max(len(text), 1)
