@@ -19,6 +19,7 @@ def get_config(scale: str = "mini") -> ConfigDict:
   c.seed = 0
   c.steps = 50  # rollouts in the whole run
   c.verbose = True  # progress bars; False prints plain lines only
+  c.profile_steps = 0  # traced for TensorBoard or XProf, from the second on; 0: none
   c.cache_dir = "~/.cache/grpojax"  # cold starts, datasets, compiled programs; safe to delete
 
   c.objective = ConfigDict()
@@ -55,6 +56,9 @@ def get_config(scale: str = "mini") -> ConfigDict:
   c.rollout.kv_memory_gb = 0.0  # 10^9 bytes a device for KV caches: fewer slots if need be; 0: no limit
   c.rollout.weights = "full"  # "int8": the sampler's matrices, a scale per output channel
   c.rollout.kv_cache = "full"  # "int8": a scale per row, position and head.  Evaluation stays in full
+
+  c.staleness = 0  # 1: sample one step ahead, from the policy before the newest updates, which pi_old
+  # then is; rewards no longer wait for the device, nor it for them.  One more copy of the parameters
 
   c.dynamic_sampling = ConfigDict()  # DAPO, https://arxiv.org/abs/2503.14476 section 3.2
   c.dynamic_sampling.enabled = False  # refill until `rollout.prompts` groups have 0 < accuracy < 1

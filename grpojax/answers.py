@@ -1,26 +1,42 @@
 """Prompts -> graded answers: of a training step, of the survey before it, of the evaluation."""
 
 from collections import Counter
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 
 from grpojax import console, difficulty, evaluate, rewards, rollouts, sharding, steps
-from grpojax.batch import Scored
+from grpojax.batch import Prompts, Rollout, Scored
 from grpojax.data import pipeline, text
 from grpojax.difficulty import Difficulty
 from grpojax.rollouts import Groups
 from grpojax.setup import Data, Job
 
 
-def answer_and_grade(job: Job, timer, troubles: Counter, params, step: int, prompts, draw: int):
-  """Prompts -> Rollout and Scored, on the host; `troubles` counts what gave no number, and the work.
+class Asked(NamedTuple):
+  """Prompts on their way through the sampler."""
+
+  prompts: Prompts
+  params: dict  # of the policy that answers
+  flight: Any  # what `setup.Sampler.finish` waits for; None: not started
+
+
+def ask(job: Job, timer, params, prompts: Prompts, step: int, draw: int) -> Asked:
+  """Starts to sample, and waits for nothing.
 
   The same step and draw sample the same completions, also in a resumed run.
   """
   key = jax.random.fold_in(jax.random.fold_in(jax.random.key(job.config.seed), step), draw)
   with timer.phase("rollout"):
-    rollout, counts = job.programs.sample(params, prompts, key)
+    return Asked(prompts, params, job.programs.sample.start(params, prompts, key))
+
+
+def grade(job: Job, timer, troubles: Counter, asked: Asked) -> tuple[Rollout, Scored]:
+  """The answers on the host, and what they are worth; `troubles` counts what gave no number, and the work."""
+  prompts = asked.prompts
+  with timer.phase("rollout"):
+    rollout, counts = job.programs.sample.finish(asked.flight)
   troubles.update(counts)
   with timer.phase("reward"):
     texts = text.decode(job.data.tokenizer, rollout.tokens, rollout.length)
@@ -47,14 +63,13 @@ def survey(job: Job, timer, troubles: Counter, params, known: Difficulty) -> Dif
   config, data = job.config, job.data
   rows, P = len(data.train.records), config.rollout.prompts
   passes = config.difficulty.offline // config.rollout.group_size
-  rank, count = jax.process_index(), jax.process_count()
   starts = range(0, rows, P)
   with console.bar(len(starts) * passes, 0, config.verbose, "survey") as progress:
     for number in range(len(starts) * passes):
       chunk = np.arange(starts[number // passes], starts[number // passes] + P)
-      mine = np.array_split(chunk, count)[rank]
-      prompts = pipeline.take(data.train, np.minimum(mine, rows - 1), data.tokenizer.pad_token_id)
-      _, scored = answer_and_grade(job, timer, troubles, params, 0, prompts, number)
+      mine = share(chunk)
+      prompts = take(data, np.minimum(mine, rows - 1))
+      _, scored = grade(job, timer, troubles, ask(job, timer, params, prompts, 0, number))
       real = mine < rows  # the last chunk repeats a row that is not counted
       scored = scored._replace(valid=scored.valid & real[:, None])
       outcomes = sharding.gather(rollouts.outcomes_of([Groups(prompts, None, scored)]))
@@ -83,6 +98,16 @@ def held_out(job: Job, timer, params) -> dict[str, float]:
       parts.append({name: x[real] for name, x in part.items()})
   questions = {name: np.concatenate([p[name] for p in parts]) for name in parts[0]}
   return evaluate.summarise(questions, config.eval.samples)
+
+
+def share(rows: np.ndarray) -> np.ndarray:
+  """This process's part of what all processes know."""
+  return np.array_split(rows, jax.process_count())[jax.process_index()]
+
+
+def take(data: Data, rows: np.ndarray) -> Prompts:
+  """The training prompts in these rows."""
+  return pipeline.take(data.train, rows, data.tokenizer.pad_token_id)
 
 
 def rows_of(data: Data, ids: np.ndarray) -> np.ndarray:

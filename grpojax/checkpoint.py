@@ -16,7 +16,7 @@ from grpojax import sharding
 # What may change between a run and its continuation: how long, how often, on what, how loudly.
 FREE_KEYS = (
   "steps", "verbose", "mesh", "microbatches", "logprob_chunk", "eval.every", "checkpoint",
-  "cache_dir",
+  "cache_dir", "profile_steps",
 )  # fmt: skip
 
 

@@ -15,6 +15,10 @@ def check(c: ConfigDict, devices: int) -> None:
     value = _get(c, key)
     if value < 1:
       raise ValueError(f"config.{key} = {value} must be at least 1.")
+  if c.staleness not in (0, 1):
+    raise ValueError(f"config.staleness = {c.staleness} is 0, or 1 to sample one step ahead.")
+  if c.profile_steps < 0:
+    raise ValueError(f"config.profile_steps = {c.profile_steps} is a number of steps; 0 is off.")
   _check_sampling(c)
   _check_batch(c, sharding.mesh_sizes(c.mesh, devices))
   _check_model(c)

@@ -27,7 +27,7 @@ import jax
 import numpy as np
 from tensorboardX import SummaryWriter
 
-PHASES = ("rollout", "reward", "logprob", "update", "host", "eval", "checkpoint")
+PHASES = ("start", "rollout", "reward", "logprob", "update", "host", "eval", "checkpoint")
 
 
 class Writer:
@@ -115,15 +115,17 @@ class Timer:
   def phase(self, name: str):
     start = time.perf_counter()
     try:
-      yield
+      with jax.profiler.TraceAnnotation(name):
+        yield
     finally:
       self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - start
 
   def take(self) -> dict[str, float]:
-    """{"time/<phase>": ..., "time/step": ...} in seconds since the last take."""
+    """Seconds since the last take, by phase; "time/step" is all of them, "time/host" what no phase claims."""
     now = time.perf_counter()
     taken = {f"time/{name}": value for name, value in self.seconds.items()}
     taken["time/step"] = now - self.start
+    taken["time/host"] = taken["time/step"] - sum(self.seconds.values())
     self.seconds, self.start = {}, now
     return taken
 
@@ -155,15 +157,14 @@ def read(workdir: str | os.PathLike, name: str = "metrics") -> list[dict]:
 
 
 def phase_seconds(records: list[dict]) -> dict[str, float]:
-  """Total seconds by phase over all records, PHASES first; "other" is what no phase claimed."""
+  """Total seconds by phase over all records, PHASES first."""
   total = dict.fromkeys(PHASES, 0.0)
   for record in records:
     for name, value in record.items():
       if name.startswith("time/") and value is not None:
         phase = name.removeprefix("time/")
         total[phase] = total.get(phase, 0.0) + value
-  step = total.pop("step", 0.0)
-  total["other"] = step - sum(total.values())
+  total.pop("step", None)
   return {phase: seconds for phase, seconds in total.items() if seconds > 0}
 
 

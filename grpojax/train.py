@@ -4,9 +4,9 @@
 """
 
 from collections import Counter
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -16,8 +16,8 @@ from ml_collections import ConfigDict
 
 from grpojax import (
   adapters,
-  adaptive,
   answers,
+  asking,
   batches,
   checkpoint,
   console,
@@ -25,6 +25,7 @@ from grpojax import (
   memory,
   metrics,
   peft,
+  records,
   report,
   rewards,
   rollouts,
@@ -34,12 +35,25 @@ from grpojax import (
 )
 from grpojax import config as config_lib
 from grpojax import objective as objective_lib
+from grpojax.answers import Asked
 from grpojax.interrupt import Interrupt
 from grpojax.learner import State
 from grpojax.memory import Memory
 from grpojax.models import hf
+from grpojax.profiling import profiler
+from grpojax.records import Owed
 from grpojax.rollouts import Groups
 from grpojax.setup import Job
+
+
+class Start(NamedTuple):
+  """Where a run begins, or goes on."""
+
+  state: State
+  frozen: dict  # what no update changes
+  reference: dict | None
+  known: Memory
+  ahead: Asked | None  # with `config.staleness`: the next step's prompts
 
 
 def prepare(config: ConfigDict, workdir: Path) -> Job:
@@ -69,89 +83,106 @@ def run(job: Job) -> None:
   first = step = restored[1]["step"] if restored else 0
   timer, troubles = metrics.Timer(), Counter()
   with metrics.Writer(workdir, first) as writer:
-    start = resume(job, restored) if restored else begin(job, writer, timer, troubles)
-    state, frozen, reference, known = start
+    start = resume(job, timer, restored) if restored else begin(job, writer, timer, troubles)
+    state, frozen, reference, known, ahead = start
     if not restored:
       writer.write("eval", 0, answers.held_out(job, timer, frozen | state.params) | timer.take())
 
-    with Interrupt() as interrupt, console.bar(config.steps, first, config.verbose) as progress:
-      stop = step >= config.steps
+    with (
+      Interrupt() as interrupt,
+      profiler(config.profile_steps, workdir, first) as profile,
+      console.bar(config.steps, first, config.verbose) as progress,
+    ):
+      settle = partial(records.settle, config, timer, writer, progress)
+      owed, stop = None, step >= config.steps
       while not stop:
         step += 1
-        policy = frozen | state.params
-        ask = partial(answers.answer_and_grade, job, timer, troubles, policy, step)
-        draw = partial(data.stream.next, memory.weights(config, known, data.train.weights))
-        groups, outcomes, stats = collector(config)(draw, ask)
+        profile(step)
+        asked = ahead or asking.ask(job, timer, frozen | state.params, known, step)
+        if config.staleness:
+          ahead = asking.ask(job, timer, frozen | state.params, known, step + 1)
+          with timer.phase("rollout"):
+            jax.block_until_ready(asked.flight)
+        known = settle(known, owed)  # of the last step, while the device samples
+        groups, outcomes, stats = asking.collect(job, timer, troubles, known, asked, step)
         seen = stats | rollouts.describe(groups)
-        with timer.phase("logprob"):  # of all batches, before any update moves the policy
-          origin = reference and frozen | reference
-          dealt, known = compare(job, policy, origin, known, groups, outcomes, seen["reward"])
+        origin = reference and frozen | reference
+        dealt, known = compare(job, timer, asked.params, origin, known, groups, outcomes, seen["reward"])
+        if config.staleness:  # the update's parameters replace those that sample ahead
+          ahead = ahead._replace(params=frozen | jax.tree.map(jnp.copy, state.params))
         with timer.phase("update"):
           state, learned = learn(job, state, frozen, known, dealt)
           reference = follow(job, step, reference, state.params)
-
-        seen = learned | seen | troubles | timer.take()
-        seen |= rates(seen)
-        known = memory.after(config, known, seen)
-        seen |= memory.describe(config, known)
+        owed = Owed(step, learned, seen | troubles, answers.showcase(data.tokenizer, groups))
         troubles.clear()
-        writer.write("train", step, seen)
-        writer.completions(step, answers.showcase(data.tokenizer, groups))
-        console.advance(progress, step, seen)
 
-        if step % config.eval.every == 0 or step == config.steps:
-          writer.write("eval", step, answers.held_out(job, timer, frozen | state.params) | timer.take())
         stop = step == config.steps or interrupt.asked  # asked once: what stops has been saved
-        if step % config.checkpoint.every == 0 or stop:
+        evaluates = step % config.eval.every == 0 or step == config.steps
+        saves = step % config.checkpoint.every == 0 or stop
+        if evaluates or saves:
+          known, owed = settle(known, owed), None
+        if evaluates:
+          writer.write("eval", step, answers.held_out(job, timer, frozen | state.params) | timer.take())
+        if saves:
           writer.flush()
-          host = {"step": step, "stream": data.stream.get_state()}
-          checkpoint.save(checkpoints, step, (state, reference, on_mesh(job.mesh, known)), host)
+          checkpoint.save(checkpoints, step, *kept(job, step, state, reference, known, ahead))
     checkpoint.finish(checkpoints)
     checkpoints.close()
   if jax.process_index() == 0:
     finish(config, workdir, first, step)
 
 
-def begin(job: Job, writer: metrics.Writer, timer, troubles) -> tuple[State, dict, dict | None, Memory]:
-  """(state, frozen, reference, memory) of a new run: a folder's or the cold start's policy."""
+def begin(job: Job, writer: metrics.Writer, timer, troubles) -> Start:
+  """A new run: a folder's or the cold start's policy."""
   config, data = job.config, job.data
-  if "path" in config.model:
-    params = hf.load(setup.model_folder(config), job.model, job.mesh)
-  else:
-    base = job.model._replace(lora=None)
-    params = sft.cold_start(config, base, job.mesh, data.train, data.tokenizer, writer)
+  with timer.phase("start"):
+    if "path" in config.model:
+      params = hf.load(setup.model_folder(config), job.model, job.mesh)
+    else:
+      base = job.model._replace(lora=None)
+      params = sft.cold_start(config, base, job.mesh, data.train, data.tokenizer, writer)
   frozen, params = adapters.begin(config, job.workdir, job.model, job.mesh, params)
   reference = jax.tree.map(jnp.copy, params) if config.reference else None
   known = memory.start(config, len(data.train.records))
   if config.difficulty.offline:
     surveyed = answers.survey(job, timer, troubles, frozen | params, known.difficulty)
     known = known._replace(difficulty=surveyed)
-  return job.programs.fresh(params), frozen, reference, known
+  return Start(job.programs.fresh(params), frozen, reference, known, None)
 
 
-def resume(job: Job, restored) -> tuple[State, dict, dict | None, Memory]:
-  """(state, frozen, reference, memory) of a checkpoint; the data stream goes back to where it was."""
-  (state, reference, known), host = restored
+def resume(job: Job, timer, restored) -> Start:
+  """A checkpoint's run; the data stream goes back to where it was."""
+  (state, reference, known, behind), host = restored
   job.data.stream.set_state(host["stream"])
-  frozen = adapters.frozen(job.config, job.workdir, job.model, job.mesh)
+  with timer.phase("start"):
+    frozen = adapters.frozen(job.config, job.workdir, job.model, job.mesh)
   console.say(f"resumed after step {host['step']} of {job.config.steps}")
-  return state, frozen, reference, jax.tree.map(np.asarray, known)
+  ahead = None
+  if behind:
+    prompts = answers.take(job.data, answers.share(np.array(host["ahead"])))
+    ahead = asking.sample(job, timer, frozen | behind, prompts, host["step"] + 1)
+  return Start(state, frozen, reference, jax.tree.map(np.asarray, known), ahead)
 
 
-def collector(config: ConfigDict) -> Callable:
-  """(draw, ask) -> groups, outcomes, stats: how a step gets its groups."""
-  if config.adaptive_group.stop:
-    return partial(adaptive.collect, config.adaptive_group)
-  return partial(rollouts.collect, config.dynamic_sampling)
+def kept(job: Job, step: int, state: State, reference, known: Memory, ahead: Asked | None):
+  """(tree, host) of a checkpoint.  What was asked ahead is asked again, of the same policy."""
+  host = {"step": step, "stream": job.data.stream.get_state()}
+  behind = None
+  if ahead:
+    behind = {key: ahead.params[key] for key in state.params}
+    host["ahead"] = sharding.gather(answers.rows_of(job.data, ahead.prompts.id)).tolist()
+  return (state, reference, on_mesh(job.mesh, known), behind), host
 
 
-def compare(job: Job, params, reference, known: Memory, groups: Groups, outcomes, reward: float):
+def compare(job: Job, timer, params, reference, known: Memory, groups: Groups, outcomes, reward: float):
   """(batches with what was expected and all log-probs, memory that has taken note of the outcomes)."""
   config, logp = job.config, job.programs.logp
   rows = answers.rows_of(job.data, groups.prompts.id)
   dealt = batches.deal(config, job.mesh, groups, memory.baseline(config, known, rows, reward))
-  dealt = [batches.with_logps(logp, params, reference, batch) for batch in dealt]
-  jax.block_until_ready(dealt)
+  with timer.phase("logprob"):  # of all batches, before any update moves the policy
+    dealt = [batches.with_logps(logp, params, reference, batch) for batch in dealt]
+    if not config.staleness:
+      jax.block_until_ready(dealt)
   if known.difficulty is None:
     return dealt, known
 
@@ -168,15 +199,15 @@ def compare(job: Job, params, reference, known: Memory, groups: Groups, outcomes
   return dealt, known._replace(difficulty=d)
 
 
-def learn(job: Job, state: State, frozen: dict, known: Memory, dealt: list) -> tuple[State, dict[str, float]]:
-  """One update per batch; their metrics are one step's."""
+def learn(job: Job, state: State, frozen: dict, known: Memory, dealt: list) -> tuple[State, list[dict]]:
+  """One update per batch, started; and the metrics of each, on the device."""
   objective = objective_lib.scale_kl(job.objective, known.kl_scale)
   objective = jax.device_put(objective, sharding.replicated(job.mesh))  # its numbers are arguments
   learned = []
   for batch in dealt:
     state, of_update = job.programs.update(state, objective, batch, frozen)
     learned.append(of_update)
-  return state, metrics.over_updates(jax.device_get(learned))
+  return state, learned
 
 
 def follow(job: Job, step: int, reference, params):
@@ -187,29 +218,20 @@ def follow(job: Job, step: int, reference, params):
   return job.programs.follow(reference, params, sync.rate)
 
 
-def rates(seen: dict[str, float]) -> dict[str, float]:
-  """Sampled tokens over the seconds of a phase; the shares of slots at work and of padding in prefill."""
-  phases = ("rollout", "update")
-  shares = {f"tokens_per_second/{p}": seen["num_tokens"] / seen[f"time/{p}"] for p in phases}
-  if "rollout/slot_steps" in seen:
-    shares["rollout/slot_utilisation"] = seen["rollout/fed_slot_steps"] / max(seen["rollout/slot_steps"], 1)
-    shares["rollout/prefill_padding"] = 1 - seen["rollout/prompt_tokens"] / seen["rollout/prefill_columns"]
-  return shares
-
-
 def on_mesh(mesh: Mesh, tree):
   """Host arrays, the same on every process -> the mesh, which copies them for the checkpoint."""
   return jax.device_put(tree, sharding.replicated(mesh))
 
 
 def layout(job: Job):
-  """Shapes and shardings of what a checkpoint's tree holds: (state, reference, memory)."""
+  """Shapes and shardings of a checkpoint's tree: (state, reference, memory, policy that samples ahead)."""
   config, model, mesh = job.config, job.model, job.mesh
   shapes, where = setup.state_layout(config, model, mesh)
-  reference = (shapes.params, where.params) if config.reference else (None, None)
+  params, none = (shapes.params, where.params), (None, None)
+  reference, behind = params if config.reference else none, params if config.staleness else none
   known = memory.start(config, len(job.data.train.records))
   everywhere = jax.tree.map(lambda _: sharding.replicated(mesh), known)
-  return (shapes, reference[0], known), (where, reference[1], everywhere)
+  return (shapes, reference[0], known, behind[0]), (where, reference[1], everywhere, behind[1])
 
 
 def announce(config: ConfigDict, workdir: Path, mesh, model, data) -> None:
@@ -234,7 +256,7 @@ def announce(config: ConfigDict, workdir: Path, mesh, model, data) -> None:
     console.say(f"rollout: {slots} of {c.slots} slots, as many as fit in config.rollout.kv_memory_gb")
   for notice in objective_lib.notices(config):
     console.say(f"note: {notice}")
-  if config.updates_per_rollout == 1:
+  if config.updates_per_rollout == 1 and not config.staleness:
     console.say("One update per rollout is on-policy: ratios are 1, nothing clips, loss is near 0.")
 
 
@@ -246,6 +268,6 @@ def finish(config: ConfigDict, workdir: Path, first: int, step: int) -> None:
     return
   if first >= config.steps:
     console.say(f"This run is finished at step {first}; raise --config.steps, or take another --workdir.")
-  records = metrics.read(workdir)
-  evals = [r for r in records if r["kind"] == "eval"]
-  console.final_table(evals[0], evals[-1], workdir / "report.html", metrics.phase_seconds(records))
+  written = metrics.read(workdir)
+  evals = [r for r in written if r["kind"] == "eval"]
+  console.final_table(evals[0], evals[-1], workdir / "report.html", metrics.phase_seconds(written))

@@ -12,6 +12,7 @@ os.environ["XLA_FLAGS"] = (
 os.environ["HF_HUB_OFFLINE"] = "1"
 
 import jax
+import pytest
 
 jax.config.update("jax_numpy_rank_promotion", "raise")
 
@@ -20,3 +21,11 @@ CACHE = tempfile.mkdtemp(prefix="grpojax-tests-")
 atexit.register(shutil.rmtree, CACHE, ignore_errors=True)
 jax.config.update("jax_compilation_cache_dir", CACHE)
 jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.5)
+
+
+@pytest.fixture(scope="module")
+def in_a_hurry():
+  """For files whose programs run a few times each: compiling them well would cost more than it saves."""
+  jax.config.update("jax_disable_most_optimizations", True)
+  yield
+  jax.config.update("jax_disable_most_optimizations", False)

@@ -16,15 +16,9 @@ from grpojax import learner, models, sampler, setup
 from grpojax.models import int8, lora, names
 from grpojax.models.attention import attend
 
+pytestmark = pytest.mark.usefixtures("in_a_hurry")
+
 L, T, G = 9, 12, 2
-
-
-@pytest.fixture(scope="module", autouse=True)
-def in_a_hurry():
-  """Programs run a few times each, so they are compiled in a hurry."""
-  jax.config.update("jax_disable_most_optimizations", True)
-  yield
-  jax.config.update("jax_disable_most_optimizations", False)
 
 
 def by_the_books(matrix):

@@ -24,13 +24,7 @@ from grpojax import objective as objective_lib
 from grpojax.data import text
 from grpojax.models import hf, lora, names
 
-
-@pytest.fixture(scope="module", autouse=True)
-def in_a_hurry():
-  """Programs run a few times each, so they are compiled in a hurry."""
-  jax.config.update("jax_disable_most_optimizations", True)
-  yield
-  jax.config.update("jax_disable_most_optimizations", False)
+pytestmark = pytest.mark.usefixtures("in_a_hurry")
 
 
 ADAPTERS = Path(__file__).parent / "data" / "adapters"

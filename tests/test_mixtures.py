@@ -14,6 +14,8 @@ from grpojax.batch import Scored
 from grpojax.data import text
 from grpojax.rollouts import Groups
 
+pytestmark = pytest.mark.usefixtures("in_a_hurry")
+
 NOISE = 0.003  # on router weights of deviation 0.18: few tokens switch, and gates hardly move
 
 
@@ -24,10 +26,8 @@ def even(sample):
 
 @pytest.fixture(scope="module")
 def cache(tmp_path_factory):
-  """One cold start for all; programs are run a few times each, so they are compiled in a hurry."""
-  jax.config.update("jax_disable_most_optimizations", True)
-  yield str(tmp_path_factory.mktemp("cache"))
-  jax.config.update("jax_disable_most_optimizations", False)
+  """One cold start for all."""
+  return str(tmp_path_factory.mktemp("cache"))
 
 
 def tiny(cache, **changes):

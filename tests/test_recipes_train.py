@@ -1,11 +1,12 @@
 """Every file of configs/ trains five steps of the default task, at its smallest size."""
 
-import jax
 import numpy as np
 import pytest
 from objective_toys import RECIPES, recipe
 
 from grpojax import metrics, report, train
+
+pytestmark = pytest.mark.usefixtures("in_a_hurry")
 
 
 def even(sample):
@@ -15,10 +16,8 @@ def even(sample):
 
 @pytest.fixture(scope="module")
 def cache(tmp_path_factory):
-  """One cold start for all; programs are run five times each, so they are compiled in a hurry."""
-  jax.config.update("jax_disable_most_optimizations", True)
-  yield tmp_path_factory.mktemp("cache")
-  jax.config.update("jax_disable_most_optimizations", False)
+  """One cold start for all."""
+  return tmp_path_factory.mktemp("cache")
 
 
 @pytest.mark.slow

@@ -212,7 +212,7 @@ def test_a_band_is_as_wide_as_the_interval(monkeypatch):
 def test_phases_stack_to_the_whole_step(monkeypatch):
   tops = []
   monkeypatch.setattr(Axes, "stairs", lambda self, top, edges, **_: tops.append((top, edges)))
-  times = {"time/rollout": 2.0, "time/update": 1.0, "time/step": 4.0}
+  times = {"time/rollout": 2.0, "time/update": 1.0, "time/host": 1.0, "time/step": 4.0}
   records = [dict(step=step, kind="train", **times) for step in range(1, 251)]
   records += [dict(step=step, kind="eval", **{"time/eval": 6.0, "time/step": 6.0}) for step in (0,)]
   figure = figures.draw(records)[-1]
@@ -222,7 +222,7 @@ def test_phases_stack_to_the_whole_step(monkeypatch):
   assert (len(top), edges[0], edges[-1]) == (84, -0.5, 250.5)
   np.testing.assert_allclose(top, [14 / 3] + [4] * 83)
   words = [label for _, _, label in figure["legend"]]
-  assert words == ["rollout 8 min 20 s", "update 4 min 10 s", "eval 6.0 s", "other 4 min 10 s"]
+  assert words == ["rollout 8 min 20 s", "update 4 min 10 s", "host 4 min 10 s", "eval 6.0 s"]
 
 
 def test_drawings_have_no_colour_of_their_own(page):

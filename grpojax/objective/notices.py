@@ -56,9 +56,9 @@ _TABLE = (
     "product of the ratios, and verl's is PPO with these advantages.",
   ),
   (
-    _all(_is("surrogate", "reinforce"), lambda c: c.updates_per_rollout > 1),
-    "config.objective.surrogate.fn = 'reinforce' corrects for no staleness, and with "
-    "config.updates_per_rollout above 1 all updates but the first are stale.",
+    _all(_is("surrogate", "reinforce"), lambda c: c.updates_per_rollout > 1 or c.staleness),
+    "config.objective.surrogate.fn = 'reinforce' corrects for no staleness, and there is some with "
+    "config.updates_per_rollout above 1 or config.staleness = 1.",
   ),
   (
     _is("rescale", "whiten"),

@@ -187,8 +187,7 @@ def _phases(records):
   bottom = np.zeros(len(edges) - 1)
   legend = []
   for (phase, total), colour in zip(totals.items(), itertools.cycle(COLOURS), strict=False):
-    height = mean_seconds("step") - bottom if phase == "other" else mean_seconds(phase)
-    top = bottom + np.maximum(height, 0)
+    top = bottom + mean_seconds(phase)
     ax.stairs(top, edges, baseline=bottom, fill=True, color=COLOURS[colour], lw=0)
     bottom = top
     legend.append((colour, "solid", f"{phase} {console.duration(total)}"))

@@ -1,0 +1,45 @@
+"""How a step gets its groups: which prompts are asked, when, and of which policy."""
+
+from collections import Counter
+from functools import partial
+
+from grpojax import adaptive, answers, memory, rollouts
+from grpojax.answers import Asked
+from grpojax.batch import Prompts
+from grpojax.difficulty import Outcomes
+from grpojax.memory import Memory
+from grpojax.rollouts import Groups
+from grpojax.setup import Job
+
+
+def ask(job: Job, timer, params, known: Memory, step: int) -> Asked:
+  """The first prompts of a step, on their way through the sampler."""
+  return sample(job, timer, params, draw(job, known), step)
+
+
+def sample(job: Job, timer, params, prompts: Prompts, step: int) -> Asked:
+  """Those prompts; beyond the last step nothing is sampled, but a longer run will know what to ask."""
+  if step > job.config.steps:
+    return Asked(prompts, params, None)
+  return answers.ask(job, timer, params, prompts, step, 0)
+
+
+def draw(job: Job, known: Memory) -> Prompts:
+  """The next of the training prompts."""
+  return job.data.stream.next(memory.weights(job.config, known, job.data.train.weights))
+
+
+def collect(
+  job: Job, timer, troubles: Counter, known: Memory, asked: Asked, step: int
+) -> tuple[Groups, Outcomes, dict[str, float]]:
+  """A step's groups, the outcomes of all that were drawn, and stats; its first prompts are `asked`."""
+  config, first = job.config, [asked.prompts]
+
+  def answer(prompts: Prompts, number: int):
+    again = answers.ask(job, timer, asked.params, prompts, step, number) if number else asked
+    return answers.grade(job, timer, troubles, again)
+
+  collector = partial(rollouts.collect, config.dynamic_sampling)
+  if config.adaptive_group.stop:
+    collector = partial(adaptive.collect, config.adaptive_group)
+  return collector(lambda: first.pop() if first else draw(job, known), answer)

@@ -1,0 +1,44 @@
+"""What a step leaves in metrics.jsonl, written while the device already works on the next one."""
+
+from typing import NamedTuple
+
+import jax
+from ml_collections import ConfigDict
+
+from grpojax import console, memory, metrics
+from grpojax.memory import Memory
+
+
+class Owed(NamedTuple):
+  """A step whose updates may still run."""
+
+  step: int
+  learned: list[dict]  # metrics of its updates, on the device
+  seen: dict[str, float]  # all that the host knows already
+  showcase: list[dict]  # for completions.jsonl
+
+
+def settle(config: ConfigDict, timer, writer, progress, known: Memory, owed: Owed | None) -> Memory:
+  """Waits for the step's updates, writes its record and shows it; the memory that has taken note of it."""
+  if owed is None:
+    return known
+  with timer.phase("update"):
+    learned = metrics.over_updates(jax.device_get(owed.learned))
+  seen = learned | owed.seen | timer.take()
+  seen |= rates(seen)
+  known = memory.after(config, known, seen)
+  seen |= memory.describe(config, known)
+  writer.write("train", owed.step, seen)
+  writer.completions(owed.step, owed.showcase)
+  console.advance(progress, owed.step, seen)
+  return known
+
+
+def rates(seen: dict[str, float]) -> dict[str, float]:
+  """Sampled tokens over the seconds of a phase; the shares of slots at work and of padding in prefill."""
+  phases = ("rollout", "update")
+  shares = {f"tokens_per_second/{p}": seen["num_tokens"] / seen[f"time/{p}"] for p in phases}
+  if "rollout/slot_steps" in seen:
+    shares["rollout/slot_utilisation"] = seen["rollout/fed_slot_steps"] / max(seen["rollout/slot_steps"], 1)
+    shares["rollout/prefill_padding"] = 1 - seen["rollout/prompt_tokens"] / seen["rollout/prefill_columns"]
+  return shares
