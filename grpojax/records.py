@@ -16,6 +16,7 @@ class Owed(NamedTuple):
   learned: list[dict]  # metrics of its updates, on the device
   seen: dict[str, float]  # all that the host knows already
   showcase: list[dict]  # for completions.jsonl
+  times: dict[str, float] | None  # the step's seconds by phase; None: it ends when the updates have
 
 
 def settle(config: ConfigDict, timer, writer, progress, known: Memory, owed: Owed | None) -> Memory:
@@ -24,8 +25,8 @@ def settle(config: ConfigDict, timer, writer, progress, known: Memory, owed: Owe
     return known
   with timer.phase("update"):
     learned = metrics.over_updates(jax.device_get(owed.learned))
-  seen = learned | owed.seen | timer.take()
-  seen |= rates(seen)
+  seen = learned | owed.seen | (owed.times or timer.take())
+  seen |= rates(config, seen)
   known = memory.after(config, known, seen)
   seen |= memory.describe(config, known)
   writer.write("train", owed.step, seen)
@@ -34,9 +35,12 @@ def settle(config: ConfigDict, timer, writer, progress, known: Memory, owed: Owe
   return known
 
 
-def rates(seen: dict[str, float]) -> dict[str, float]:
-  """Sampled tokens over the seconds of a phase; the shares of slots at work and of padding in prefill."""
-  phases = ("rollout", "update")
+def rates(config: ConfigDict, seen: dict[str, float]) -> dict[str, float]:
+  """Sampled tokens per second; the shares of slots at work and of padding in prefill.
+
+  A phase has a speed only if the device is waited for in it.
+  """
+  phases = ("step",) if config.staleness else ("step", "rollout", "update")
   shares = {f"tokens_per_second/{p}": seen["num_tokens"] / seen[f"time/{p}"] for p in phases}
   if "rollout/slot_steps" in seen:
     shares["rollout/slot_utilisation"] = seen["rollout/fed_slot_steps"] / max(seen["rollout/slot_steps"], 1)

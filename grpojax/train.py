@@ -101,10 +101,10 @@ def run(job: Job) -> None:
         asked = ahead or asking.ask(job, timer, frozen | state.params, known, step)
         if config.staleness:
           ahead = asking.ask(job, timer, frozen | state.params, known, step + 1)
-          with timer.phase("rollout"):
-            jax.block_until_ready(asked.flight)
-        known = settle(known, owed)  # of the last step, while the device samples
+        else:
+          known, owed = settle(known, owed), None  # the last step's record, while the device samples
         groups, outcomes, stats = asking.collect(job, timer, troubles, known, asked, step)
+        known = settle(known, owed)  # or while it updated and the host scored
         seen = stats | rollouts.describe(groups)
         origin = reference and frozen | reference
         dealt, known = compare(job, timer, asked.params, origin, known, groups, outcomes, seen["reward"])
@@ -113,7 +113,8 @@ def run(job: Job) -> None:
         with timer.phase("update"):
           state, learned = learn(job, state, frozen, known, dealt)
           reference = follow(job, step, reference, state.params)
-        owed = Owed(step, learned, seen | troubles, answers.showcase(data.tokenizer, groups))
+        showcase = answers.showcase(data.tokenizer, groups)
+        owed = Owed(step, learned, seen | troubles, showcase, timer.take() if config.staleness else None)
         troubles.clear()
 
         stop = step == config.steps or interrupt.asked  # asked once: what stops has been saved
