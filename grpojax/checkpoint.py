@@ -8,10 +8,12 @@ and the step.  Saving is asynchronous; commits are atomic.
 import json
 from pathlib import Path
 
+from jax.sharding import Mesh
 from ml_collections import ConfigDict
 from orbax.checkpoint import v1 as ocp
 
 from grpojax import sharding
+from grpojax.models import Model
 
 # What may change between a run and its continuation: how long, how often, on what, how loudly.
 FREE_KEYS = (
@@ -49,6 +51,33 @@ def latest(checkpoints, shapes, shardings):
   abstract = sharding.abstract(shapes, shardings)
   tree = checkpoints.load_checkpointables(step, {"tree": abstract})["tree"]
   return tree, checkpoints.metadata(step).custom_metadata
+
+
+def steps(workdir: Path) -> list[int]:
+  """Those that are saved, the newest last."""
+  with _read_only(workdir) as checkpoints:
+    return [one.step for one in checkpoints.checkpoints]
+
+
+def trained(workdir: Path, model: Model, mesh: Mesh, step: int | None = None) -> tuple[int, dict]:
+  """(steps taken, what is trained) of the newest checkpoint or of `step`; nothing else is read."""
+  with _read_only(workdir) as checkpoints:
+    if checkpoints.latest is None:
+      raise ValueError(f"--workdir={workdir} holds no checkpoint; train first, or name another.")
+    step = checkpoints.latest.step if step is None else step
+    where = sharding.param_shardings(mesh, model.trained.axes, model.trained.shapes)
+    state = {"params": sharding.abstract(model.trained.shapes, where)}
+    others = len(checkpoints.checkpointables_metadata(step).metadata["tree"]) - 1
+    context = ocp.Context()
+    context.pytree.loading.partial_load = True
+    with context:
+      tree = checkpoints.load_checkpointables(step, {"tree": (state, *[None] * others)})["tree"]
+  return step, tree[0]["params"]
+
+
+def _read_only(workdir: Path) -> ocp.training.Checkpointer:
+  """Deletes nothing: the run may be going on."""
+  return ocp.training.Checkpointer(workdir.absolute() / "checkpoints")
 
 
 def claim_workdir(workdir: Path, config: ConfigDict) -> None:

@@ -23,10 +23,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax.experimental import multihost_utils
 from ml_collections import ConfigDict
-from orbax.checkpoint import v1 as ocp
 from safetensors.numpy import save_file
 
-from grpojax import adapters, console, peft, setup, sharding
+from grpojax import adapters, checkpoint, console, peft, setup, sharding
 from grpojax.data import text
 from grpojax.models import Model, lora
 from grpojax.models import spec as spec_lib
@@ -135,29 +134,13 @@ def checkpoint_params(workdir: Path, model: Model, mesh, step: int | None = None
   """(steps taken, parameters) of the newest checkpoint or of `step`, adapters merged."""
   config = ConfigDict(json.loads((workdir / "config.json").read_text()))
   if not config.get("lora", {}).get("rank"):
-    return checkpoint_trained(workdir, model, mesh, step)
+    return checkpoint.trained(workdir, model, mesh, step)
   model = setup.with_adapters(config, model)
-  step, trained = checkpoint_trained(workdir, model, mesh, step)
+  step, trained = checkpoint.trained(workdir, model, mesh, step)
   frozen = adapters.frozen(config, workdir, model, mesh)
   where = sharding.param_shardings(mesh, model.axes, model.shapes)
   merge = jax.jit(lambda p: lora.merge_all(p, model.spec, model.lora.scale), out_shardings=where)
   return step, merge(frozen | trained)
-
-
-def checkpoint_trained(workdir: Path, model: Model, mesh, step: int | None = None) -> tuple[int, dict]:
-  """(steps taken, what is trained); no optimiser, no reference is read."""
-  checkpoints = ocp.training.Checkpointer(workdir.absolute() / "checkpoints")  # deletes nothing: it may run
-  if checkpoints.latest is None:
-    raise ValueError(f"--workdir={workdir} holds no checkpoint; train first, or name another.")
-  step = checkpoints.latest.step if step is None else step
-  where = sharding.param_shardings(mesh, model.trained.axes, model.trained.shapes)
-  state = {"params": sharding.abstract(model.trained.shapes, where)}
-  others = len(checkpoints.checkpointables_metadata(step).metadata["tree"]) - 1
-  context = ocp.Context()
-  context.pytree.loading.partial_load = True
-  with context:
-    tree = checkpoints.load_checkpointables(step, {"tree": (state, *[None] * others)})["tree"]
-  return step, tree[0]["params"]
 
 
 def parse(argv: list[str] | None) -> argparse.Namespace:
@@ -193,7 +176,7 @@ def main(argv: list[str] | None = None) -> None:
 def _write_adapters(args, config: ConfigDict, model: Model, mesh) -> int:
   if not model.lora:
     raise ValueError(f"--adapters: the run in {args.workdir} has none (config.lora.rank = 0); leave it out.")
-  step, trained = checkpoint_trained(args.workdir, model, mesh)
+  step, trained = checkpoint.trained(args.workdir, model, mesh)
   peft.write(trained, model, config.lora, config.model.get("path"), args.out)
   return step
 

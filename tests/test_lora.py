@@ -18,7 +18,19 @@ from safetensors import safe_open
 from test_learner import T, V, make_batch
 
 from configs import base, gspo
-from grpojax import adapters, export, learner, metrics, models, peft, sampler, setup, sharding, train
+from grpojax import (
+  adapters,
+  checkpoint,
+  export,
+  learner,
+  metrics,
+  models,
+  peft,
+  sampler,
+  setup,
+  sharding,
+  train,
+)
 from grpojax import config as config_lib
 from grpojax import objective as objective_lib
 from grpojax.data import text
@@ -348,7 +360,7 @@ def final(workdir):
   config = ConfigDict(json.loads((workdir / "config.json").read_text()))
   model = setup.build_model(config, text.load_tokenizer())
   on = sharding.make_mesh(config.mesh)
-  return model, export.checkpoint_trained(workdir, model, on)[1], adapters.frozen(config, workdir, model, on)
+  return model, checkpoint.trained(workdir, model, on)[1], adapters.frozen(config, workdir, model, on)
 
 
 @pytest.mark.slow

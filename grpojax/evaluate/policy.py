@@ -9,8 +9,8 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 from ml_collections import ConfigDict
-from orbax.checkpoint import v1 as ocp
 
+from grpojax import checkpoint as checkpoint_lib
 from grpojax import export, metrics, setup, sft
 from grpojax.data import pipeline, text
 from grpojax.models import Model, hf
@@ -58,8 +58,7 @@ def find(checkpoint: str, config: ConfigDict) -> tuple[Policy, ConfigDict]:
 
 def _saved(checkpoint: str, workdir: Path, step: int | None) -> int:
   """The step to read: the newest if None."""
-  with ocp.training.Checkpointer(workdir.absolute() / "checkpoints") as saved:
-    steps = [one.step for one in saved.checkpoints]
+  steps = checkpoint_lib.steps(workdir)
   if not steps or (step is not None and step not in steps):
     raise ValueError(
       f"--checkpoint={checkpoint}: of this run the steps {steps} are saved; name one of them, or another run."
