@@ -24,7 +24,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from configs import base
-from grpojax import models, sampler
+from grpojax import models, sampler, sharding
+from grpojax.batch import Prompts
 
 ROOT = Path(__file__).parents[1]
 V, G, L, T = 512, 8, 32, 96
@@ -65,14 +66,16 @@ def plain(model, params, eos, prompts: int, at_once: int):
   return run
 
 
-def continuous(model, params, eos, prompts: int, slots: int):
-  """A call that samples them in so many slots."""
-  built = sampler.slots.build(
+def continuous(model, params, eos, prompts: int, slots: int, segment: int = 0):
+  """A call that samples them in so many slots; with `segment`, in pieces of so many steps."""
+  begin, insert, advance = sampler.slots.build(
     model, group_size=G, max_tokens=T, choice=sampler.Choice(), eos_ids=eos, slots=slots
   )
-  prefill, decode = map(jax.jit, built)
-  tokens, length, ids = requests(prompts)
-  return lambda: jax.device_get(decode(params, prefill(params, tokens, length), jax.random.key(0), ids)[0])
+  programs = jax.jit(begin), insert, jax.jit(advance, donate_argnums=2)
+  mesh = sharding.make_mesh(base.get_config().mesh)
+  run = sampler.continuous(mesh, lambda params: params, *programs, slots, segment)
+  asked = Prompts(*requests(prompts), []), jax.random.key(0)
+  return lambda: run.finish(run.start(params, *asked, whole=not segment))[0]
 
 
 def interleaved(calls: dict, rounds: int) -> dict[str, dict]:
@@ -100,14 +103,16 @@ def kv_share() -> float:
   """Compiled memory of decoding 2 prompts x 16 samples, prompt 2,048 and response 2,048 tokens, all in
   slots, over that of the unshared layout's keys and values alone."""
   model, long = workload(), 2048
-  prefill, decode = sampler.slots.build(
+  begin, _, advance = sampler.slots.build(
     model, group_size=16, max_tokens=long, choice=sampler.Choice(), eos_ids=NEVER, slots=32
   )
   ints = lambda *s: jax.ShapeDtypeStruct(s, jnp.int32)  # noqa: E731
-  prefilled = jax.eval_shape(prefill, model.shapes, ints(2, long), ints(2))
   key = jax.eval_shape(lambda: jax.random.key(0))
-  memory = jax.jit(decode).lower(model.shapes, prefilled, key, ints(2)).compile().memory_analysis()
+  carried = jax.eval_shape(begin, model.shapes, ints(2, long), ints(2), ints(2), key)
+  loop = jax.jit(advance, donate_argnums=2).lower(model.shapes, *carried, ints())
+  memory = loop.compile().memory_analysis()
   used = memory.argument_size_in_bytes + memory.temp_size_in_bytes + memory.output_size_in_bytes
+  used -= memory.alias_size_in_bytes  # donated, and written in place
   return used / (32 * sampler.budget.kv_bytes(model.spec, 2 * long))
 
 
@@ -138,11 +143,13 @@ def main():
   results = {
     "heavy tail, 256 requests": {
       "slots": continuous(*heavy, slots=64),
+      "slots, segments of 16": continuous(*heavy, slots=64, segment=16),
       "plain, 4 batches of 64": plain(*heavy, at_once=8),
       "plain, one batch of 256": plain(*heavy, at_once=32),
     },
     "all 96 long, 64 requests": {
       "slots": continuous(*fixed, slots=64),
+      "slots, segments of 16": continuous(*fixed, slots=64, segment=16),
       "plain, 64": plain(*fixed, at_once=8),
     },
   }

@@ -53,6 +53,7 @@ def get_config(scale: str = "mini") -> ConfigDict:
   c.rollout.temperature = 1.0  # the learner's log-probs use the same temperature
   c.rollout.slots = 64  # completions that decode at a time, replaced as they end; 0: all, without
   c.rollout.prefill_chunk = 64  # tokens of prompts that a device reads at a time, end to end (slots only)
+  c.rollout.segment = 16  # decode steps between two looks of the host, which grades what has ended (slots)
   c.rollout.kv_memory_gb = 0.0  # 10^9 bytes a device for KV caches: fewer slots if need be; 0: no limit
   c.rollout.weights = "full"  # "int8": the sampler's matrices, a scale per output channel
   c.rollout.kv_cache = "full"  # "int8": a scale per row, position and head.  Evaluation stays in full
@@ -216,7 +217,7 @@ def _local(c):
   c.reward.accuracy = dict(fn="math:equivalent", form="boxed", timeout=3.0, workers=2)
 
   c.steps = 500
-  c.rollout.update(prompts=64, group_size=16, max_tokens=2048, slots=256, prefill_chunk=1024)
+  c.rollout.update(prompts=64, group_size=16, max_tokens=2048, slots=256, prefill_chunk=1024, segment=128)
   c.updates_per_rollout = 4
   c.microbatches = 16
   c.logprob_chunk = 128

@@ -1,6 +1,8 @@
 """Prompts -> graded answers: of a training step, of the survey before it, of the evaluation."""
 
+import contextlib
 from collections import Counter
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import jax
@@ -19,43 +21,70 @@ class Asked(NamedTuple):
 
   prompts: Prompts
   params: dict  # of the policy that answers
-  flight: Any  # what `setup.Sampler.finish` waits for; None: not started
+  flight: Any  # what `Sampler.finished` waits for; None: not started
 
 
 def ask(job: Job, timer, params, prompts: Prompts, step: int, draw: int) -> Asked:
-  """Starts to sample, and waits for nothing.
-
-  The same step and draw sample the same completions, also in a resumed run.
-  """
-  key = jax.random.fold_in(jax.random.fold_in(jax.random.key(job.config.seed), step), draw)
+  """Starts to sample, and waits for nothing."""
   with timer.phase("rollout"):
-    return Asked(prompts, params, job.programs.sample.start(params, prompts, key))
+    ahead = bool(job.config.staleness)  # the host will be elsewhere: one piece
+    flight = job.programs.sample.start(params, prompts, key_of(job, step, draw), whole=ahead)
+    return Asked(prompts, params, flight)
+
+
+def key_of(job: Job, step: int, draw: int):
+  """The same step and draw sample the same completions, also in a resumed run."""
+  return jax.random.fold_in(jax.random.fold_in(jax.random.key(job.config.seed), step), draw)
 
 
 def grade(job: Job, timer, troubles: Counter, asked: Asked) -> tuple[Rollout, Scored]:
   """The answers on the host, and what they are worth; `troubles` counts what gave no number, and the work."""
-  prompts = asked.prompts
-  with timer.phase("rollout"):
-    rollout, counts = job.programs.sample.finish(asked.flight)
-  troubles.update(counts)
-  with timer.phase("reward"):
-    texts = text.decode(job.data.tokenizer, rollout.tokens, rollout.length)
-    graded = rewards.score(job.scorer, prompts.example, texts, rollout.length, rollout.ended)
-    extra = {}
-    if job.scorer_of_steps:
-      extra, left_out = steps.score(
-        job.scorer_of_steps,
-        job.data.tokenizer,
-        rewards.samples(prompts.example, texts, rollout.length, rollout.ended),
-        rollout.tokens,
-        rollout.length,
-        job.config.process.max_steps,
-      )
-      troubles.update(left_out)
-  if graded.first_error:
-    console.say_once(graded.first_error)
-  troubles.update(graded.counts)
-  return rollout, Scored(graded.reward, graded.accuracy, graded.valid, graded.parts, extra)
+  numbers, parts = zip(*graded(job, timer, troubles, asked), strict=True)
+  groups = rollouts.take(rollouts.concatenate(parts), np.argsort(np.concatenate(numbers)))
+  return groups.rollout, groups.scored
+
+
+def graded(
+  job: Job, timer, troubles: Counter, asked: Asked, draw: Callable | None = None
+) -> Iterator[tuple[np.ndarray, Groups]]:
+  """Groups as they end, scored while the device samples the rest; and their numbers in order of drawing.
+
+  `draw`, if the sampler feeds, gives the next P prompts and their key, or None.
+  """
+  batches = [asked.prompts]
+
+  def more():
+    drawn = draw()
+    batches.extend(drawn[:1] if drawn else [])
+    return drawn
+
+  with contextlib.closing(job.programs.sample.finished(asked.flight, troubles, draw and more)) as ended:
+    for numbers, rollout in timer.over("rollout", ended):
+      with timer.phase("reward"):
+        prompts = rollouts.numbered(batches, numbers)
+        groups = Groups(prompts, rollout, score(job, troubles, prompts, rollout))
+      yield numbers, groups
+
+
+def score(job: Job, troubles: Counter, prompts: Prompts, rollout: Rollout) -> Scored:
+  """What the rewards say of the completions, and the scores of their steps."""
+  texts = text.decode(job.data.tokenizer, rollout.tokens, rollout.length)
+  result = rewards.score(job.scorer, prompts.example, texts, rollout.length, rollout.ended)
+  extra = {}
+  if job.scorer_of_steps:
+    extra, left_out = steps.score(
+      job.scorer_of_steps,
+      job.data.tokenizer,
+      rewards.samples(prompts.example, texts, rollout.length, rollout.ended),
+      rollout.tokens,
+      rollout.length,
+      job.config.process.max_steps,
+    )
+    troubles.update(left_out)
+  if result.first_error:
+    console.say_once(result.first_error)
+  troubles.update(result.counts)
+  return Scored(result.reward, result.accuracy, result.valid, result.parts, extra)
 
 
 def survey(job: Job, timer, troubles: Counter, params, known: Difficulty) -> Difficulty:

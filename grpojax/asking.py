@@ -3,6 +3,8 @@
 from collections import Counter
 from functools import partial
 
+import jax
+
 from grpojax import adaptive, answers, memory, rollouts
 from grpojax.answers import Asked
 from grpojax.batch import Prompts
@@ -29,11 +31,27 @@ def draw(job: Job, known: Memory) -> Prompts:
   return job.data.stream.next(memory.weights(job.config, known, job.data.train.weights))
 
 
+def feeds(job: Job) -> bool:
+  """Whether dynamic sampling draws prompts as slots free up, not round by round.
+
+  Several processes would have to agree on every draw; and what was sampled ahead is all there at once.
+  """
+  one = jax.process_count() == 1 and not job.config.staleness
+  return job.config.dynamic_sampling.enabled and job.programs.sample.feeds and one
+
+
 def collect(
   job: Job, timer, troubles: Counter, known: Memory, asked: Asked, step: int
 ) -> tuple[Groups, Outcomes, dict[str, float]]:
   """A step's groups, the outcomes of all that were drawn, and stats; its first prompts are `asked`."""
-  config, first = job.config, [asked.prompts]
+  config = job.config
+  if feeds(job):
+    draw_more = lambda number: (draw(job, known), answers.key_of(job, step, number))  # noqa: E731
+    graded = partial(answers.graded, job, timer, troubles, asked)
+    return rollouts.feed(
+      config.dynamic_sampling, asked.prompts, draw_more, graded, job.data.stream.unread, troubles
+    )
+  first = [asked.prompts]
 
   def answer(prompts: Prompts, number: int):
     again = answers.ask(job, timer, asked.params, prompts, step, number) if number else asked

@@ -42,7 +42,7 @@ def extra_fields(c: ConfigDict) -> tuple[str, ...]:
 
 _POSITIVE = (
   "steps", "rollout.prompts", "rollout.group_size", "rollout.max_tokens", "rollout.prefill_chunk",
-  "updates_per_rollout",
+  "rollout.segment", "updates_per_rollout",
   "microbatches", "logprob_chunk", "data.prompt_budget", "eval.every", "eval.prompts",
   "eval.samples", "eval.max_tokens", "checkpoint.every", "checkpoint.keep", "dynamic_sampling.max_tries",
   "cold_start.batch_size", "adaptive_group.rounds", "process.max_steps", "kl_control.horizon",

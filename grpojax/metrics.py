@@ -20,7 +20,7 @@ import os
 import shlex
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 import jax
@@ -119,6 +119,16 @@ class Timer:
         yield
     finally:
       self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - start
+
+  def over(self, name: str, items: Iterable) -> Iterator:
+    """The items; the seconds until each of them are the phase's."""
+    items, end = iter(items), object()
+    while True:
+      with self.phase(name):
+        item = next(items, end)
+      if item is end:
+        return
+      yield item
 
   def take(self) -> dict[str, float]:
     """Seconds since the last take, by phase; "time/step" is all of them, "time/host" what no phase claims."""

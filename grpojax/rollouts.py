@@ -5,6 +5,8 @@ are mixed and draws more prompts until `rollout.prompts` groups are there.  The 
 what is missing after `max_tries` is filled with groups that are not `valid` and count nowhere.
 """
 
+import contextlib
+from collections import Counter
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -42,6 +44,7 @@ def collect(
     kept.append(take(drawn[-1], np.flatnonzero(mixed(drawn[-1].scored))))
     found, target = sum(len(k.prompts.id) for k in kept), len(prompts.id)
     missing = on_all(max(0, target - found))
+  needed = _needed(np.concatenate([mixed(g.scored) for g in drawn]), target)
   stats = {"num_tokens": on_all(sum(int(g.rollout.length.sum()) for g in drawn))}
   outcomes = outcomes_of(drawn)
   if not config.enabled:
@@ -54,9 +57,75 @@ def collect(
     "dynamic_sampling/keep_rate": on_all(found) / on_all(target * len(drawn)),
     "dynamic_sampling/missing_groups": missing,
     "dynamic_sampling/surplus_groups": on_all(max(0, found - target)),
+    "dynamic_sampling/wasted_tokens": on_all(sum(_lengths(drawn)[needed:].tolist())),
   }
   groups = concatenate([*kept, take(drawn[-1], np.arange(target))])
   return _fill(groups, found, target), outcomes, stats
+
+
+def feed(
+  config: ConfigDict, first: Prompts, draw: Callable, graded: Callable, unread: Callable, counts: Counter
+) -> tuple[Groups, Outcomes, dict[str, float]]:
+  """The groups that `collect` returns, without rounds: prompts are drawn as slots free up.  One process.
+
+  A group counts once all that were drawn before it are there, or short responses would be preferred;
+  what the sampler has begun beyond the last one needed is cancelled.  `first` are being sampled, `draw`
+  takes the number of a draw, `graded` a function that draws, `unread` gives so many draws back.
+  """
+  target, draws, ended, order, found = len(first.id), 1, {}, [], 0
+
+  def more():
+    nonlocal draws
+    if draws == config.max_tries:
+      return None
+    draws += 1
+    return draw(draws - 1)
+
+  with contextlib.closing(graded(more)) as finished:
+    for numbers, groups in finished:
+      ended |= {number: take(groups, np.array([i])) for i, number in enumerate(numbers.tolist())}
+      while found < target and len(order) in ended:
+        order.append(ended[len(order)])
+        found += int(mixed(order[-1].scored)[0])
+      if found == target:
+        break
+  tries = -(-len(order) // target)
+  unread(draws - tries)
+  outcomes, G = outcomes_of(order), order[0].rollout.length.size
+  stats = {
+    "num_tokens": counts["rollout/sampled_tokens"],
+    "dynamic_sampling/tries": tries,
+    "dynamic_sampling/accuracy": outcomes.right.sum() / max(outcomes.count.sum(), 1),
+    "dynamic_sampling/keep_rate": found / len(order),
+    "dynamic_sampling/missing_groups": target - found,
+    "dynamic_sampling/cancelled_groups": counts["rollout/responses"] // G - len(order),
+    "dynamic_sampling/skipped_prompts": tries * target - len(order),  # drawn, and not needed
+    "dynamic_sampling/wasted_tokens": counts["rollout/sampled_tokens"] - int(_lengths(order).sum()),
+  }
+  drawn = concatenate(order)
+  kept = take(drawn, np.flatnonzero(mixed(drawn.scored)))
+  if found < target:
+    kept = concatenate([kept, take(drawn, np.arange(len(order) - target, len(order)))])
+  return _fill(kept, found, target), outcomes, stats
+
+
+def _needed(mixed: np.ndarray, target: int) -> int:
+  """How many groups it takes, in order of drawing, until `target` are mixed; all if they are fewer."""
+  enough = np.flatnonzero(np.cumsum(mixed) >= target)
+  return int(enough[0]) + 1 if enough.size else len(mixed)
+
+
+def _lengths(groups: list[Groups]) -> np.ndarray:
+  """Tokens of each group."""
+  return np.concatenate([g.rollout.length.sum(1) for g in groups])
+
+
+def numbered(batches: list[Prompts], numbers: np.ndarray) -> Prompts:
+  """The prompts with these numbers, which go on from batch to batch."""
+  of, row = np.divmod(numbers, len(batches[0].id))
+  fields = ([getattr(batches[b], f)[i] for b, i in zip(of, row, strict=True)] for f in Prompts._fields)
+  tokens, length, ids, example = fields
+  return Prompts(np.stack(tokens), np.stack(length), np.stack(ids), example)
 
 
 def outcomes_of(drawn: list[Groups]) -> Outcomes:

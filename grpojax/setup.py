@@ -10,12 +10,12 @@ from jax.sharding import Mesh
 from ml_collections import ConfigDict
 
 from grpojax import learner, models, sampler, sharding
-from grpojax.batch import Prompts, Rollout
 from grpojax.data import pipeline, templates, text
 from grpojax.models import int8, lora
 from grpojax.objective import Objective, trackers
 from grpojax.program import program
 from grpojax.rewards import Rewards
+from grpojax.sampler import Sampler
 
 
 class Data(NamedTuple):
@@ -23,16 +23,6 @@ class Data(NamedTuple):
   train: pipeline.Split
   held_out: pipeline.Split
   stream: pipeline.Stream  # of this process's share of the training prompts
-
-
-class Sampler(NamedTuple):
-  """In two halves, so that the host can do other work between them."""
-
-  start: Callable  # (params, Prompts, key) -> what is in flight, on the device; waits for nothing
-  finish: Callable  # of that -> Rollout on the host, counts of what it took
-
-  def __call__(self, params, prompts: Prompts, key) -> tuple[Rollout, dict[str, int]]:
-    return self.finish(self.start(params, prompts, key))
 
 
 class Programs(NamedTuple):
@@ -209,43 +199,43 @@ def _sampler(
   ready, where = lambda params: params, _policy_layout(model, mesh)
   if weights == "int8":
     ready, where = _in_int8(name, model, mesh)
-  everywhere, rows = sharding.replicated(mesh), sharding.batch_sharding(mesh)
   common = dict(
     group_size=group_size, max_tokens=max_tokens, choice=choice, eos_ids=eos_ids(config, tokenizer),
     record_routing=record_routing, kv_cache=kv_cache,
   )  # fmt: skip
   slots = slots_of(config, model, mesh, group_size, max_tokens, kv_cache)
   if slots:
-    kv = sharding.kv_sharding(mesh, model.spec.num_key_value_heads)
-    cut = dict(slots=slots, shards=sharding.batch_shards(mesh), kv_sharding=kv)
-    chunk = config.rollout.prefill_chunk
-    prefill, decode = sampler.slots.build(model, prefill_chunk=chunk, **cut, **common)
-    prefilled, out = sampler.slots.Prefilled(rows, kv, rows, everywhere, rows), (rows, everywhere)
-  else:
-    prefill, decode = sampler.build(model, **common)
-    prefilled, out = rows, rows
-  prefill = program(
-    f"{name} prefill", prefill, in_shardings=(where, rows, rows), out_shardings=prefilled
+    programs = _of_slots(config, name, model, mesh, where, slots, common)
+    return sampler.continuous(mesh, ready, *programs, slots, config.rollout.segment)
+  everywhere, rows = sharding.replicated(mesh), sharding.batch_sharding(mesh)
+  prefill, decode = sampler.build(model, **common)
+  prefill = program(f"{name} prefill", prefill, in_shardings=(where, rows, rows), out_shardings=rows)
+  decode = program(f"{name} decode", decode, in_shardings=(where, rows, everywhere, rows), out_shardings=rows)
+  return sampler.plain(mesh, ready, prefill, decode)
+
+
+def _of_slots(config, name: str, model, mesh: Mesh, where, slots: int, common: dict) -> list[Callable]:
+  """The programs of `sampler/slots.py`."""
+  everywhere, rows = sharding.replicated(mesh), sharding.batch_sharding(mesh)
+  kv = sharding.kv_sharding(mesh, model.spec.num_key_value_heads)
+  built = sampler.slots.build(
+    model,
+    slots=slots,
+    shards=sharding.batch_shards(mesh),
+    prefill_chunk=config.rollout.prefill_chunk,
+    kv_sharding=kv,
+    **common,
   )
-  decode = program(
-    f"{name} decode", decode, in_shardings=(where, prefilled, everywhere, rows), out_shardings=out
-  )
-
-  def start(params, prompts: Prompts, key):
-    tokens, length, ids = sharding.to_device(mesh, (prompts.tokens, prompts.length, prompts.id))
-    key, params = jax.device_put(key, everywhere), ready(params)
-    return decode(params, prefill(params, tokens, length), key, ids)
-
-  def finish(sampled) -> tuple[Rollout, dict[str, int]]:
-    if not slots:
-      return sharding.to_host(sampled), {}
-    rollout, work = sampled
-    steps, fed, prefilled, asked = map(int, work)
-    counts = dict(decode_steps=steps, slot_steps=steps * slots, fed_slot_steps=fed)
-    counts |= dict(prefill_columns=prefilled, prompt_tokens=asked)
-    return sharding.to_host(rollout), {f"rollout/{key}": n for key, n in counts.items()}
-
-  return Sampler(start, finish)
+  places, state, report = sampler.slots.layout(rows, everywhere, kv)
+  asked, carried = (rows, rows, rows, everywhere), (places, state, rows)
+  of_insert = dict(in_shardings=(where, *carried, *asked), out_shardings=carried, donate_argnums=(1, 2))
+  of_advance = dict(in_shardings=(where, *carried, everywhere), out_shardings=(state, rows, report))
+  begin, insert, advance = built
+  return [
+    program(f"{name} prefill", begin, in_shardings=(where, *asked), out_shardings=carried),
+    program(f"{name} refill", insert, **of_insert),
+    program(f"{name} decode", advance, **of_advance, donate_argnums=2),  # not the rollout: it is being read
+  ]
 
 
 def slots_of(config: ConfigDict, model, mesh: Mesh, group_size: int, max_tokens: int, kv_cache: str) -> int:

@@ -77,7 +77,7 @@ def prepare(config: ConfigDict, workdir: Path) -> Job:
 def run(job: Job) -> None:
   """Trains until `config.steps`, from the newest checkpoint in `workdir` or from the cold start."""
   config, workdir, data = job.config, job.workdir, job.data
-  announce(config, workdir, job.mesh, job.model, data)
+  announce(job)
   checkpoints = checkpoint.open_checkpoints(workdir, config.checkpoint.keep)
   restored = checkpoint.latest(checkpoints, *layout(job))
   first = step = restored[1]["step"] if restored else 0
@@ -235,8 +235,9 @@ def layout(job: Job):
   return (shapes, reference[0], known, behind[0]), (where, reference[1], everywhere, behind[1])
 
 
-def announce(config: ConfigDict, workdir: Path, mesh, model, data) -> None:
+def announce(job: Job) -> None:
   """What runs, on what, in a few lines."""
+  config, workdir, mesh, model, data = job.config, job.workdir, job.mesh, job.model, job.data
   size = sum(x.size for x in jax.tree.leaves(model.shapes))
   trained = sum(x.size for x in jax.tree.leaves(model.trained.shapes))
   frozen = f" frozen, {trained:,} in adapters" if model.lora else ""
@@ -255,6 +256,8 @@ def announce(config: ConfigDict, workdir: Path, mesh, model, data) -> None:
   slots = setup.slots_of(config, model, mesh, c.group_size, c.max_tokens, c.kv_cache)
   if slots < min(c.slots, c.prompts * c.group_size):
     console.say(f"rollout: {slots} of {c.slots} slots, as many as fit in config.rollout.kv_memory_gb")
+  if config.dynamic_sampling.enabled and not asking.feeds(job):
+    console.say("dynamic sampling: in rounds of all prompts; slots are fed with one process and staleness 0")
   for notice in objective_lib.notices(config):
     console.say(f"note: {notice}")
   if config.updates_per_rollout == 1 and not config.staleness:

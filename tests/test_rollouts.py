@@ -63,6 +63,7 @@ def test_refills_in_order_of_arrival_and_cuts_the_surplus():
     "dynamic_sampling/keep_rate": 5 / 8,
     "dynamic_sampling/missing_groups": 0,
     "dynamic_sampling/surplus_groups": 1,
+    "dynamic_sampling/wasted_tokens": 2 * G * T,  # of the two groups behind the last that was needed
   }
 
 

@@ -8,7 +8,7 @@ import pytest
 from model_folders import loaded
 
 from configs import base
-from grpojax import models, sampler, setup
+from grpojax import models, setup
 from grpojax.sampler import prefill
 
 P, L = 6, 10
@@ -50,16 +50,14 @@ def test_padding_is_at_most_three_twentieths_on_the_default_data(tmp_path):
   config.cache_dir = str(tmp_path)
   config.data.update(train=2048, validation=1, test=1)
   data = setup.load_data(config, ("answer",))
-  c = config.rollout
   model = models.build(base.get_config("tiny").model, len(data.tokenizer))
-  read, _ = sampler.slots.build(
-    model, group_size=c.group_size, max_tokens=2, choice=sampler.Choice(), eos_ids=(0,), slots=8,
-    prefill_chunk=c.prefill_chunk,
-  )  # fmt: skip
-  read, params, asked = jax.jit(read), model.init(jax.random.key(0)), 0
-  for _ in range(2048 // c.prompts):
+  read = jax.jit(
+    lambda p, t, n: prefill.read(model.bind(p), t, n, chunk=config.rollout.prefill_chunk, shards=1).columns
+  )
+  params, asked = model.init(jax.random.key(0)), 0
+  for _ in range(2048 // config.rollout.prompts):
     prompts = data.stream.next()
-    columns = int(read(params, prompts.tokens, prompts.length).columns)
+    columns = int(read(params, prompts.tokens, prompts.length))
     assert 0 <= 1 - prompts.length.sum() / columns <= 0.15
     asked += prompts.length.sum()
   assert asked / (2048 * config.data.prompt_budget) < 0.6

@@ -18,6 +18,7 @@ from grpojax import models, sampler, sharding
 from grpojax.logprobs import response_logprobs
 
 P, G, L, T, V = 8, 3, 10, 12, 40
+ALL = 10**6  # steps
 EOS = ((3, 5), tuple(range(12)))  # most responses use up the budget; few do
 
 
@@ -32,20 +33,27 @@ def tiny():
 
 
 @functools.cache
-def programs(build, family="tiny", eos=EOS[0], budget=T, **options):
-  """A sampler of either kind, jitted: (params, prompts, key) -> Rollout, Work or None."""
+def programs(family="tiny", eos=EOS[0], budget=T, **options):
+  """The plain sampler without `slots`, else the continuous one: (prompts, key, segment) -> Rollout, Work."""
   model, params = loaded(family)[:2] if family != "tiny" else tiny()
-  prefill, decode = build(
-    model, group_size=G, max_tokens=budget, choice=sampler.Choice(), eos_ids=eos, **options
-  )
-  prefill, decode = jax.jit(prefill), jax.jit(decode)
+  build = sampler.slots.build if "slots" in options else sampler.build
+  setting = dict(group_size=G, max_tokens=budget, choice=sampler.Choice(), eos_ids=eos)
+  first, *_, last = map(jax.jit, build(model, **setting, **options))
 
-  def run(tokens, length, ids, key=0):
-    out = decode(params, prefill(params, tokens, length), jax.random.key(key), ids)
-    rollout, work = out if build is sampler.slots.build else (out, None)
-    return jax.tree.map(np.asarray, rollout), work
+  def plain(tokens, length, ids, key=0):
+    return jax.tree.map(np.asarray, last(params, first(params, tokens, length), jax.random.key(key), ids))
 
-  return run
+  def continuous(tokens, length, ids, key=0, segment=ALL):
+    places, state, out = first(params, tokens, length, ids, jax.random.key(key))
+    busy = True
+    while busy:
+      state, out, report = last(params, places, state, out, segment)
+      busy = report.busy
+      assert report.work.steps % segment == 0 or not busy
+    assert report.done.all() and report.waiting == 0
+    return jax.tree.map(np.asarray, out), report.work
+
+  return continuous if "slots" in options else plain
 
 
 def prompts(seed=0, vocabulary=V, count=P):
@@ -67,14 +75,17 @@ def same(a, b):
   seed=st.integers(0, 2**20),
   setting=st.sampled_from([(1, 1, 1, 64), (5, 1, 0, 3), (24, 1, 1, 1), (8, 4, 0, 7)]),
   key=st.integers(0, 9),
+  segment=st.sampled_from([1, 3, 7, ALL]),
 )
-def test_any_slots_shards_prompts_and_ends_give_the_tokens_of_the_plain_sampler(seed, setting, key):
+def test_any_slots_shards_prompts_and_ends_give_the_tokens_of_the_plain_sampler(
+  seed, setting, key, segment
+):
   slots, shards, ends, chunk = setting
-  want, _ = programs(sampler.build, eos=EOS[ends])(*prompts(seed), key)
+  want = programs(eos=EOS[ends])(*prompts(seed), key)
   cut = dict(slots=slots, shards=shards, prefill_chunk=chunk)
-  got, work = programs(sampler.slots.build, eos=EOS[ends], **cut)(*prompts(seed), key)
+  got, work = programs(eos=EOS[ends], **cut)(*prompts(seed), key, segment)
   same(got, want)
-  assert work.fed == (want.length - 1).sum()
+  assert work.fed == (want.length - 1).sum() and work.begun == P * G
   assert work.steps == max(scheduled(part, slots // shards) for part in np.split(want.length, shards))
 
 
@@ -93,7 +104,7 @@ def scheduled(length, slots):
 def test_logps_are_those_of_a_fresh_forward_pass():
   model, params = tiny()
   tokens, length, ids = prompts()
-  rollout, _ = programs(sampler.slots.build, eos=EOS[0], slots=5, shards=1)(tokens, length, ids)
+  rollout, _ = programs(eos=EOS[0], slots=5, shards=1)(tokens, length, ids)
   repeat = lambda x: np.repeat(x[:, None], G, axis=1)  # noqa: E731
   rows = np.concatenate([repeat(tokens), rollout.tokens], axis=-1)
   logp, *_ = response_logprobs(model.bind(params), rows, repeat(length), T, temperature=1.0, chunk=6)
@@ -111,8 +122,8 @@ def test_windows_tables_soft_caps_and_mixtures(family):
   batch = prompts(vocabulary=model.spec.vocab_size)
   eos = tuple(range(0, model.spec.vocab_size, 16))
   common = dict(eos=eos, record_routing=bool(model.spec.moe))
-  want, _ = programs(sampler.build, family, **common)(*batch)
-  got, _ = programs(sampler.slots.build, family, slots=5, prefill_chunk=4, **common)(*batch)
+  want = programs(family, **common)(*batch)
+  got, _ = programs(family, slots=5, prefill_chunk=4, **common)(*batch)
   same(got, want)
   if model.spec.moe:
     np.testing.assert_array_equal(got.routing, want.routing)
@@ -121,17 +132,17 @@ def test_windows_tables_soft_caps_and_mixtures(family):
 
 
 def test_caches_in_int8_are_those_of_the_plain_sampler():
-  want, _ = programs(sampler.build, eos=EOS[0], kv_cache="int8")(*prompts())
-  got, _ = programs(sampler.slots.build, eos=EOS[0], slots=5, kv_cache="int8")(*prompts())
+  want = programs(eos=EOS[0], kv_cache="int8")(*prompts())
+  got, _ = programs(eos=EOS[0], slots=5, kv_cache="int8")(*prompts())
   same(got, want)
-  full, _ = programs(sampler.build, eos=EOS[0])(*prompts())
+  full = programs(eos=EOS[0])(*prompts())
   assert abs(full.sampler_logp - got.sampler_logp).max() > 1e-3
 
 
 @pytest.mark.parametrize("budget", [1, 2])
 def test_budgets_with_hardly_a_loop(budget):
-  want, _ = programs(sampler.build, eos=EOS[0])(*prompts())
-  got, work = programs(sampler.slots.build, eos=EOS[0], budget=budget, slots=5)(*prompts())
+  want = programs(eos=EOS[0])(*prompts())
+  got, work = programs(eos=EOS[0], budget=budget, slots=5)(*prompts())
   np.testing.assert_array_equal(got.tokens, want.tokens[..., :budget])
   np.testing.assert_array_equal(got.length, np.minimum(want.length, budget))
   np.testing.assert_array_equal(got.ended, want.ended & (want.length <= budget))
@@ -139,28 +150,29 @@ def test_budgets_with_hardly_a_loop(budget):
 
 
 def on_mesh(devices: Mesh, slots: int):
-  """(compiled decode, rollout) of the tiny model on a mesh, cut as setup.py cuts it."""
+  """(compiled loop, rollout, report) of the tiny model on a mesh, cut as setup.py cuts it."""
   model, params = tiny()
   rows, everywhere = sharding.batch_sharding(devices), sharding.replicated(devices)
   kv = sharding.kv_sharding(devices, model.spec.num_key_value_heads)
-  prefill, decode = sampler.slots.build(
+  begin, _, advance = sampler.slots.build(
     model, group_size=G, max_tokens=T, choice=sampler.Choice(), eos_ids=EOS[0],
     slots=slots, shards=sharding.batch_shards(devices), kv_sharding=kv,
   )  # fmt: skip
   where = sharding.param_shardings(devices, model.axes, model.shapes)
-  params, key = jax.device_put(params, where), jax.device_put(jax.random.key(0), everywhere)
-  tokens, length, ids = sharding.to_device(devices, prompts())
-  cut = sampler.slots.Prefilled(rows, kv, rows, everywhere, rows)
-  prefilled = jax.jit(prefill, out_shardings=cut)(params, tokens, length)
-  compiled = jax.jit(decode, out_shardings=(rows, everywhere)).lower(params, prefilled, key, ids).compile()
-  return compiled, compiled(params, prefilled, key, ids)
+  params, (key, steps) = jax.device_put(params, where), jax.device_put((jax.random.key(0), ALL), everywhere)
+  places, state, report = sampler.slots.layout(rows, everywhere, kv)
+  asked = *sharding.to_device(devices, prompts()), key
+  carried = jax.jit(begin, out_shardings=(places, state, rows))(params, *asked)
+  args = params, *carried, steps
+  compiled = jax.jit(advance, out_shardings=(state, rows, report)).lower(*args).compile()
+  return compiled, *compiled(*args)[1:]
 
 
 def test_eight_devices_sample_the_tokens_of_one_and_no_cache_travels():
-  compiled, (rollout, work) = on_mesh(mesh(data=2, fsdp=2, tensor=2), slots=8)
-  want, _ = programs(sampler.build, eos=EOS[0])(*prompts())
+  compiled, rollout, report = on_mesh(mesh(data=2, fsdp=2, tensor=2), slots=8)
+  want = programs(eos=EOS[0])(*prompts())
   same(sharding.to_host(rollout), want)
-  assert work.steps == max(scheduled(part, 2) for part in np.split(want.length, 4))
+  assert report.work.steps == max(scheduled(part, 2) for part in np.split(want.length, 4))
   text, H = compiled.as_text(), tiny()[0].spec.head_dim
   assert f"f32[2,1,{H},{T - 1}]" in text and f"f32[2,1,{H},{L}]" in text  # cut by rows and by heads
   gathers = [line for line in text.splitlines() if re.search(r" (all-gather|all-to-all|collective)", line)]
@@ -173,14 +185,16 @@ def test_kv_memory_is_at_least_two_fifths_below_the_unshared_layout():
   config = base.get_config("tiny").model
   config.update(num_hidden_layers=4, num_key_value_heads=4)
   model, long = models.build(config, V), 2048
-  prefill, decode = sampler.slots.build(
+  begin, _, advance = sampler.slots.build(
     model, group_size=16, max_tokens=long, choice=sampler.Choice(), eos_ids=(3,), slots=32
   )
   shape = lambda *s: jax.ShapeDtypeStruct(s, jnp.int32)  # noqa: E731
-  prefilled = jax.eval_shape(prefill, model.shapes, shape(2, long), shape(2))
   key = jax.eval_shape(lambda: jax.random.key(0))
-  memory = jax.jit(decode).lower(model.shapes, prefilled, key, shape(2)).compile().memory_analysis()
+  carried = jax.eval_shape(begin, model.shapes, shape(2, long), shape(2), shape(2), key)
+  loop = jax.jit(advance, donate_argnums=2).lower(model.shapes, *carried, shape())
+  memory = loop.compile().memory_analysis()
   used = memory.argument_size_in_bytes + memory.temp_size_in_bytes + memory.output_size_in_bytes
+  used -= memory.alias_size_in_bytes  # donated, and written in place
   unshared = 32 * sampler.budget.kv_bytes(model.spec, 2 * long)
   assert unshared == sum(2 * 32 * 4 * 8 * 4096 * 4 for _ in range(4))  # layers of k and v, float32
   assert used < 0.6 * unshared, f"{used / unshared:.3f} of the unshared layout's KV alone"

@@ -2,6 +2,7 @@
 
 from grpojax.sampler import budget, slots
 from grpojax.sampler.choose import Choice
+from grpojax.sampler.flight import Sampler, continuous, plain
 from grpojax.sampler.generate import build
 
-__all__ = ["Choice", "budget", "build", "slots"]
+__all__ = ["Choice", "Sampler", "budget", "build", "continuous", "plain", "slots"]

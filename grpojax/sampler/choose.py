@@ -21,9 +21,12 @@ class Choice(NamedTuple):
 
 def row_keys(key, prompt_id, group_size: int):
   """key, prompt_id [P] -> one key for each (prompt, sample), [P * G]."""
-  per_prompt = jax.vmap(lambda i: jax.random.fold_in(key, i))(prompt_id)
-  per_sample = jax.vmap(lambda k: jax.vmap(lambda g: jax.random.fold_in(k, g))(jnp.arange(group_size)))
-  return per_sample(per_prompt).reshape(-1)
+  return sample_keys(jax.vmap(lambda i: jax.random.fold_in(key, i))(prompt_id), group_size).reshape(-1)
+
+
+def sample_keys(prompt_key, group_size: int):
+  """prompt_key [P] -> one key for each of a prompt's samples, [P, G]."""
+  return jax.vmap(lambda k: jax.vmap(lambda g: jax.random.fold_in(k, g))(jnp.arange(group_size)))(prompt_key)
 
 
 def filtered(logits, choice: Choice):

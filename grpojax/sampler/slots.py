@@ -1,14 +1,16 @@
 """The continuous sampler: a fixed number of slots, refilled on the device from a queue of requests.
 
-A request is a (prompt, sample).  Each prompt is prefilled once and its KV kept once; the first token of
-every request is chosen from the prompt's logits.  Requests that go on wait in a queue, and one
-while-loop works it off: a slot whose response ended takes the next request in the same iteration, so no
-row waits for the longest.  Draws are keyed by request and position: which slot, when and beside whom
-changes no token, and `generate.py` samples the same.
+A request is a (prompt, sample).  Each prompt is prefilled once, into one of P places, and its KV kept
+once; the first token of every request is chosen from the prompt's logits.  Requests that go on wait in a
+queue, and one while-loop works it off: a slot whose response ended takes the next request in the same
+iteration, so no row waits for the longest.  The loop runs in segments, between which the host may put
+other prompts in the places of those that have finished (`flight.py`).  Draws are keyed by request and
+position: which slot, when and beside whom changes no token, and `generate.py` samples the same.
 
-On a mesh each of the D shards of the batch has its own prompts, slots and queue; no cache travels.
+On a mesh each of the D shards of the batch has its own places, slots and queue; no cache travels.
 """
 
+from functools import partial
 from typing import NamedTuple
 
 import jax
@@ -16,170 +18,221 @@ import jax.numpy as jnp
 from jax.sharding import NamedSharding
 
 from grpojax.batch import Rollout
-from grpojax.models import Model, by_rows
-from grpojax.sampler import prefill as prefill_lib
-from grpojax.sampler import shared
-from grpojax.sampler.choose import Choice, choose, row_keys
+from grpojax.models import Model, Spec, by_rows
+from grpojax.sampler import prefill, shared
+from grpojax.sampler.choose import Choice, choose, sample_keys
 from grpojax.sampler.shared import Kv
 
 
-class Prefilled(NamedTuple):
+class Setting(NamedTuple):
+  """All that is static."""
+
+  model: Model
+  group_size: int  # G
+  max_tokens: int  # T
+  choice: Choice
+  eos_ids: tuple[int, ...]
+  slots: int  # that decode at a time, S on each shard
+  shards: int = 1  # D, of the batch; divides both P and `slots`
+  prefill_chunk: int = 128  # tokens of prompts that a shard reads at a time
+  kv_sharding: NamedSharding | None = None  # of caches, [rows, K, ...]
+  kv_cache: str = "full"  # "int8": caches in eight bits
+  record_routing: bool = False  # mixtures only: Rollout.routing as `generate.py` has it
+
+
+class Places(NamedTuple):
   """The prompts' part of the work, once for all samples."""
 
-  logits: jax.Array  # [P, V] float32, of the first response token
-  cache: list[Kv]  # per layer, [P, ...] with L columns
-  first: jax.Array  # [P] int32, first real column
-  columns: jax.Array  # [] int32, computed for them; beyond the prompts' tokens they were padding
-  routing: jax.Array | None  # [P, L, layers, k] int8 or int16, -1 on padding, if it is recorded
-
-
-class Output(NamedTuple):
-  """What was sampled so far, by request."""
-
-  tokens: jax.Array  # [D, Bl, T] int32
-  logp: jax.Array  # [D, Bl, T] float32
-  length: jax.Array  # [D, Bl] int32
-  ended: jax.Array  # [D, Bl] bool
-  routing: jax.Array | None  # [D, Bl, T - 1, layers, k] int8 or int16, of what was fed; -1: nothing
+  cache: list[Kv]  # per layer, [P, ...] with L columns, left-padded
+  length: jax.Array  # [P] int32
+  key: jax.Array  # [P] keys of the prompts' draws
 
 
 class Work(NamedTuple):
-  """What it took."""
+  """What it took so far."""
 
   steps: jax.Array  # [] int32, iterations of the loop
-  fed: jax.Array  # [] int32, tokens that went through it; the rest of steps * slots was idle
-  prefilled: jax.Array  # [] int32, columns that were computed for prompts; the rest of them was padding
-  asked: jax.Array  # [] int32, tokens of the prompts
+  fed: jax.Array  # [D] int32, tokens that went through it; the rest of steps * slots was idle
+  begun: jax.Array  # [] int32, responses
+  asked: jax.Array  # [] int32, tokens of their prompts
+  columns: jax.Array  # [] int32, that prefill computed; the rest of them was padding
 
 
 class State(NamedTuple):
-  """What the loop carries.  D shards, S slots and Bl requests on each."""
+  """What the loop carries beside its output.  D shards, S slots and Bl requests on each."""
 
-  step: jax.Array  # [] int32
-  head: jax.Array  # [D] int32, next of the queue
+  queue: jax.Array  # [D, Bl] int32, all requests, those that wait from `head` to `tail`
+  head: jax.Array  # [D] int32
+  tail: jax.Array  # [D] int32
   request: jax.Array  # [D, S] int32, Bl: the slot idles
   count: jax.Array  # [D, S] int32, tokens of the response so far, at least 1
   token: jax.Array  # [D, S] int32, the newest of them
   cache: list[Kv]  # per layer, [D * S, ...] with a ring of columns: the slots' own tokens
-  out: Output
+  work: Work
 
 
-def build(
-  model: Model,
-  *,
-  group_size: int,
-  max_tokens: int,
-  choice: Choice,
-  eos_ids: tuple[int, ...],
-  slots: int,
-  shards: int = 1,
-  prefill_chunk: int = 128,
-  kv_sharding: NamedSharding | None = None,
-  kv_cache: str = "full",
-  record_routing: bool = False,
-):
-  """Returns (prefill, decode), pure functions to be jitted.
+class Report(NamedTuple):
+  """What the host looks at."""
 
-  prefill(params, tokens [P, L], length [P]) -> Prefilled
-  decode(params, prefilled, key, prompt_id [P]) -> (Rollout [P, G, ...], Work)
+  done: jax.Array  # [P] bool: all samples of the prompt have ended
+  busy: jax.Array  # [] bool: some slot is not idle
+  waiting: jax.Array  # [] int32, requests that no slot has taken yet
+  work: Work
 
-  `slots` decode at a time, and the batch is cut in `shards`, whose number divides both P and `slots`.
-  `kv_sharding` is that of caches, [rows, K, ...]; with kv_cache="int8" they are kept in eight bits.
-  Prompts are read `prefill_chunk` tokens of a shard at a time (`prefill.py`).  With `record_routing`
-  (mixtures only) Rollout.routing is that of `generate.py`.
+
+def build(model: Model, **setting):
+  """Returns (begin, insert, advance), pure functions to be jitted; see `Setting`.
+
+  begin(params, tokens [P, L], length [P], prompt_id [P], key) -> Places, State, Rollout [P, G, ...]
+  insert(params, places, state, rollout, tokens, length, prompt_id, key) -> the same
+  advance(params, places, state, rollout, steps []) -> State, Rollout, Report
   """
-  G, T, D, S = group_size, max_tokens, shards, slots // shards
-  is_eos = lambda token: jnp.isin(token, jnp.asarray(eos_ids, jnp.int32))  # noqa: E731
-
-  def prefill(params, tokens, length):
-    decoder = model.bind(params)
-    how = dict(chunk=prefill_chunk, shards=D, record_routing=record_routing)
-    seen = prefill_lib.read(decoder, tokens, length, **how)
-    cache = [shared.laid_out(*kv, kv_cache) for kv in seen.cache]
-    first = tokens.shape[1] - length
-    return Prefilled(decoder.logits(seen.hidden), cache, first, seen.columns, seen.routing)
-
-  def first_tokens(logits, keys, routing) -> Output:
-    """Sample by sample, because all samples' logits are G times those of the prompts."""
-    token, logp = jax.lax.map(lambda k: choose(k, 0, logits, choice), keys.reshape(-1, G).T)
-    by_request = lambda x: x.T.reshape(D, -1)  # noqa: E731
-    token, logp = by_request(token), by_request(logp)
-    room = ((0, 0), (0, 0), (0, T - 1))
-    padded = (jnp.pad(x[..., None], room) for x in (token, logp))
-    if record_routing:
-      routing = jnp.full((*token.shape, T - 1, *routing.shape[2:]), -1, routing.dtype)
-    return Output(*padded, jnp.ones(token.shape, jnp.int32), is_eos(token), routing)
-
-  def decode(params, prefilled, key, prompt_id):
-    decoder = model.bind(params)
-    layers = decoder.unstacked_layers()
-    keys = row_keys(key, prompt_id, G)
-    out = first_tokens(prefilled.logits, keys, prefilled.routing)
-    Bl, L = out.length.shape[1], prefilled.cache[0].values.shape[2]
-    keys, begun = keys.reshape(D, Bl), out.tokens[..., 0]
-    prompt_length = jnp.repeat(L - prefilled.first, G).reshape(D, Bl)
-    of_token = out.routing.shape[3:] if record_routing else ()
-    goes_on = ~out.ended & (T > 1)
-    queue, waiting = jnp.argsort(~goes_on, axis=1), goes_on.sum(axis=1)
-
-    def refill(state: State, done) -> State:
-      """The slots that are done take the next requests, or idle."""
-      place = state.head[:, None] + jnp.cumsum(done, axis=1) - 1
-      taken = _take(queue, jnp.minimum(place, Bl - 1))
-      taken = jnp.where(place < waiting[:, None], taken, Bl)
-      token = _take(begun, jnp.minimum(taken, Bl - 1))
-      new = lambda x, y: jnp.where(done, x, y)  # noqa: E731
-      return state._replace(
-        head=jnp.minimum(state.head + done.sum(axis=1), waiting),
-        request=new(taken, state.request),
-        count=new(1, state.count),
-        token=new(token, state.token),
-      )
-
-    def step(state: State) -> State:
-      busy, at = state.request < Bl, jnp.minimum(state.request, Bl - 1)
-      position = _take(prompt_length, at) + state.count - 1
-      attention = _attention(model.spec, prefilled, G, state, Bl, kv_cache)
-      hidden, cache, routed = decoder.step(layers, state.token.reshape(-1), position.reshape(-1), attention)
-      experts = by_rows(routed.experts, model.spec).reshape(D, S, *of_token) if record_routing else None
-      flat = choose(_take(keys, at).reshape(-1), state.count.reshape(-1), decoder.logits(hidden), choice)
-      token, logp = (x.reshape(D, S) for x in flat)
-      ended = is_eos(token)
-      out = _write(state.out, state.request, state.count, token, logp, ended, experts)
-      done = busy & (ended | (state.count + 1 == T))
-      state = State(
-        state.step + 1, state.head, state.request, state.count + busy, token, cache, out
-      )
-      return refill(state, done)
-
-    s, none = model.spec, jnp.zeros((D, S), jnp.int32)
-    own = jax.ShapeDtypeStruct((D * S, max(T - 1, 1), s.num_key_value_heads, s.head_dim), s.dtype)
-    own = jax.eval_shape(lambda x: shared.laid_out(x, x, kv_cache), own)
-    own = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), own)
-    if kv_sharding:
-      own = jax.lax.with_sharding_constraint(own, kv_sharding)
-    cache = [own] * s.num_hidden_layers
-    state = State(jnp.int32(0), jnp.zeros(D, jnp.int32), none + Bl, none + 1, none, cache, out)
-    state = refill(state, jnp.ones((D, S), bool))
-    state = jax.lax.while_loop(lambda x: jnp.any(x.request < Bl), step, state)
-    tokens, logp, length, ended, routing = jax.tree.map(lambda a: a.reshape(-1, G, *a.shape[2:]), state.out)
-    if record_routing:
-      of_prompt = jnp.repeat(prefilled.routing[:, None], G, axis=1)
-      routing = jnp.concatenate([of_prompt, routing], axis=2)
-    work = Work(state.step, (length - 1).sum(), prefilled.columns, (L - prefilled.first).sum())
-    return Rollout(tokens, length, ended, logp, routing), work
-
-  return prefill, decode
+  c = Setting(model, **setting)
+  return partial(begin, c), partial(insert, c), partial(advance, c)
 
 
-def _attention(spec, prefilled: Prefilled, G: int, state: State, requests: int, kv_cache: str):
+def layout(rows, everywhere, kv) -> tuple[Places, State, Report]:
+  """Where all of it lives on a mesh, given the shardings of rows, of what is replicated and of caches."""
+  work = Work(everywhere, rows, everywhere, everywhere, everywhere)
+  state = State(rows, rows, rows, rows, rows, rows, kv, work)
+  return Places(kv, rows, rows), state, Report(rows, everywhere, everywhere, everywhere)
+
+
+def begin(c: Setting, params, tokens, length, prompt_id, key) -> tuple[Places, State, Rollout]:
+  """All places at once."""
+  return insert(c, params, *_empty(c, *tokens.shape), tokens, length, prompt_id, key)
+
+
+def insert(c: Setting, params, places, state, out, tokens, length, prompt_id, key):
+  """Prompts take their places, of others whose samples all have ended; a prompt of length 0 takes none."""
+  decoder = c.model.bind(params)
+  fresh = length > 0
+  new = lambda x, old: jnp.where(fresh.reshape(-1, *[1] * (old.ndim - 1)), x, old)  # noqa: E731
+  how = dict(chunk=c.prefill_chunk, shards=c.shards, record_routing=c.record_routing)
+  seen = prefill.read(decoder, tokens, length, **how)
+  cache = [shared.laid_out(*kv, c.kv_cache) for kv in seen.cache]
+  of_prompts = Places(cache, length, jax.vmap(jax.random.fold_in, (None, 0))(key, prompt_id))
+  places = jax.tree.map(new, of_prompts, places)
+  out = jax.tree.map(new, _first_tokens(c, decoder.logits(seen.hidden), places.key, seen.routing), out)
+  goes_on = fresh[:, None] & ~out.ended & (c.max_tokens > 1)
+  state = _enqueued(state, goes_on.reshape(c.shards, -1))
+  w, begun = state.work, fresh.sum() * c.group_size
+  work = Work(w.steps, w.fed, w.begun + begun, w.asked + length.sum(), w.columns + seen.columns)
+  idle = state.request == state.queue.shape[1]
+  return places, _refilled(state._replace(work=work), _by_shard(c, out).tokens, idle), out
+
+
+def advance(c: Setting, params, places, state, out, steps) -> tuple[State, Rollout, Report]:
+  """At most so many steps of the loop, fewer where no request is left."""
+  decoder, (P, G) = c.model.bind(params), out.length.shape
+  layers, L = decoder.unstacked_layers(), places.cache[0].values.shape[2]
+  Bl, until = state.queue.shape[1], state.work.steps + steps
+  keys = sample_keys(places.key, G).reshape(c.shards, Bl)
+  prompt_length = jnp.repeat(places.length, G).reshape(c.shards, Bl)
+
+  def step(carry):
+    state, out = carry
+    busy, at = state.request < Bl, jnp.minimum(state.request, Bl - 1)
+    position = _take(prompt_length, at) + state.count - 1
+    attention = _attention(c.model.spec, places, G, state, c.kv_cache)
+    hidden, cache, routed = decoder.step(layers, state.token.reshape(-1), position.reshape(-1), attention)
+    logits = decoder.logits(hidden)
+    flat = choose(_take(keys, at).reshape(-1), state.count.reshape(-1), logits, c.choice)
+    token, logp = (x.reshape(busy.shape) for x in flat)
+    ended = _is_eos(c, token)
+    out = _written(out, state, token, logp, ended)
+    if c.record_routing:
+      experts = by_rows(routed.experts, c.model.spec).reshape(*busy.shape, *out.routing.shape[3:])
+      out = out._replace(routing=_into(out.routing, state.request, L + state.count - 1, experts))
+    done = busy & (ended | (state.count + 1 == c.max_tokens))
+    work = state.work._replace(steps=state.work.steps + 1, fed=state.work.fed + busy.sum(axis=1))
+    state = state._replace(count=state.count + busy, token=token, cache=cache, work=work)
+    return _refilled(state, out.tokens, done), out
+
+  goes_on = lambda carry: (carry[0].work.steps < until) & jnp.any(carry[0].request < Bl)  # noqa: E731
+  state, out = jax.lax.while_loop(goes_on, step, (state, _by_shard(c, out)))
+  out = jax.tree.map(lambda x: x.reshape(P, G, *x.shape[2:]), out)
+  done = jnp.all(out.ended | (out.length == c.max_tokens), axis=1)
+  waiting = (state.tail - state.head).sum()
+  work = state.work._replace(fed=state.work.fed.sum())
+  return state, out, Report(done, jnp.any(state.request < Bl), waiting, work)
+
+
+def _empty(c: Setting, P: int, L: int) -> tuple[Places, State, Rollout]:
+  """No prompt in any place, and no request."""
+  s, (D, G, T) = c.model.spec, (c.shards, c.group_size, c.max_tokens)
+  Bl, idle = P * G // D, jnp.zeros((D, c.slots // D), jnp.int32)
+  zero, none = jnp.zeros(D, jnp.int32), jnp.zeros((P, G), jnp.int32)
+  own = _no_kv(c, s, c.slots, max(T - 1, 1))
+  routing = None
+  if c.record_routing:
+    routing = jnp.full((P, G, L + T - 1, s.num_hidden_layers, s.moe.num_experts_per_tok), -1, jnp.int32)
+    routing = routing.astype(by_rows(jnp.zeros((1, 1, 1, 1), jnp.int32), s).dtype)
+  return (
+    Places([_no_kv(c, s, P, L)] * s.num_hidden_layers, none[:, 0], jax.random.split(jax.random.key(0), P)),
+    State(
+      jnp.broadcast_to(jnp.arange(Bl), (D, Bl)), zero, zero, idle + Bl, idle + 1, idle,
+      [own] * s.num_hidden_layers, Work(jnp.int32(0), zero, *[jnp.int32(0)] * 3),
+    ),
+    Rollout(jnp.zeros((P, G, T), jnp.int32), none, none == 0, jnp.zeros((P, G, T)), routing),
+  )  # fmt: skip
+
+
+def _no_kv(c: Setting, s: Spec, rows: int, columns: int) -> Kv:
+  """The zeros of one layer, laid out, and cut as caches are."""
+  one = jax.ShapeDtypeStruct((rows, columns, s.num_key_value_heads, s.head_dim), s.dtype)
+  one = jax.eval_shape(lambda x: shared.laid_out(x, x, c.kv_cache), one)
+  kv = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), one)
+  return jax.lax.with_sharding_constraint(kv, c.kv_sharding) if c.kv_sharding else kv
+
+
+def _first_tokens(c: Setting, logits, key, routing) -> Rollout:
+  """Sample by sample, because all samples' logits are G times those of the prompts."""
+  keys = sample_keys(key, c.group_size)
+  token, logp = (x.T for x in jax.lax.map(lambda k: choose(k, 0, logits, c.choice), keys.T))
+  tokens, logps = (jnp.pad(x[..., None], ((0, 0), (0, 0), (0, c.max_tokens - 1))) for x in (token, logp))
+  if c.record_routing:
+    routing = jnp.repeat(routing[:, None], c.group_size, axis=1)
+    room = [(0, 0), (0, 0), (0, c.max_tokens - 1), (0, 0), (0, 0)]
+    routing = jnp.pad(routing, room, constant_values=-1)
+  return Rollout(tokens, jnp.ones(token.shape, jnp.int32), _is_eos(c, token), logps, routing)
+
+
+def _enqueued(state: State, new) -> State:
+  """The requests `new` [D, Bl] behind those that wait already."""
+  number = jnp.broadcast_to(jnp.arange(new.shape[1]), new.shape)
+  waits = (number >= state.head[:, None]) & (number < state.tail[:, None])
+  never = 2 * new.shape[1]
+  place = jax.vmap(lambda q, x: x.at[q].set(x))(state.queue, jnp.where(waits, number, never))
+  place = jnp.where(new, new.shape[1] + number, place)
+  queue = jnp.argsort(place, axis=1).astype(jnp.int32)
+  return state._replace(queue=queue, head=jnp.zeros_like(state.head), tail=(place < never).sum(axis=1))
+
+
+def _refilled(state: State, tokens, done) -> State:
+  """The slots that are done [D, S] take the next requests, or idle.  tokens [D, Bl, T]."""
+  Bl = state.queue.shape[1]
+  place = state.head[:, None] + jnp.cumsum(done, axis=1) - 1
+  taken = _take(state.queue, jnp.minimum(place, Bl - 1))
+  taken = jnp.where(place < state.tail[:, None], taken, Bl)
+  token = jax.vmap(lambda t, r: t[r, 0])(tokens, jnp.minimum(taken, Bl - 1))
+  new = lambda x, y: jnp.where(done, x, y)  # noqa: E731
+  return state._replace(
+    head=jnp.minimum(state.head + done.sum(axis=1), state.tail),
+    request=new(taken, state.request),
+    count=new(1, state.count),
+    token=new(token, state.token),
+  )
+
+
+def _attention(spec, places: Places, G: int, state: State, kv_cache: str):
   """attention(i, q, k, v, scale, cap) of one step, for `Decoder.step`."""
-  L, ring = prefilled.cache[0].values.shape[2], state.cache[0].values.shape[2]
-  order = shared.order(state.request, requests)
-  column, count = state.step % ring, state.count.reshape(-1, 1)
+  L, ring = places.cache[0].values.shape[2], state.cache[0].values.shape[2]
+  order = shared.order(state.request, state.queue.shape[1])
+  column, count = state.work.steps % ring, state.count.reshape(-1, 1)
   age = (column - jnp.arange(ring)) % ring  # of what is in the ring, in tokens
   own = age[None] < count  # [R, ring]
-  real = jnp.arange(L)[None] >= prefilled.first[:, None]  # [P, L]
+  real = jnp.arange(L)[None] >= L - places.length[:, None]  # [P, L]
   K, m = spec.num_key_value_heads, spec.num_attention_heads // spec.num_key_value_heads
 
   def in_window(window):
@@ -193,7 +246,7 @@ def _attention(spec, prefilled: Prefilled, G: int, state: State, requests: int, 
     near = own & (age < window)[None] if window else own
     mine = shared.part(q, kv, near[:, None], scale, cap)
     near = real[:, None] & in_window(window) if window else real[:, None]
-    asked, of_prompts = order.to_prompts(q, G), prefilled.cache[i]
+    asked, of_prompts = order.to_prompts(q, G), places.cache[i]
     if kv_cache == "int8":  # else XLA could restore it once, before the loop, and keep the copy
       asked, of_prompts = jax.lax.optimization_barrier((asked, of_prompts))
     of_prompt = shared.part(asked, of_prompts, near, scale, cap)
@@ -204,22 +257,31 @@ def _attention(spec, prefilled: Prefilled, G: int, state: State, requests: int, 
   return attention
 
 
+def _is_eos(c: Setting, token):
+  return jnp.isin(token, jnp.asarray(c.eos_ids, jnp.int32))
+
+
+def _by_shard(c: Setting, out: Rollout) -> Rollout:
+  """[P, G, ...] -> [D, Bl, ...]."""
+  return jax.tree.map(lambda x: x.reshape(c.shards, -1, *x.shape[2:]), out)
+
+
 def _take(x, index):
   """x [D, n], index [D, m] -> [D, m]."""
   return jax.vmap(lambda a, i: a[i])(x, index)
 
 
-def _write(out: Output, request, count, token, logp, ended, experts) -> Output:
-  """One token of every busy slot, all [D, S]; idle slots' requests lie outside and are dropped.
+def _into(x, request, column, new):
+  """x [D, Bl, T, ...] with new [D, S, ...] at (request, column); idle slots' requests lie outside."""
+  return jax.vmap(lambda a, r, t, y: a.at[r, t].set(y, mode="drop"))(x, request, column, new)
 
-  `experts` [D, S, layers, k] or None are those of the token before, which brought it about.
-  """
-  into = jax.vmap(lambda a, r, t, x: a.at[r, t].set(x, mode="drop"))
+
+def _written(out: Rollout, state: State, token, logp, ended) -> Rollout:
+  """One token of every busy slot, all [D, S]."""
   of = jax.vmap(lambda a, r, x: a.at[r].set(x, mode="drop"))
-  return Output(
-    into(out.tokens, request, count, token),
-    into(out.logp, request, count, logp),
-    of(out.length, request, count + 1),
-    of(out.ended, request, ended),
-    None if experts is None else into(out.routing, request, count - 1, experts),
+  return out._replace(
+    tokens=_into(out.tokens, state.request, state.count, token),
+    length=of(out.length, state.request, state.count + 1),
+    ended=of(out.ended, state.request, ended),
+    sampler_logp=_into(out.sampler_logp, state.request, state.count, logp),
   )

@@ -1,0 +1,168 @@
+"""The host's half of the samplers: sends work to the device ahead of time, and hands on what has finished.
+
+The loop of the continuous sampler runs in segments of a fixed number of steps.  The next one is on its way
+before the host looks at what the last one finished, so that both work at the same time.  What happens
+depends on numbers of steps alone, never on a clock.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+from jax.sharding import Mesh
+
+from grpojax import sharding
+from grpojax.batch import Prompts, Rollout
+from grpojax.sampler.slots import Places, Report, State, Work
+
+ALL = 2**30  # steps: more than any rollout takes
+Draw = Callable[[], tuple[Prompts, Any] | None]  # the next P prompts and their key; None: there are no more
+
+
+class Sampler(NamedTuple):
+  """In two halves, so that the host can do other work between them."""
+
+  start: Callable  # (params, Prompts, key, whole) -> what is in flight; waits for nothing.  whole: uncut
+  finished: Callable  # (flight, counts, Draw or None) -> yields (numbers [n], Rollout [n, G, ...])
+  feeds: bool = False  # whether a Draw is asked: its prompts follow those that have ended
+
+  def finish(self, flight) -> tuple[Rollout, dict[str, int]]:
+    """Waits for all of it: the Rollout, counts of what it took."""
+    counts = Counter()
+    rows, parts = zip(*self.finished(flight, counts), strict=True)
+    if len(parts) == 1:
+      return parts[0], counts
+    order = np.argsort(np.concatenate(rows))
+    return jax.tree.map(lambda *x: np.concatenate(x)[order], *parts), counts
+
+  def __call__(self, params, prompts: Prompts, key) -> tuple[Rollout, dict[str, int]]:
+    return self.finish(self.start(params, prompts, key, whole=True))
+
+
+def plain(mesh: Mesh, ready: Callable, prefill: Callable, decode: Callable) -> Sampler:
+  """Of the programs of `generate.py`; all rows end together.  `ready` prepares the parameters."""
+
+  def start(params, prompts: Prompts, key, whole: bool = True) -> Rollout:
+    tokens, length, ids, key = _on_device(mesh, prompts, key)
+    params = ready(params)
+    return decode(params, prefill(params, tokens, length), key, ids)
+
+  def finished(flight: Rollout, counts: Counter, draw=None) -> Iterator[tuple[np.ndarray, Rollout]]:
+    rollout = sharding.to_host(flight)
+    yield np.arange(len(rollout.length)), rollout
+
+  return Sampler(start, finished)
+
+
+class Flight(NamedTuple):
+  """A rollout of the continuous sampler, after a segment that may still run.
+
+  Where no segment follows nothing is kept that only the device needs; the parameters may be donated.
+  """
+
+  params: dict | None
+  places: Places | None
+  state: State | None
+  out: Rollout
+  report: Report
+  at: np.ndarray  # [P] which prompt is in each place of this process, in order of drawing
+
+
+def continuous(
+  mesh: Mesh, ready: Callable, begin: Callable, insert: Callable, advance: Callable, slots: int, segment: int
+) -> Sampler:
+  """Of the programs of `slots.py`, in segments of so many steps."""
+
+  def sent(params, places, state, out, at, whole: bool) -> Flight:
+    steps = jax.device_put(np.int32(ALL if whole else segment), sharding.replicated(mesh))
+    state, out, report = advance(params, places, state, out, steps)
+    kept = (None, None, None) if whole else (params, places, state)
+    return Flight(*kept, out, report, at)
+
+  def start(params, prompts: Prompts, key, whole: bool = False) -> Flight:
+    tokens, length, ids, key = _on_device(mesh, prompts, key)
+    params = ready(params)
+    return sent(params, *begin(params, tokens, length, ids, key), np.arange(len(prompts.id)), whole)
+
+  def finished(flight: Flight, counts: Counter, draw: Draw | None = None) -> Iterator:
+    """`draw` is asked for more as soon as fewer requests wait than there are slots.
+
+    Who no longer needs what is under way closes the iterator: nothing more is sent.
+    """
+    supply, at, few, following = _Supply(draw, len(flight.at)), flight.at.copy(), False, flight
+    try:
+      while True:
+        carried = flight.places, flight.state, flight.out
+        free = np.flatnonzero(at < 0)
+        taken = supply.take(free, at) if few and free.size else None
+        if taken:
+          carried = insert(flight.params, *carried, *_on_device(mesh, *taken))
+        if flight.state:
+          following = sent(flight.params, *carried, at.copy(), whole=False)
+        report = _fetched(flight.report)
+        rows = np.flatnonzero(report.done & (at >= 0) & (at == flight.at))
+        if rows.size:
+          numbers, at[rows] = at[rows], -1
+          yield numbers, _rows(sharding.to_host(flight.out), rows)
+        few = report.waiting < slots
+        if not report.busy and (at < 0).all() and supply.over:
+          return
+        flight = following
+    finally:
+      counts.update(_counts(_fetched(following.report).work, slots))
+
+  return Sampler(start, finished, feeds=True)
+
+
+class _Supply:
+  """More prompts, in order of drawing."""
+
+  def __init__(self, draw: Draw | None, drawn: int):
+    self.draw, self.number, self.over = draw, drawn, draw is None
+    self.batch, self.row = None, 0  # what was drawn last, and how many of it are taken
+
+  def take(self, free: np.ndarray, at: np.ndarray) -> tuple[Prompts, Any] | None:
+    """Prompts of one draw for the places `free`, with their key; their numbers are noted in `at`."""
+    if self.batch is None or self.row == len(self.batch[0].id):
+      self.batch, self.row = None if self.over else self.draw(), 0
+      self.over = self.batch is None
+    if self.over:
+      return None
+    prompts, key = self.batch
+    rows = np.arange(self.row, min(self.row + len(free), len(prompts.id)))
+    to = free[: len(rows)]
+    place = lambda x: _placed(np.zeros_like(x), to, x[rows])  # noqa: E731
+    at[to] = self.number + np.arange(len(rows))
+    self.number, self.row = self.number + len(rows), self.row + len(rows)
+    return Prompts(*map(place, prompts[:3]), []), key
+
+
+def _placed(x: np.ndarray, rows: np.ndarray, new: np.ndarray) -> np.ndarray:
+  x[rows] = new
+  return x
+
+
+def _rows(rollout: Rollout, rows: np.ndarray) -> Rollout:
+  return rollout if len(rows) == len(rollout.length) else jax.tree.map(lambda x: x[rows], rollout)
+
+
+def _on_device(mesh: Mesh, prompts: Prompts, key) -> tuple:
+  """tokens, length, id and key, where the programs want them."""
+  arrays = sharding.to_device(mesh, (prompts.tokens, prompts.length, prompts.id))
+  return *arrays, jax.device_put(key, sharding.replicated(mesh))
+
+
+def _fetched(report: Report) -> Report:
+  """On the host, `done` of this process's places."""
+  return Report(sharding.to_host(report.done), *jax.device_get(report[1:]))
+
+
+def _counts(work: Work, slots: int) -> dict[str, int]:
+  counts = dict(
+    decode_steps=work.steps, slot_steps=work.steps * slots, fed_slot_steps=work.fed,
+    prefill_columns=work.columns, prompt_tokens=work.asked, responses=work.begun,
+    sampled_tokens=work.fed + work.begun,
+  )  # fmt: skip
+  return {f"rollout/{name}": int(n) for name, n in counts.items()}
