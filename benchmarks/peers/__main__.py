@@ -12,7 +12,6 @@ import argparse
 import contextlib
 import json
 import os
-import platform
 import subprocess
 import sys
 import tempfile
@@ -23,8 +22,8 @@ import numpy as np
 
 from benchmarks.peers import folder
 from benchmarks.peers import workload as w
+from benchmarks.setting import ROOT, setting
 
-ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "benchmarks" / "results" / "peers.json"
 HERE = Path(__file__).parent
 PEERS = ("TRL", "Tunix")
@@ -84,7 +83,8 @@ class System:
       sys.exit(f"error: '{request}' ended {self.process.args[1]}; the end of {self.log}:\n{_tail(self.log)}")
     answer = json.loads(line)
     machine = (time.perf_counter() - wall) * os.cpu_count()
-    return answer | dict(others=max(0.0, _busy() - before - answer["cpu"]) / machine)
+    others = (_busy() - before - answer["cpu"]) / machine  # counted in ticks of 10 ms
+    return answer | dict(others=min(max(0.0, others), 1.0))
 
   def start(self) -> list[dict]:
     """Time from its start to the end of its first step; the memory of three; then it ends."""
@@ -114,12 +114,11 @@ def commands(args, work: Path) -> dict:
   for name in PEERS:
     script = HERE / f"on_{name.lower()}.py"
     for beta in ("0.0", "0.04"):
-      found[name, beta] = [pythons[name], script, work / "fixed", beta]
+      found[name, beta] = [pythons[name], script, work / "model", beta]
     found[name, "heavy"] = found[name, "0.0"]  # the same process: they take the EOS with the request
   for system, what in (OURS, "0.0"), (OURS, "0.04"), (OURS, "heavy"), (STATIC, "static"):
-    model = work / ("fixed" if what.startswith("0") else "heavy")
     cache = f"--config.cache_dir={work / 'cache'}"
-    found[system, what] = [sys.executable, HERE / "on_grpojax.py", model, what, cache]
+    found[system, what] = [sys.executable, HERE / "on_grpojax.py", work / "model", what, cache]
   return found
 
 
@@ -214,21 +213,10 @@ def _met(ratio: float, target: float | None, most: bool) -> str:
 
 
 def _cell(s: dict) -> str:
-  """Median (quartiles), with a star where this process had less than 1.5 cores."""
+  """Median (quartiles); a star: fewer than 1.5 cores were busy, and others had some of them."""
   form = "{:,.0f}" if s["median"] > 100 else "{:.2f}"
-  star = "" if s.get("cpu_over_wall", 2) >= 1.5 else " *"
+  star = " *" if s.get("cpu_over_wall", 2) < 1.5 and s["others"] > 0.05 else ""
   return f"{form.format(s['median'])} ({form.format(s['low'])}-{form.format(s['high'])}){star}"
-
-
-def setting(args, versions: dict) -> dict:
-  commit = subprocess.run(
-    ["git", "describe", "--always", "--dirty"], cwd=ROOT, capture_output=True, text=True
-  ).stdout.strip()
-  return dict(
-    command=" ".join(["python -m benchmarks.peers", *sys.argv[1:]]), date=time.strftime("%Y-%m-%d"),
-    commit=commit, machine=f"{os.cpu_count()} CPU cores, {platform.machine()}", rounds=args.rounds,
-    versions=versions,
-  )  # fmt: skip
 
 
 def main():
@@ -252,16 +240,17 @@ def main():
     if "start" in args.only:
       measure_starts(args, Path(work), record)
   rows = json.loads(RESULTS.read_text())["rows"] if RESULTS.exists() else {}
-  now = setting(args, versions)
+  now = setting("benchmarks.peers") | dict(rounds=args.rounds, systems_versions=versions)
   for row, systems in answers.items():
     rows[row] = now | dict(systems={name: summary(found, row) for name, found in systems.items()})
   if "start" in answers:
     of_starts = {name: memory(found) for name, found in answers["start"].items()}
     rows["memory"] = now | dict(systems=of_starts)
   RESULTS.write_text(json.dumps(dict(rows=rows, workload=w.MODEL), indent=1))
+  said = ", ".join(sorted({f"{name} {v}" for found in versions.values() for name, v in found.items()}))
   print(table(rows))
-  print(f"\n\\* fewer than 1.5 cores busy.  {now['machine']}, {now['date']}, commit {now['commit']}, "
-        f"{now['versions']}, `{now['command']}`")  # fmt: skip
+  print("\n\\* contended: fewer than 1.5 cores busy while others had more than 5 % of the machine.")
+  print(f"{now['machine']}, {now['date']}, commit {now['commit']}, {said}, `{now['command']}`")
 
 
 if __name__ == "__main__":

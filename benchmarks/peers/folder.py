@@ -13,7 +13,7 @@ from grpojax import export, models
 
 
 def write(path: Path) -> None:
-  """path/fixed and path/heavy are the same model; of the second, HEAVY_EOS end a response."""
+  """path/model and path/prompts.jsonl."""
   letters = sorted(pre_tokenizers.ByteLevel.alphabet())
   vocabulary = [*letters, *(f"<{i}>" for i in range(len(letters), w.VOCAB))]
   backend = Tokenizer(BPE(vocab={token: i for i, token in enumerate(vocabulary)}, merges=[]))
@@ -28,8 +28,6 @@ def write(path: Path) -> None:
   (bare / "config.json").write_text(json.dumps(w.MODEL))
   model = models.from_spec(models.from_folder(bare))
   params = model.init(jax.random.key(0))
-  export.write_folder(params, model.spec, bare, path / "fixed", 10**9, "float32")
-  (bare / "generation_config.json").write_text(json.dumps({"eos_token_id": w.HEAVY_EOS}))
-  export.write_folder(params, model.spec, bare, path / "heavy", 10**9, "float32")
+  export.write_folder(params, model.spec, bare, path / "model", 10**9, "float32")
   rows = [json.dumps(dict(prompt=text, answer=str(i))) for i, text in enumerate(w.questions(512))]
   (path / "prompts.jsonl").write_text("\n".join(rows))

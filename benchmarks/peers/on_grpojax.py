@@ -2,8 +2,8 @@
 
     python on_grpojax.py FOLDER WHAT --config.cache_dir=CACHE ...      WHAT as in recipe.py
 
-Two things are put into the job: every rollout waits at the gate, and the programs are built with a
-tokenizer whose EOS the model cannot sample, which a run from the command line refuses.
+Two things are put into the job: every rollout waits at the gate, and the workload says what ends a
+response.
 """
 
 import itertools
@@ -13,8 +13,9 @@ from pathlib import Path
 
 import serve  # first: what follows prints
 
+from benchmarks import ends
 from benchmarks.peers import workload as w
-from grpojax import commandline, setup, train
+from grpojax import commandline, train
 
 import jax  # isort: skip  (after the command line has set its environment)
 
@@ -28,8 +29,8 @@ def prepared(folder: Path, what: str, flags: list[str]):
   ]  # fmt: skip
   config = commandline.start(commandline.parse(sys.argv))
   job = train.prepare(config, Path(tempfile.mkdtemp()))
-  job.data.tokenizer.add_special_tokens({"eos_token": w.NEVER})
-  return job._replace(programs=setup.build_programs(config, job.model, job.data.tokenizer, job.mesh))
+  eos = w.HEAVY_EOS if what in ("heavy", "static") else (w.VOCAB,)
+  return job._replace(programs=ends.programs(config, job.model, job.data.tokenizer, job.mesh, eos))
 
 
 def remembering(calls: dict, name: str, fn, before=lambda: None):

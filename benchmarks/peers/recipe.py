@@ -1,6 +1,6 @@
 """The workload as a config of grpojax: `recipe.py:0.04` has a KL penalty.
 
-`recipe.py:heavy` has 256 requests, for a model with HEAVY_EOS; `:static` samples 64 in the plain sampler.
+`recipe.py:heavy` has 256 requests; `:static` has 64, in the plain sampler.
 The flags --config.model.path and --config.data.path name the folder and the file that folder.py wrote.
 """
 

@@ -1,0 +1,125 @@
+"""Time per step against group size, response length, number of prompts and depth, beside the work.
+
+    python -m benchmarks.scaling
+
+The default job's model and data, a policy of random weights that never ends a response, 5 steps of
+`train.run` at each size; the medians of the last 4 come from metrics.jsonl, seconds of compilation from
+what the run says.  Work is the matmul FLOPs of a step, counted.  The last line is the default job at
+its own size.  Writes benchmarks/results/scaling.json and prints Markdown.
+"""
+
+import argparse
+import contextlib
+import io
+import json
+import re
+import tempfile
+from pathlib import Path
+
+import jax
+import numpy as np
+
+from benchmarks import ends
+from benchmarks.setting import ROOT, setting
+from configs import base
+from grpojax import metrics, train
+
+SIZE = dict(prompts=8, group_size=8, max_tokens=48, layers=2)
+AXES = dict(group_size=(4, 8, 16), max_tokens=(24, 48, 96), prompts=(4, 8, 16), layers=(2, 4, 8))
+NAMES = dict(group_size="group size", max_tokens="response tokens", prompts="prompts", layers="layers")
+PHASES = ("rollout", "reward", "logprob", "update", "host")
+
+
+def sizes() -> list[dict]:
+  """Every size once; the one that all axes share comes first."""
+  found = [SIZE]
+  for axis, values in AXES.items():
+    found += [SIZE | {axis: value} for value in values if value != SIZE[axis]]
+  return found
+
+
+def config_of(size: dict | None, steps: int, cache: str):
+  """That size, or None: the default job's own."""
+  c = base.get_config()
+  c.update(steps=steps, verbose=False, cache_dir=cache)
+  c.mesh.data = 1
+  c.cold_start.steps = 0
+  if size:
+    c.model.num_hidden_layers = size["layers"]
+    c.rollout.update({key: value for key, value in size.items() if key != "layers"})
+    c.updates_per_rollout = 1
+  c.data.update(train=512, validation=16, test=32)
+  c.eval.update(every=10**6, prompts=c.rollout.prompts, samples=c.rollout.group_size)
+  c.checkpoint.every = 10**6
+  return c
+
+
+def run(config) -> dict:
+  """Medians by phase in seconds, seconds of compilation by program."""
+  said = io.StringIO()
+  with tempfile.TemporaryDirectory() as workdir, contextlib.redirect_stdout(said):
+    job = train.prepare(config, Path(workdir))
+    never = (job.model.spec.vocab_size,)
+    programs = ends.programs(config, job.model, job.data.tokenizer, job.mesh, never)
+    train.run(job._replace(programs=programs))
+    records = [r for r in metrics.read(Path(workdir)) if r["kind"] == "train"]
+  assert all(r["completions/min_length"] == config.rollout.max_tokens for r in records)
+  median = lambda key: float(np.median([r[key] for r in records[1:]]))  # noqa: E731
+  compiled = re.findall(r"compiled (.+) in ([\d.]+) s", said.getvalue())
+  return dict(
+    step=median("time/step"), phases={name: median(f"time/{name}") for name in PHASES},
+    compiled={name: float(seconds) for name, seconds in compiled}, flops=flops(config, job.model),
+  )  # fmt: skip
+
+
+def flops(config, model) -> float:
+  """Matmul FLOPs of a rollout and of an update, forward and backward; log-probs taken before are not in."""
+  s, c = model.spec, config.rollout
+  count = {name: sum(x.size for x in jax.tree.leaves(leaf)) for name, leaf in model.shapes.items()}
+  rows, length = c.prompts * c.group_size, config.data.prompt_budget + c.max_tokens
+  attention = 2 * s.num_hidden_layers * s.num_attention_heads * s.head_dim * length**2
+  whole = rows * (2 * count["layers"] * length + 2 * count["embedding"] * c.max_tokens + attention)
+  return 4.0 * whole  # one forward token by token, one forward and backward
+
+
+def table(results: list[tuple[dict, dict]]) -> str:
+  """Beside each size what it is to the smallest of its axis."""
+  lines = [
+    "| grows | size | s per step | × time | × work | compiling update, s | compiling rollout, s |",
+    "|---|---|---|---|---|---|---|",
+  ]
+  for axis, values in AXES.items():
+    mine = [next(r for size, r in results if size == SIZE | {axis: value}) for value in values]
+    for value, r in zip(values, mine, strict=True):
+      times, work = r["step"] / mine[0]["step"], r["flops"] / mine[0]["flops"]
+      update = sum(s for name, s in r["compiled"].items() if "rollout" not in name)
+      rollout = sum(s for name, s in r["compiled"].items() if "rollout" in name)
+      cells = f"{r['step']:.3f} | {times:.2f} | {work:.2f} | {update:.1f} | {rollout:.1f}"
+      lines.append(f"| {NAMES[axis]} | {value} | {cells} |")
+  return "\n".join(lines)
+
+
+def shares(r: dict) -> str:
+  parts = ", ".join(f"{name} {100 * r['phases'][name] / r['step']:.1f} %" for name in PHASES)
+  return f"The default job's step of {r['step']:.2f} s: {parts}."
+
+
+def main():
+  parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+  parser.add_argument("--steps", type=int, default=5)
+  args = parser.parse_args()
+  jax.config.update("jax_numpy_rank_promotion", "raise")
+  with tempfile.TemporaryDirectory() as cache:
+    results = [(size, run(config_of(size, args.steps, cache))) for size in sizes()]
+    default = run(config_of(None, args.steps, cache))
+  now = setting("benchmarks.scaling")
+  found = [dict(size=size, **r) for size, r in results]
+  out = ROOT / "benchmarks" / "results" / "scaling.json"
+  out.write_text(json.dumps(now | dict(sizes=found, default=default), indent=1))
+  print(table(results) + "\n\n" + shares(default))
+  print(f"\n{now['machine']}, {now['date']}, commit {now['commit']}, jax {now['versions']['jax']}, "
+        f"`{now['command']}`")  # fmt: skip
+
+
+if __name__ == "__main__":
+  main()

@@ -1,0 +1,127 @@
+"""The benchmarks that nobody can run here, at tiny sizes, and the arithmetic of their tables."""
+
+import sys
+from pathlib import Path
+
+import jax
+import pytest
+
+ROOT = Path(__file__).parents[1]
+sys.path.append(str(ROOT))  # benchmarks/ is not installed
+
+from benchmarks import gpu  # noqa: E402
+from benchmarks.peers import __main__ as peers  # noqa: E402
+from grpojax import models  # noqa: E402
+from grpojax.models import spec as spec_lib  # noqa: E402
+
+SYSTEM = """
+import sys, time
+sys.path.insert(0, {here!r})
+import serve
+print("what libraries say is no answer")
+passed = []
+gate = serve.Gate({{"rollout": lambda: 7 + len(passed)}}, lambda: passed.append("settled"), {{"it": "1"}})
+while True:
+  gate()
+  passed.append("step")
+  if passed.count("step") > 3:
+    raise ValueError("broken")
+"""
+
+
+@pytest.fixture(scope="module")
+def hasty():
+  jax.config.update("jax_disable_most_optimizations", True)  # every program runs a few times
+  yield
+  jax.config.update("jax_disable_most_optimizations", False)
+
+
+@pytest.mark.slow
+def test_the_accelerators_script_runs_dry_and_counts_what_is_necessary(hasty, monkeypatch, capsys):
+  small = ["limits", "decode:7B", "update:7B"]
+  found = {part: gpu.one(part, dry=True) for part in small}
+  monkeypatch.setattr(gpu, "collect", lambda parts, dry, seconds: {part: found[part] for part in small})
+  gpu.main(["--dry-run"])
+  lines = capsys.readouterr().out.splitlines()
+  assert [line.split(" | ")[0] for line in lines if ":7B" in line] == ["| decode:7B", "| update:7B"]
+
+  w, (D, layers, N, K, H, F, _), V = gpu.DRY, *gpu.TINY
+  layer = D * (N + 2 * K) * H + (N + 2 * K) * H + N * H * D + 3 * D * F + 2 * D
+  weights, kv = 2 * (layers * layer + D + V * D), 2 * layers * K * H * 2
+  decode, slots = found["decode:7B"], w.prompts * w.group_size
+  assert decode["slots"] == slots
+  steps = [weights + kv * (w.prompts * w.prompt + slots * own) for own in range(1, w.new)]
+  assert decode["necessary_bytes"] == sum(steps)
+
+  S, rows = 2 * w.half, 2 * w.rows
+  of_layers = 2 * S * (layers * layer + D) + layers * 2 * N * H * S * S
+  assert found["update:7B"]["necessary_flops"] == 3 * rows * (of_layers + 2 * w.half * V * D)
+  assert found["update:7B"]["dtype"] == "float32"
+
+
+def test_shapes_of_the_accelerators_script_are_those_of_the_models():
+  """As many parameters as the published checkpoints have."""
+  for name, parameters in ("0.5B", 494_032_768), ("1.5B", 1_543_714_304), ("7B", 7_615_616_512):
+    job_sizes, vocab = gpu.MODELS[name]
+    c = gpu.base.get_config().model
+    c.update(dict(zip(gpu.SIZES, job_sizes, strict=True)))
+    shapes = models.from_spec(spec_lib.from_config(c, vocab)).shapes
+    assert sum(x.size for x in jax.tree.leaves(shapes)) == parameters
+
+
+def test_a_part_that_fails_or_has_no_time_is_named(monkeypatch):
+  def run(command, timeout, **_):
+    if "--part=limits" in command:
+      return gpu.SimpleNamespace(returncode=1, stderr="Traceback\nOut of memory\n")
+    raise gpu.subprocess.TimeoutExpired(command, timeout)
+
+  monkeypatch.setattr(gpu.subprocess, "run", run)
+  found = gpu.collect(["limits", "decode:7B"], dry=True, seconds=1)
+  assert found == {"limits": dict(skipped="Out of memory"), "decode:7B": dict(skipped="no time was left")}
+
+
+def test_a_system_lets_as_many_steps_pass_as_were_asked_for(tmp_path):
+  script = tmp_path / "system.py"
+  script.write_text(SYSTEM.format(here=str(ROOT / "benchmarks" / "peers")))
+  system = peers.System([sys.executable, str(script)], tmp_path / "log")
+  first = system.ask("step 1")
+  assert first["versions"] == {"it": "1"} and first["rss_mb"] > 1 and first["tokens"] == 0
+  assert 0 <= first["others"] <= 1 and first["cpu"] >= 0
+  system.ask("step 2")
+  # three steps passed, and it settled at the gate before, between and after: not amid the two
+  assert system.ask("rollout 1")["tokens"] == 7 + 3 + 3
+  with pytest.raises(SystemExit, match=r"'step 1' ended .*system.py(.|\n)*broken"):
+    system.ask("step 1")
+  assert "no answer" in (tmp_path / "log").read_text()
+
+
+def _numbers(median, **more):
+  return dict(median=median, low=median, high=median, cpu_over_wall=1.9, others=0.0) | more
+
+
+def test_the_table_of_peers_knows_which_way_is_better():
+  of = lambda ours, trl, tunix, **more: dict(  # noqa: E731
+    systems={"grpojax": _numbers(ours), "TRL": _numbers(trl), "Tunix": _numbers(tunix)} | more
+  )
+  busy = _numbers(900.0, cpu_over_wall=1.2, others=0.3)
+  rows = {
+    "rollout": of(200.0, 100.0, 160.0),
+    "heavy": of(2000.0, 500.0, 400.0, **{"grpojax, static batch": busy}),
+    "step": of(1.0, 1.4, 1.9),
+    "start": of(6.0, 5.0, 9.0, **{"grpojax, cold cache": _numbers(21.0)}),
+  }
+  lines = peers.table(rows).splitlines()[2:]
+  cells = [[cell.strip() for cell in line.strip("| ").split(" | ")] for line in lines]
+  got = [(row[0].split(",")[0], row[1], row[3], row[5], row[7:]) for row in cells]
+  no = ["**not reached**"]
+  assert got == [
+    ("rollout", "grpojax", "Tunix", "1.25", no),  # the better of two
+    ("rollout", "grpojax", "grpojax, static batch", "2.22", ["reached"]),
+    ("rollout", "grpojax", "TRL", "4.00", ["reached"]),
+    ("whole step", "grpojax", "TRL", "1.40", ["reached"]),
+    ("whole step", "grpojax", "Tunix", "1.90", no),
+    ("process start to end of first step", "grpojax", "TRL", "1.20", ["reached"]),
+    ("process start to end of first step", "grpojax, cold cache", "TRL", "4.20", no),
+    ("process start to end of first step", "grpojax, cold cache", "Tunix", "2.33", []),
+  ]
+  assert [line.count(" * |") for line in lines] == [0, 1, 0, 0, 0, 0, 0, 0]  # who was contended
