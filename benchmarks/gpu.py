@@ -8,8 +8,8 @@ Random weights in bfloat16, made on the device.  Decoding: prompts of 512 tokens
 2,048 tokens, as many slots as memory holds; its necessary bytes are the weights and the live keys and
 values of every token step.  Updating: 16 rows of 4,096 tokens; its necessary work is forward and
 backward, recomputation not counted.  Both are the programs of training.  Each part is a process, so
-that none inherits memory; parts that no time is left for are named.  Writes benchmarks/results/gpu.json
-and prints Markdown.
+that none inherits memory; parts that no time is left for are named.  Writes benchmarks/results/gpu.json,
+and the table into docs/performance.md.
 """
 
 import argparse
@@ -27,7 +27,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from benchmarks import ends
-from benchmarks.setting import ROOT, setting
+from benchmarks.setting import ROOT, report, setting
 from configs import base
 from grpojax import memory, metrics, models, objective, rollouts, sampler, setup, sharding, train
 from grpojax.batch import Prompts, Rollout, Scored
@@ -268,10 +268,13 @@ def main(argv: list[str] | None = None) -> None:
     return
   results = collect(args.only, args.dry_run, args.seconds)
   now = setting("benchmarks.gpu")
-  if not args.dry_run:
-    RESULTS.write_text(json.dumps(now | dict(parts=results), indent=1))
-  print(table(results))
-  print(f"\n{now['date']}, commit {now['commit']}, jax {now['versions']['jax']}, `{now['command']}`")
+  where = f"{now['date']}, commit {now['commit']}, jax {now['versions']['jax']}, `{now['command']}`"
+  text = f"{table(results)}\n\n{where}"
+  if args.dry_run:
+    print(text)
+    return
+  RESULTS.write_text(json.dumps(now | dict(parts=results), indent=1))
+  report("gpu", text)
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@
 The default job's model and data, a policy of random weights that never ends a response, 5 steps of
 `train.run` at each size; the medians of the last 4 come from metrics.jsonl, seconds of compilation from
 what the run says.  Work is the matmul FLOPs of a step, counted.  The last line is the default job at
-its own size.  Writes benchmarks/results/scaling.json and prints Markdown.
+its own size.  Writes benchmarks/results/scaling.json, and the table into docs/performance.md.
 """
 
 import argparse
@@ -20,7 +20,7 @@ import jax
 import numpy as np
 
 from benchmarks import ends
-from benchmarks.setting import ROOT, setting
+from benchmarks.setting import ROOT, report, setting
 from configs import base
 from grpojax import metrics, train
 
@@ -116,9 +116,8 @@ def main():
   found = [dict(size=size, **r) for size, r in results]
   out = ROOT / "benchmarks" / "results" / "scaling.json"
   out.write_text(json.dumps(now | dict(sizes=found, default=default), indent=1))
-  print(table(results) + "\n\n" + shares(default))
-  print(f"\n{now['machine']}, {now['date']}, commit {now['commit']}, jax {now['versions']['jax']}, "
-        f"`{now['command']}`")  # fmt: skip
+  where = f"{now['machine']}, {now['date']}, commit {now['commit']}, jax {now['versions']['jax']}"
+  report("scaling", f"{table(results)}\n\n{shares(default)}\n\n{where}, `{now['command']}`")
 
 
 if __name__ == "__main__":

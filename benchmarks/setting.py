@@ -1,7 +1,8 @@
-"""Under what a benchmark ran: command, date, commit, machine, versions."""
+"""Under what a benchmark ran: command, date, commit, machine, versions; and where its table goes."""
 
 import os
 import platform
+import re
 import subprocess
 import sys
 import time
@@ -24,3 +25,12 @@ def setting(module: str) -> dict:
     "load": os.getloadavg()[0],
     "versions": {"python": platform.python_version(), "jax": jax.__version__},
   }
+
+
+def report(name: str, text: str) -> None:
+  """Prints a table with what stands below it, and puts it into docs/performance.md, between its marks."""
+  print(text)
+  page = ROOT / "docs" / "performance.md"
+  start, end = f"<!-- {name} -->", f"<!-- /{name} -->"
+  between = re.compile(f"(?<={start}\n).*?(?={end})", re.DOTALL)
+  page.write_text(between.sub(lambda _: text + "\n", page.read_text()))

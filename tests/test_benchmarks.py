@@ -15,7 +15,8 @@ from grpojax import models  # noqa: E402
 from grpojax.models import spec as spec_lib  # noqa: E402
 
 SYSTEM = """
-import sys, time
+import signal, sys
+signal.alarm(20)  # a gate that never answers ends too
 sys.path.insert(0, {here!r})
 import serve
 print("what libraries say is no answer")

@@ -5,7 +5,8 @@
 
 Each system runs in processes of its own environment and does one piece of work at a time, when it is
 asked; in a round every system is asked once for each row.  Rows that are not run keep what
-benchmarks/results/peers.json has of them.  Writes that file and prints Markdown.
+benchmarks/results/peers.json has of them.  Writes that file, and the table into
+docs/performance.md.
 """
 
 import argparse
@@ -22,7 +23,7 @@ import numpy as np
 
 from benchmarks.peers import folder
 from benchmarks.peers import workload as w
-from benchmarks.setting import ROOT, setting
+from benchmarks.setting import ROOT, report, setting
 
 RESULTS = ROOT / "benchmarks" / "results" / "peers.json"
 HERE = Path(__file__).parent
@@ -219,6 +220,16 @@ def _cell(s: dict) -> str:
   return f"{form.format(s['median'])} ({form.format(s['low'])}-{form.format(s['high'])}){star}"
 
 
+def where(rows: dict[str, dict]) -> str:
+  """On what, when, at which commit, in which versions: of the rows that were run together."""
+  found = {}
+  for row, r in rows.items():
+    versions = {f"{name} {v}" for of in r["systems_versions"].values() for name, v in of.items()}
+    run = f"{r['machine']}, {r['date']}, commit {r['commit']}, {r['rounds']} rounds"
+    found.setdefault(f"{run}, {', '.join(sorted(versions))}", []).append(row)
+  return "\n".join(f"{', '.join(names)}: {run}." for run, names in found.items())
+
+
 def main():
   parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
   parser.add_argument("--trl", required=True, help="the python of an environment with trl and torch")
@@ -247,10 +258,8 @@ def main():
     of_starts = {name: memory(found) for name, found in answers["start"].items()}
     rows["memory"] = now | dict(systems=of_starts)
   RESULTS.write_text(json.dumps(dict(rows=rows, workload=w.MODEL), indent=1))
-  said = ", ".join(sorted({f"{name} {v}" for found in versions.values() for name, v in found.items()}))
-  print(table(rows))
-  print("\n\\* contended: fewer than 1.5 cores busy while others had more than 5 % of the machine.")
-  print(f"{now['machine']}, {now['date']}, commit {now['commit']}, {said}, `{now['command']}`")
+  note = r"\* contended: fewer than 1.5 cores busy while others had more than 5 % of the machine."
+  report("peers", f"{table(rows)}\n\n{note}\n{where(rows)}")
 
 
 if __name__ == "__main__":
