@@ -9,7 +9,7 @@ import pytest
 ROOT = Path(__file__).parents[1]
 sys.path.append(str(ROOT))  # benchmarks/ is not installed
 
-from benchmarks import gpu  # noqa: E402
+from benchmarks import gpu, setting  # noqa: E402
 from benchmarks.peers import __main__ as peers  # noqa: E402
 from grpojax import models  # noqa: E402
 from grpojax.models import spec as spec_lib  # noqa: E402
@@ -126,3 +126,20 @@ def test_the_table_of_peers_knows_which_way_is_better():
     ("process start to end of first step", "grpojax, cold cache", "Tunix", "2.33", []),
   ]
   assert [line.count(" * |") for line in lines] == [0, 1, 0, 0, 0, 0, 0, 0]  # who was contended
+
+
+def test_a_table_replaces_the_last_one_on_the_page(tmp_path, monkeypatch, capsys):
+  page = tmp_path / "docs" / "performance.md"
+  page.parent.mkdir()
+  page.write_text("above\n<!-- it -->\nold\ntable\n<!-- /it -->\nbelow\n<!-- other -->\n<!-- /other -->\n")
+  monkeypatch.setattr(setting, "ROOT", tmp_path)
+  setting.report("it", r"a \* b")
+  setting.report("other", "c")
+  want = "above\n<!-- it -->\na \\* b\n<!-- /it -->\nbelow\n<!-- other -->\nc\n<!-- /other -->\n"
+  assert page.read_text() == want and capsys.readouterr().out == "a \\* b\nc\n"
+
+
+@pytest.mark.parametrize("name", ["peers", "scaling", "gpu"])
+def test_the_page_has_a_place_for_every_table(name):
+  page = (ROOT / "docs" / "performance.md").read_text()
+  assert page.count(f"<!-- {name} -->\n") == page.count(f"<!-- /{name} -->\n") == 1
