@@ -91,7 +91,8 @@ def get_config(scale: str = "mini") -> ConfigDict:
   c.load_balance = 0.0  # mixtures: coefficient of the load-balance loss (Qwen3-MoE's default: 1e-3)
 
   c.updates_per_rollout = 2  # optimiser steps per rollout, each on its share of the prompts
-  c.microbatches = 1  # pieces that one update is computed in; changes memory, never the numbers
+  c.packing = True  # sequences share rows of L + T - 1 columns; False: a row each.  Never the numbers
+  c.microbatches = 32  # pieces of one update, at most if packed; changes memory, never the numbers
   c.logprob_chunk = 32  # tokens whose logits exist at once, per row
   c.optimizer = ConfigDict()  # AdamW
   c.optimizer.learning_rate = 6e-4  # constant after warm-up; 1e-6 is usual for 7B and more
@@ -219,7 +220,7 @@ def _local(c):
   c.steps = 500
   c.rollout.update(prompts=64, group_size=16, max_tokens=2048, slots=256, prefill_chunk=1024, segment=128)
   c.updates_per_rollout = 4
-  c.microbatches = 16
+  c.microbatches = 64
   c.logprob_chunk = 128
   c.optimizer.update(learning_rate=1e-6, warmup_steps=10)
   c.eval.update(every=50, prompts=256, samples=4)

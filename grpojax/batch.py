@@ -58,10 +58,12 @@ class Batch(NamedTuple):
   ended: Array  # [P, G] bool
   sampler_logp: Array | None = None  # [P, G, T] float32, log mu
   old_logp: Array | None = None  # [P, G, T] float32, log pi_old, recomputed by the learner
+  on_policy: Array | None = None  # [P, G] bool: old_logp is still unknown, and that of the update's own pass
   ref_logp: Array | None = None  # [P, G, T] float32, log pi_ref
   entropy: Array | None = None  # [P, G, T] float32, of pi_old over the whole vocabulary, nats
   tokens: Array | None = None  # [P, G, L + T] int32: left-padded prompt, then the response
   prompt_length: Array | None = None  # [P, G] int32
+  place: Array | None = None  # [P, G, 3] int32, where it is in packed rows: packing.places
   routing: Array | None = None  # [P, G, L + T - 1, layers, k] int8/16, experts to replay; -1: none
   counted: Array | None = None  # [P, G, L + T - 1] bool, tokens that the load-balance loss counts
   expert_cost: Array | None = None  # [P, G, E] float32, load_balance_loss per probability, in all rows

@@ -1,13 +1,30 @@
 """Groups on the host -> the step's optimiser batches on the mesh, with their log-probs."""
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh
 from ml_collections import ConfigDict
 
-from grpojax import sharding
+from grpojax import config as config_lib
+from grpojax import objective, packing, sharding
 from grpojax.batch import Batch, Prompts, Rollout
-from grpojax.rollouts import Groups
+from grpojax.difficulty import Last
+from grpojax.rollouts import Groups, take
+
+
+def balanced(config: ConfigDict, mesh: Mesh, groups: Groups) -> Groups:
+  """The groups in an order in which the shards of each batch of `deal` have about as many tokens to pack."""
+  shards = _own_shards(mesh)
+  in_order = config.difficulty.kind == "beta"  # its outcomes stand beside the groups, as they were drawn
+  if not config.packing or shards == 1 or in_order:
+    return groups
+  prompts, rollout, _ = groups
+  P, G = rollout.length.shape
+  tokens, order = G * prompts.length + rollout.length.sum(1), np.arange(P)
+  for own in _parts(config, np.arange(P)):
+    order[own] = own[packing.balance(tokens[own], shards)]
+  return take(groups, order)
 
 
 def deal(config: ConfigDict, mesh: Mesh, groups: Groups, baseline: np.ndarray | None) -> list[Batch]:
@@ -35,33 +52,81 @@ def deal(config: ConfigDict, mesh: Mesh, groups: Groups, baseline: np.ndarray | 
     counted=_fed(prompts, rollout) & scored.valid[..., None] if config.load_balance else None,
     extra=extra | scored.extra,
   )
-  return [sharding.to_device(mesh, part) for part in _parts(config, batch)]
+  parts = _parts(config, batch)
+  if config.packing:
+    lengths = [(part.prompt_length, part.mask.sum(-1, dtype=np.int32)) for part in parts]
+    parts = [part._replace(place=_places(config, mesh, *x)) for part, x in zip(parts, lengths, strict=True)]
+  return [sharding.to_device(mesh, part) for part in parts]
+
+
+def first_needs_pass(config: ConfigDict) -> bool:
+  """Whether something reads log-probs of a step's first batch before its update, whose own pass has them."""
+  kept = config.difficulty.kind == "beta" or config.routing_replay == "R2" or config.load_balance
+  if config.staleness or kept:  # under staleness pi_old is not the policy that the update starts from
+    return True
+  return objective.reads_old_policy(config, config_lib.extra_fields(config))
+
+
+def compared(logp, params, reference, dealt: list[Batch], first_pass: bool) -> list[Batch]:
+  """A step's batches `with_logps`; the first without a pass unless `first_pass`.
+
+  Its update starts from pi_old, so the ratio is 1 and the gradient is the same.
+  """
+  if first_pass:
+    return [with_logps(logp, params, reference, batch) for batch in dealt]
+  first, *later = dealt
+  unknown = jnp.full_like(first.mask, jnp.nan)  # nothing may read it; all batches are alike to the compiler
+  first = first._replace(old_logp=unknown, on_policy=jnp.ones_like(first.valid))
+  known = jnp.zeros_like(first.valid)
+  later = [with_logps(logp, params, reference, batch) for batch in later]
+  later = [batch._replace(on_policy=known, entropy=None) for batch in later]
+  return [_with_reference(logp, reference, first), *later]
 
 
 def with_logps(logp, params, reference, batch: Batch) -> Batch:
-  """Adds log pi_old and what came with it, and log pi_ref if there is a reference.
-
-  The reference is another policy: it routes for itself, whatever is replayed.
-  """
-  seen = batch.tokens, batch.prompt_length
-  old, entropy, routing, cost = logp(params, *seen, batch.routing, batch.counted)
-  ref = logp(reference, *seen, None, None)[0] if reference else None
-  return batch._replace(
-    old_logp=old, entropy=entropy, ref_logp=ref, routing=routing, expert_cost=cost
+  """Adds log pi_old and what came with it, and log pi_ref if there is a reference."""
+  old, entropy, routing, cost = logp(
+    params, batch.tokens, batch.prompt_length, batch.routing, batch.counted, batch.place
   )
+  batch = batch._replace(old_logp=old, entropy=entropy, routing=routing, expert_cost=cost)
+  return _with_reference(logp, reference, batch)
 
 
-def logps_of(config: ConfigDict, mesh: Mesh, logp, params, prompts: Prompts, responses) -> np.ndarray:
-  """Log-probs of other responses [P, G, T] to these prompts, on the host.  The shapes of `deal`."""
-  lengths = np.repeat(prompts.length[:, None], responses.shape[1], axis=1)
-  parts = _parts(config, (_sequences(prompts, responses), lengths))
-  return gathered([logp(params, *sharding.to_device(mesh, part), None, None)[0] for part in parts])
+def _with_reference(logp, reference, batch: Batch) -> Batch:
+  """It is another policy: it routes for itself, whatever is replayed."""
+  if not reference:
+    return batch
+  ref, *_ = logp(reference, batch.tokens, batch.prompt_length, None, None, batch.place)
+  return batch._replace(ref_logp=ref)
+
+
+def logps_of(config: ConfigDict, mesh: Mesh, logp, params, prompts: Prompts, last: Last) -> np.ndarray:
+  """Log-probs [P, G, T] of other responses to these prompts, on the host.  The shapes of `deal`."""
+  lengths = np.repeat(prompts.length[:, None], last.length.shape[1], axis=1)
+
+  def one(tokens, prompt_length, length):
+    place = _places(config, mesh, prompt_length, length) if config.packing else None
+    tokens, prompt_length, place = sharding.to_device(mesh, (tokens, prompt_length, place))
+    return logp(params, tokens, prompt_length, None, None, place)[0]
+
+  parts = _parts(config, (_sequences(prompts, last.tokens), lengths, last.length))
+  return gathered([one(*part) for part in parts])
 
 
 def gathered(parts: list) -> np.ndarray:
   """What is dealt into batches, [P / updates, ...] each, in the order of its groups again."""
   dealt = np.stack([sharding.to_host(part) for part in parts], axis=1)
   return dealt.reshape(-1, *dealt.shape[2:])
+
+
+def _places(config: ConfigDict, mesh: Mesh, prompt_length, length) -> np.ndarray:
+  """Where this process's shards pack their sequences of one batch."""
+  columns = config.data.prompt_budget + config.rollout.max_tokens - 1
+  return packing.places(prompt_length, length, columns=columns, shards=_own_shards(mesh))
+
+
+def _own_shards(mesh: Mesh) -> int:
+  return sharding.batch_shards(mesh) // jax.process_count()
 
 
 def _parts(config: ConfigDict, tree) -> list:

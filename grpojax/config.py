@@ -155,7 +155,8 @@ def _check_reference(c: ConfigDict) -> None:
 
 
 def _check_batch(c: ConfigDict, mesh: dict[str, int]) -> None:
-  P, U, M = c.rollout.prompts, c.updates_per_rollout, c.microbatches
+  P, U = c.rollout.prompts, c.updates_per_rollout
+  M, piece = (1, "update") if c.packing else (c.microbatches, "microbatch")  # each shard packs its own rows
   shards = math.prod(mesh[axis] for axis in sharding.BATCH_AXES)
   if P % U:
     raise ValueError(
@@ -168,7 +169,7 @@ def _check_batch(c: ConfigDict, mesh: dict[str, int]) -> None:
     )
   if (P // U // M) % shards:
     raise ValueError(
-      f"config.rollout.prompts = {P} gives {P // U // M} prompts per microbatch, which "
+      f"config.rollout.prompts = {P} gives {P // U // M} prompts per {piece}, which "
       f"config.mesh.data * config.mesh.fsdp * config.mesh.expert = {shards} must divide."
     )
   if c.cold_start.batch_size % shards:

@@ -14,10 +14,12 @@ from jax.sharding import Mesh
 from ml_collections import ConfigDict
 
 from grpojax import objective as objective_lib
+from grpojax import packing as packing_lib
 from grpojax import sharding
 from grpojax.batch import Batch
-from grpojax.logprobs import response_logprobs
+from grpojax.logprobs import packed_logprobs, response_logprobs
 from grpojax.models import Model, expert_cost, load_balance_loss
+from grpojax.packing import Packing
 
 
 class State(NamedTuple):
@@ -94,15 +96,25 @@ def make_logp(model: Model, *, response_budget: int, temperature: float, chunk: 
   return logp
 
 
-def make_old_logp(logp_fn, record_routing: bool):
-  """The same arguments -> logp, entropy, routing, expert_cost: fields of a whole optimiser batch.
+def make_packed_logp(model: Model, **how):
+  """(params, packing.Piece) -> what `packed_logprobs` gives, for a `temperature` and a `chunk`."""
+  return lambda params, piece: packed_logprobs(model.bind(params), piece, **how)
+
+
+def make_old_logp(logp_fn, record_routing: bool, packing: Packing | None = None):
+  """(params, tokens, prompt_length, routing, counted, place) -> logp, entropy, routing, expert_cost: fields
+  of a whole optimiser batch.  With a `packing`, logp_fn is that of `make_packed_logp`.
 
   The last two are None unless asked for.  What an expert costs is π_old's: a constant of the batch, as
   the loss's weights are, so that microbatches add up; at the first update it is the policy's own.
   """
 
-  def old_logp(params, tokens, prompt_length, routing, counted):
-    logp, entropy, routed = logp_fn(params, tokens, prompt_length, routing, counted)
+  def old_logp(params, tokens, prompt_length, routing, counted, place):
+    seen = tokens, prompt_length, routing, counted
+    if packing:
+      logp, entropy, routed = _all_pieces(packing, logp_fn, params, *seen, place)
+    else:
+      logp, entropy, routed = logp_fn(params, *seen)
     cost = None
     if counted is not None:
       cost = expert_cost(routed.load)
@@ -114,7 +126,7 @@ def make_old_logp(logp_fn, record_routing: bool):
 
 def make_update(
   logp_fn, tx: optax.GradientTransformation, schedule: optax.Schedule, microbatches: int,
-  load_balance: float = 0.0,
+  load_balance: float = 0.0, packing: Packing | None = None,
 ):  # fmt: skip
   """Returns update(state, objective, batch, frozen=None) -> (state, metrics), a pure function to be jitted.
 
@@ -122,25 +134,30 @@ def make_update(
   else the policy is made of when only adapters are trained.  Metrics are those of the policy the
   update started from, over the whole optimiser batch, with `grad_norm` before clipping.
   `load_balance` is the coefficient of the loss of that name, where the batch has an `expert_cost`.
+  With a `packing`, logp_fn is that of `make_packed_logp`, and as many pieces as are occupied are
+  computed, instead of `microbatches`.
   """
 
-  def loss_fn(frozen, params, objective, batch: Batch):
-    policy = frozen | params if frozen else params
-    logp, entropy, routed = logp_fn(
-      policy, batch.tokens, batch.prompt_length, batch.routing, batch.counted
-    )
+  def loss_fn(frozen, params, score, objective, batch: Batch):
+    logp, entropy, routed = score(frozen | params if frozen else params)
     loss, metrics = objective_lib.loss(objective, logp, batch, entropy)
+    logp = jax.lax.stop_gradient(logp)
     if batch.expert_cost is not None:
       balance = load_balance * load_balance_loss(routed.load, batch.expert_cost[0, 0])
       loss, metrics = loss + balance, metrics | {"loss/load_balance": balance}
-    return loss, metrics
+    return loss, (metrics, logp)
 
   def update(state: State, objective, batch: Batch, frozen: dict | None = None):
+    padding = _padding(batch, packing)
     batch = objective_lib.prepare(objective, batch)
-    loss = partial(loss_fn, frozen)
-    grads, metrics = _accumulate(loss, state.params, objective, batch, microbatches)
+    gradient = partial(jax.value_and_grad(loss_fn, argnums=1, has_aux=True), frozen, state.params)
+    if packing:
+      grads, metrics, logp = _accumulate_packed(gradient, logp_fn, objective, batch, packing)
+    else:
+      grads, metrics, logp = _accumulate(gradient, logp_fn, objective, batch, microbatches)
     updates, opt_state = tx.update(grads, state.opt_state, state.params)
-    metrics |= objective_lib.describe(batch)
+    metrics |= objective_lib.describe(batch, logp)
+    metrics["update/padding"] = padding
     metrics["grad_norm"] = optax.global_norm(grads)
     metrics["learning_rate"] = jnp.asarray(schedule(state.updates), jnp.float32)
     state = State(optax.apply_updates(state.params, updates), opt_state, state.updates + 1)
@@ -149,25 +166,86 @@ def make_update(
   return update
 
 
-def _accumulate(loss_fn, params, objective, batch: Batch, microbatches: int):
-  """Sums gradients and metrics over microbatches; loss and metrics are additive, so this is exact."""
-  value_and_grad = jax.value_and_grad(loss_fn, has_aux=True)
+def _accumulate(gradient, logp_fn, objective, batch: Batch, microbatches: int):
+  """Gradients, metrics, logp [P, G, T].  The first two are additive: their sum over microbatches is exact."""
 
   def one(piece):
-    (loss, metrics), grads = value_and_grad(params, objective, piece)
-    return grads, metrics | {"loss": loss}
+    score = lambda policy: logp_fn(policy, *_seen(piece))  # noqa: E731
+    (loss, (metrics, logp)), grads = gradient(score, objective, piece)
+    return (grads, metrics | {"loss": loss}), logp
 
   if microbatches == 1:
-    return one(batch)
+    total, logp = one(batch)
+    return *total, logp
 
   # Dealt like cards, not cut in blocks: each device keeps an equal share of every piece, so that
   # nothing moves between devices.
   deal = lambda x: x.reshape(-1, microbatches, *x.shape[1:]).swapaxes(0, 1)  # noqa: E731
   pieces = jax.tree.map(deal, batch)
-  zeros = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), jax.eval_shape(one, _first(pieces)))
-  total, _ = jax.lax.scan(lambda s, p: (jax.tree.map(jnp.add, s, one(p)), None), zeros, pieces)
-  return total
+  first = jax.tree.map(lambda x: x[0], pieces)
+
+  def add(total, piece):
+    new, logp = one(piece)
+    return jax.tree.map(jnp.add, total, new), logp
+
+  total, logp = jax.lax.scan(add, _zeros(one, first)[0], pieces)
+  return *total, logp.swapaxes(0, 1).reshape(batch.mask.shape)
 
 
-def _first(pieces):
-  return jax.tree.map(lambda x: x[0], pieces)
+def _accumulate_packed(gradient, logp_fn, objective, batch: Batch, packing: Packing):
+  """The same over pieces of packed rows.  A sequence that is not in a piece has no weight in its loss.
+
+  Nothing is differentiated through the loop, so that it may run as often as pieces are occupied.
+  """
+  of_piece = packing_lib.by_piece(packing, logp_fn, *_seen(batch), batch.place)
+
+  def one(number):
+    present = packing_lib.present(packing, batch.place, batch.tokens.shape[-1] - 1, number)[..., None]
+    keep = lambda x: jnp.where(present, x, 0.0)  # noqa: E731
+    part = batch._replace(mask=keep(batch.mask), weight=keep(batch.weight), share=keep(batch.share))
+    score = lambda policy: of_piece(policy, number)  # noqa: E731
+    (loss, (metrics, logp)), grads = gradient(score, objective, part)
+    return grads, metrics | {"loss": loss}, keep(logp)
+
+  add = lambda number, total: jax.tree.map(jnp.add, total, one(number))  # noqa: E731
+  pieces = packing_lib.count(packing, batch.place, batch.tokens.shape[-1] - 1)
+  return jax.lax.fori_loop(0, pieces, add, _zeros(one, 0))
+
+
+def _all_pieces(packing: Packing, logp_fn, params, tokens, prompt_length, routing, counted, place):
+  """logp, entropy, Routed of a whole batch from pieces of packed rows; no routing where nothing is read."""
+  of_piece = packing_lib.by_piece(packing, logp_fn, tokens, prompt_length, routing, counted, place)
+  columns = tokens.shape[-1] - 1
+
+  def add(number, total):
+    present = packing_lib.present(packing, place, columns, number)
+    keep = lambda new, old: jnp.where(present.reshape(*present.shape, *[1] * (new.ndim - 2)), new, old)  # noqa: E731
+    logp, entropy, routed = of_piece(params, number)
+    old_logp, old_entropy, old = total
+    if routed is not None:
+      load = None if routed.load is None else old.load + routed.load
+      routed = routed._replace(experts=keep(routed.experts, old.experts), load=load)
+    return keep(logp, old_logp), keep(entropy, old_entropy), routed
+
+  return jax.lax.fori_loop(0, packing_lib.count(packing, place, columns), add, _zeros(of_piece, params, 0))
+
+
+def _seen(batch: Batch):
+  """What of a batch a policy reads."""
+  return batch.tokens, batch.prompt_length, batch.routing, batch.counted
+
+
+def _padding(batch: Batch, packing: Packing | None):
+  """[] share of the columns that the update computes which no token of a sequence is in."""
+  P, G, S = batch.tokens.shape
+  columns = P * G * (S - 1)
+  if packing:
+    pieces = packing_lib.count(packing, batch.place, S - 1)
+    columns = pieces * (packing.shards * packing.rows * (S - 1))
+  read = batch.prompt_length + jnp.maximum(batch.mask.sum(-1), 1) - 1
+  return 1 - read.sum() / columns
+
+
+def _zeros(fn, *args):
+  """Zeros, shaped as what fn(*args) returns."""
+  return jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), jax.eval_shape(fn, *args))

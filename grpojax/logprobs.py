@@ -36,6 +36,35 @@ def token_logprobs(hidden, unembedding, targets, *, temperature: float, chunk: i
   return tuple(o.swapaxes(0, 1).reshape(B, chunks * size)[:, :T] for o in outs)
 
 
+def packed_logprobs(decoder, piece, *, temperature: float, chunk: int):
+  """`packing.Piece` of B rows -> logp, entropy [B, C] of its response tokens, and Routed, as below.
+
+  Chunks of columns in which no row has a response token left are not computed.
+  """
+  routing = None if piece.routing is None else models.by_layers(piece.routing)
+  hidden, routed = decoder.forward(piece.tokens, piece.segment, routing, piece.counted)
+  hidden = jax.vmap(lambda h, column: h[column])(hidden, piece.column)
+  B, C = piece.target.shape
+  chunks = -(-C // chunk)
+  size = -(-C // chunks)
+  cut = lambda x: x.reshape(B, chunks, size, *x.shape[2:]).swapaxes(0, 1)  # noqa: E731
+  fill = lambda x: jnp.pad(x, [(0, 0), (0, chunks * size - C), *[(0, 0)] * (x.ndim - 2)])  # noqa: E731
+  how = dict(temperature=temperature, chunk=size, cap=decoder.spec.logit_softcap)
+  unembedding, nothing = decoder.unembedding(), jnp.zeros((B, size), jnp.float32)
+
+  @jax.checkpoint
+  def one_chunk(_, xs):
+    start, h, target = xs
+    compute = lambda h: token_logprobs(h, unembedding, target, **how)  # noqa: E731
+    return None, jax.lax.cond(start < piece.wanted, compute, lambda h: (nothing, nothing), h)
+
+  xs = size * jnp.arange(chunks), cut(fill(hidden)), cut(fill(piece.target))
+  outs = jax.lax.scan(one_chunk, None, xs)[1]
+  if routed is not None:
+    routed = routed._replace(experts=models.by_rows(routed.experts, decoder.spec))
+  return *(x.swapaxes(0, 1).reshape(B, chunks * size)[:, :C] for x in outs), routed
+
+
 def response_logprobs(
   decoder, tokens, prompt_length, response_budget: int, routing=None, counted=None, **kwargs
 ):

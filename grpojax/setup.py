@@ -13,6 +13,7 @@ from grpojax import learner, models, sampler, sharding
 from grpojax.data import pipeline, templates, text
 from grpojax.models import int8, lora
 from grpojax.objective import Objective, trackers
+from grpojax.packing import Packing
 from grpojax.program import program
 from grpojax.rewards import Rewards
 from grpojax.sampler import Sampler
@@ -30,7 +31,7 @@ class Programs(NamedTuple):
 
   sample: Sampler
   sample_eval: Sampler  # with config.eval's choice of tokens, budget and number of samples
-  logp: Callable  # (params, tokens, prompt_length, routing, counted) -> learner.make_old_logp's fields
+  logp: Callable  # learner.make_old_logp's, of a whole optimiser batch
   update: Callable  # (state, objective, batch, frozen) -> (state, metrics)
   fresh: Callable  # params -> State with a new optimiser
   follow: Callable  # (reference, params, rate) -> the reference that has moved towards the policy
@@ -48,6 +49,7 @@ class Job(NamedTuple):
   objective: Objective
   programs: Programs
   scorer_of_steps: Callable | None  # samples -> the steps of each
+  first_pass: bool  # whether a step's first batch needs its log-probs before its update
 
 
 def load_data(config: ConfigDict, needs: tuple[str, ...]) -> Data:
@@ -127,12 +129,7 @@ def build_programs(config: ConfigDict, model: models.Model, tokenizer, mesh: Mes
   tx = learner.make_optimizer(config.optimizer, schedule)
   where, frozen = learner.state_shardings(model, tx, mesh), frozen_layout(model, mesh)
   everywhere, rows = sharding.replicated(mesh), sharding.batch_sharding(mesh)
-  logp = learner.make_logp(
-    model,
-    response_budget=config.rollout.max_tokens,
-    temperature=config.rollout.temperature,
-    chunk=config.logprob_chunk,
-  )
+  packing, logp = packing_of(config, mesh), _logp(config, model)
   make = lambda name, how: _sampler(config, name, model, tokenizer, mesh, *how)  # noqa: E731
   c = config.rollout
   record = config.routing_replay == "R3"
@@ -146,13 +143,13 @@ def build_programs(config: ConfigDict, model: models.Model, tokenizer, mesh: Mes
     sample_eval=sample if eval_how == train_how else make("evaluation", eval_how),
     logp=program(
       "log-probs",
-      learner.make_old_logp(logp, bool(config.routing_replay)),
-      in_shardings=(frozen | where.params, *[rows] * 4),
+      learner.make_old_logp(logp, bool(config.routing_replay), packing),
+      in_shardings=(frozen | where.params, *[rows] * 5),
       out_shardings=rows,
     ),
     update=program(
       "update",
-      learner.make_update(logp, tx, schedule, config.microbatches, config.load_balance),
+      learner.make_update(logp, tx, schedule, config.microbatches, config.load_balance, packing),
       in_shardings=(where, everywhere, rows, frozen),
       out_shardings=(where, everywhere),
       donate_argnums=0,
@@ -164,6 +161,22 @@ def build_programs(config: ConfigDict, model: models.Model, tokenizer, mesh: Mes
       donate_argnums=0,
     ),
   )
+
+
+def packing_of(config: ConfigDict, mesh: Mesh) -> Packing | None:
+  """How an update's rows are packed; None: a row for each sequence."""
+  if not config.packing:
+    return None
+  shards = sharding.batch_shards(mesh)
+  rows = config.rollout.prompts // config.updates_per_rollout * config.rollout.group_size // shards
+  return Packing(config.rollout.max_tokens, shards, -(-rows // config.microbatches))
+
+
+def _logp(config: ConfigDict, model: models.Model) -> Callable:
+  how = dict(temperature=config.rollout.temperature, chunk=config.logprob_chunk)
+  if config.packing:
+    return learner.make_packed_logp(model, **how)
+  return learner.make_logp(model, response_budget=config.rollout.max_tokens, **how)
 
 
 def state_layout(config: ConfigDict, model: models.Model, mesh: Mesh):

@@ -71,7 +71,8 @@ def prepare(config: ConfigDict, workdir: Path) -> Job:
     peft.check(Path(config.lora.path).expanduser(), config.lora, model)
   setup.check_prompts(model, data.train, data.held_out)
   programs = setup.build_programs(config, model, data.tokenizer, mesh)
-  return Job(config, workdir, scorer, data, mesh, model, objective, programs, of_steps)
+  first_pass = batches.first_needs_pass(config)
+  return Job(config, workdir, scorer, data, mesh, model, objective, programs, of_steps, first_pass)
 
 
 def run(job: Job) -> None:
@@ -178,10 +179,11 @@ def kept(job: Job, step: int, state: State, reference, known: Memory, ahead: Ask
 def compare(job: Job, timer, params, reference, known: Memory, groups: Groups, outcomes, reward: float):
   """(batches with what was expected and all log-probs, memory that has taken note of the outcomes)."""
   config, logp = job.config, job.programs.logp
+  groups = batches.balanced(config, job.mesh, groups)
   rows = answers.rows_of(job.data, groups.prompts.id)
   dealt = batches.deal(config, job.mesh, groups, memory.baseline(config, known, rows, reward))
   with timer.phase("logprob"):  # of all batches, before any update moves the policy
-    dealt = [batches.with_logps(logp, params, reference, batch) for batch in dealt]
+    dealt = batches.compared(logp, params, reference, dealt, job.first_pass)
     if not config.staleness:
       jax.block_until_ready(dealt)
   if known.difficulty is None:
@@ -189,7 +191,8 @@ def compare(job: Job, timer, params, reference, known: Memory, groups: Groups, o
 
   d, keep = known.difficulty, None
   if d.last:
-    now = batches.logps_of(config, job.mesh, logp, params, groups.prompts, d.last.tokens[rows])
+    last = jax.tree.map(lambda x: x[rows], d.last)
+    now = batches.logps_of(config, job.mesh, logp, params, groups.prompts, last)
     keep = sharding.gather(difficulty.keep(d, rows, now))
     old_logp = batches.gathered([batch.old_logp for batch in dealt])
     last = difficulty.Last(groups.rollout.tokens, groups.rollout.length, old_logp)

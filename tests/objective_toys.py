@@ -33,8 +33,12 @@ def recipe(name: str, scale: str = "tiny"):
 
 
 def one_of_each() -> dict[str, lib.Objective]:
+  return {name: lib.build(config) for name, config in configs_of_each().items()}
+
+
+def configs_of_each() -> dict:
   """Every recipe, and GRPO with every function of every list and every rescaling added to it."""
-  found = {name: lib.build(recipe(name).objective) for name in RECIPES}
+  found = {name: recipe(name).objective for name in RECIPES}
   for slot in (*LISTS, "rescale", "aggregate"):
     for name, fn in functions(slot).items():
       required = [k for k, p in knobs_of(fn).items() if p.default is inspect.Parameter.empty]
@@ -43,7 +47,7 @@ def one_of_each() -> dict[str, lib.Objective]:
         o = recipe("base").objective
         o[slot] = {"it": knobs | switches} if slot in LISTS else knobs
         words = [f"{slot}.{name}", *(key for key, value in switches.items() if value is True)]
-        found["-".join(words)] = lib.build(o)
+        found["-".join(words)] = o
   return found
 
 

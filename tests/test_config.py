@@ -29,7 +29,7 @@ def test_the_default_is_legal():
     (dict(rollout__max_tokens=0), "config.rollout.max_tokens = 0 must be at least 1"),
     (dict(rollout__group_size=0), "config.rollout.group_size = 0 must be at least 1"),
     (dict(rollout__prompts=31), "config.rollout.prompts = 31 must be divisible by"),
-    (dict(microbatches=5), "config.microbatches = 5 must divide the 16 prompts of one update"),
+    (dict(microbatches=5, packing=False), "config.microbatches = 5 must divide the 16 prompts of one update"),
     (dict(rollout__temperature=0.0), "config.rollout.temperature = 0.0 must be positive"),
     (dict(rollout__slots=-1), "config.rollout.slots = -1 must not be negative"),
     (dict(rollout__slots=0, rollout__kv_memory_gb=1.0), "config.rollout.slots = 0 has none"),

@@ -1,5 +1,7 @@
 """The update: microbatches, devices, row order and padding change nothing; SFT is log-likelihood."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -8,14 +10,22 @@ import pytest
 from ml_collections import ConfigDict
 from objective_toys import RECIPES, random_batch, recipe
 
-from configs import base, dapo, gspo
-from grpojax import learner, models, sft, sharding
+from configs import base, dapo, grpo, gspo
+from grpojax import batches, learner, models, packing, sft, sharding
 from grpojax import objective as objective_lib
 from grpojax.batch import Batch
 
 V, P, G, L, T = 30, 8, 4, 6, 10
 CONFIG = base.get_config("tiny")
 MODEL = models.build(CONFIG.model, V)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def in_a_hurry():
+  """Programs are run once or twice here."""
+  jax.config.update("jax_disable_most_optimizations", True)
+  yield
+  jax.config.update("jax_disable_most_optimizations", False)
 
 
 def make_batch(seed=0):
@@ -42,15 +52,25 @@ def make_mesh(sizes):
   return sharding.make_mesh(ConfigDict(dict.fromkeys(("data", "fsdp", "tensor", "expert"), 1) | sizes))
 
 
-def update_fn(mesh_sizes=None, microbatches=1, optimizer=None):
+def packed(batch, shards, rows):
+  """(batch with its places, how it is packed)."""
+  length = batch.mask.sum(-1).astype(int)
+  place = packing.places(batch.prompt_length, length, columns=L + T - 1, shards=shards)
+  return batch._replace(place=place), packing.Packing(T, shards, rows)
+
+
+def update_fn(mesh_sizes=None, microbatches=1, optimizer=None, how=None):
   """update and a state, on a mesh of all eight devices or on one."""
   mesh = None
   if mesh_sizes:
     mesh = make_mesh(mesh_sizes)
   schedule = optax.constant_schedule(1e-2)
   tx = optimizer or learner.make_optimizer(CONFIG.optimizer, schedule)
-  logp = learner.make_logp(MODEL, response_budget=T, temperature=1.0, chunk=4)
-  update = learner.make_update(logp, tx, schedule, microbatches)
+  if how:
+    logp = learner.make_packed_logp(MODEL, temperature=1.0, chunk=4)
+  else:
+    logp = learner.make_logp(MODEL, response_budget=T, temperature=1.0, chunk=4)
+  update = learner.make_update(logp, tx, schedule, microbatches, packing=how)
   init = learner.make_init(MODEL, tx)
   if mesh is None:
     return jax.jit(update), jax.jit(init)(jax.random.key(0))
@@ -78,11 +98,51 @@ def assert_same(a, b, tol=2e-6):
   assert a[1] == pytest.approx(b[1], abs=tol)
 
 
-@pytest.mark.parametrize(("recipe", "microbatches"), [(gspo, 2), (dapo, 8)])
+@pytest.mark.parametrize(("recipe", "microbatches"), [(dapo, 8)])
 def test_microbatches_change_nothing(recipe, microbatches):
   """All numbers of microbatches, for all recipes, but without the model: test_objective_invariances."""
   batch = make_batch()
   assert_same(gradient_of(recipe, batch), gradient_of(recipe, batch, microbatches=microbatches))
+
+
+@functools.cache
+def unpacked():
+  return gradient_of(gspo, make_batch())
+
+
+@pytest.mark.parametrize(
+  ("sizes", "rows"), [(None, 1), (None, 5), (None, P * G), (dict(data=2), 3), (dict(fsdp=2, tensor=2), 4)]
+)
+def test_packing_changes_nothing(sizes, rows):
+  """Whatever the rows of a piece, on any devices.  All recipes, without the model: test_objective_devices."""
+  batch, how = packed(make_batch(), 2 if sizes else 1, rows)
+  if sizes:
+    batch = sharding.to_device(make_mesh(sizes), batch)
+  assert_same(unpacked(), gradient_of(gspo, batch, mesh_sizes=sizes, how=how), tol=1e-6)
+
+
+def test_log_probs_of_packed_sequences_are_those_of_a_row_each():
+  (batch, how), params = packed(make_batch(), 2, 3), MODEL.init(jax.random.key(1))
+  seen = params, batch.tokens, batch.prompt_length, None, None, batch.place
+  in_rows = learner.make_packed_logp(MODEL, temperature=0.7, chunk=4)
+  alone = learner.make_logp(MODEL, response_budget=T, temperature=0.7, chunk=4)
+  got = jax.jit(learner.make_old_logp(in_rows, False, how))(*seen)
+  expected = jax.jit(learner.make_old_logp(alone, False))(*seen)
+  for x, y in zip(got[:2], expected[:2], strict=True):
+    np.testing.assert_allclose(x * batch.mask, y * batch.mask, atol=2e-6)
+
+
+def test_a_packed_update_needs_no_more_memory_than_one_of_as_many_rows():
+  """Compiled; also that it computes for all of the worst case, in the one program."""
+
+  def bytes_of(batch, **kwargs):
+    update, state = update_fn(**kwargs)
+    objective = objective_lib.build(gspo.get_config("tiny").objective)
+    memory = update.lower(state, objective, batch).compile().memory_analysis()
+    return memory.temp_size_in_bytes + memory.argument_size_in_bytes
+
+  batch, how = packed(make_batch(), 1, 8)
+  assert bytes_of(batch, how=how) < 1.05 * bytes_of(make_batch(), microbatches=P * G // 8)
 
 
 @pytest.mark.parametrize(
@@ -127,6 +187,53 @@ def test_prompt_order_and_padding_content_change_nothing():
     sampler_logp=np.where(batch.mask > 0, batch.sampler_logp, np.inf),
   )
   assert_same(whole, gradient_of(gspo, garbage))
+
+
+def test_the_first_update_of_a_step_needs_no_pass_before_it():
+  """Two updates after one rollout, on two devices: the same parameters and metrics with a pass less."""
+  mesh = make_mesh(dict(data=2))
+  dealt = [sharding.to_device(mesh, make_batch(seed)) for seed in (0, 1)]
+  dealt = [batch._replace(old_logp=None, entropy=None) for batch in dealt]
+  update, state = update_fn(dict(data=2))
+  objective = objective_lib.build(grpo.get_config("tiny").objective)
+  logp = jax.jit(
+    learner.make_old_logp(learner.make_logp(MODEL, response_budget=T, temperature=1.0, chunk=4), False),
+    out_shardings=sharding.batch_sharding(mesh),
+  )
+  passes, reference = [], jax.tree.map(lambda x: 1.1 * x, state.params)
+
+  def step(first_pass):
+    counted = lambda params, *args: (passes.append(params is reference), logp(params, *args))[1]  # noqa: E731
+    after, seen = state, []
+    for batch in batches.compared(counted, state.params, reference, dealt, first_pass):
+      after, metrics = update(after, objective, batch)
+      seen.append(metrics)
+    return after, seen
+
+  (with_pass, expected), both = step(True), len(passes)
+  (without, got), one = step(False), len(passes) - both
+  assert (both - passes[:both].count(True), one - passes[both:].count(True)) == (2, 1)
+  for a, b in zip(jax.tree.leaves(without.params), jax.tree.leaves(with_pass.params), strict=True):
+    np.testing.assert_allclose(a, b, atol=1e-6)
+  for a, b in zip(got, expected, strict=True):
+    assert a.keys() == b.keys()
+    for name in a:
+      assert float(a[name]) == pytest.approx(float(b[name]), rel=2e-5, abs=2e-6), name
+  assert float(got[0]["sampling/sampling_logp_difference/max"]) > 0.1  # of random numbers
+
+
+def test_a_pass_over_the_first_batch_is_made_for_what_reads_it_and_for_nothing_else():
+  """By recipe, as read in their papers; and what a run keeps of the pass beside the loss."""
+  needs = {name for name in RECIPES if batches.first_needs_pass(recipe(name))}
+  assert needs == {"gtpo", "grpo_s", "quantized", "reinforce_pp", "spo", "moe"}
+  assert not batches.first_needs_pass(recipe("grpo"))
+  for key, value in [("staleness", 1), ("routing_replay", "R2"), ("load_balance", 1e-3)]:
+    config = recipe("grpo")
+    config[key] = value
+    assert batches.first_needs_pass(config), key
+  config = recipe("moe")
+  config.update(load_balance=0.0, routing_replay="R3")
+  assert not batches.first_needs_pass(config)
 
 
 def test_supervised_objective_is_the_mean_negative_log_likelihood():

@@ -1,4 +1,4 @@
-"""Devices, microbatches and row order at once, in float32: the loss and gradient of one device.
+"""Devices, packing, microbatches and row order at once, in float32: the loss and gradient of one device.
 
 Single operations on arrays that are cut over devices compile once for all objectives, so every list
 function is there.  What the learner compiles is the second test, for the recipes, with a table of
@@ -15,7 +15,7 @@ import pytest
 from ml_collections import ConfigDict
 from objective_toys import RECIPES, accumulate, one_of_each, random_batch
 
-from grpojax import learner, sharding
+from grpojax import learner, packing, sharding
 from grpojax import objective as lib
 
 OBJECTIVES = one_of_each()
@@ -28,7 +28,8 @@ def made():
   """(batch, logp, entropy) in float32; `tokens` number the entries of a table of log-probs."""
   batch, theta = random_batch(0, P, G, T)
   numbered = np.arange(P * G * T, dtype=np.int32).reshape(P, G, T)
-  batch = batch._replace(tokens=numbered, prompt_length=np.zeros((P, G), np.int32))
+  tokens = np.pad(numbered, ((0, 0), (0, 0), (1, 0)))  # behind a prompt of one token
+  batch = batch._replace(tokens=tokens, prompt_length=np.ones((P, G), np.int32))
   single = lambda x: np.float32(x) if x.dtype == np.float64 else x  # noqa: E731
   return jax.tree.map(single, (batch, theta["logp"], theta["entropy"]))
 
@@ -76,21 +77,28 @@ def test_devices_and_the_order_of_rows_change_nothing(name, devices):
 
 
 @pytest.mark.parametrize(
-  ("name", "devices", "microbatches"),
-  [(name, 8, 8) for name in [*RECIPES, *COUPLED]] + [(name, 2, 4) for name in ["dapo", *COUPLED]],
+  ("name", "devices", "rows", "microbatches"),
+  [(name, 8, 5, 1) for name in [*RECIPES, *COUPLED]]
+  + [(name, devices, 0, 4) for name in ["dapo", *COUPLED] for devices in (2, 8)],
 )
-def test_the_learners_program_over_devices_and_microbatches_is_that_of_one(name, devices, microbatches):
-  """Its microbatches, shardings and jit; what it differentiates is a table, not a model."""
-  entry = lambda table, tokens: (table["logp"].ravel()[tokens], table["entropy"].ravel()[tokens])  # noqa: E731
-  look_up = lambda table, tokens, *_: (*entry(table, tokens), None)  # noqa: E731
+def test_the_learners_program_over_devices_and_pieces_is_that_of_one(name, devices, rows, microbatches):
+  """Its packing or microbatches, shardings and jit; what it differentiates is a table, not a model."""
+  entry = lambda table, tokens: (table["logp"].ravel()[tokens], table["entropy"].ravel()[tokens], None)  # noqa: E731
+  look_up = lambda table, tokens, *_: entry(table, tokens[..., 1:])  # noqa: E731
+  (batch, *_), _ = shuffled()
+  how = None
+  if rows:
+    look_up = lambda table, piece: entry(table, piece.target)  # noqa: E731
+    how, length = packing.Packing(T, devices, rows), batch.mask.sum(-1).astype(int)
+    place = packing.places(batch.prompt_length, length, columns=T, shards=devices)
+    batch = batch._replace(place=place)
   keep = optax.trace(decay=0.0)  # an optimiser whose state is the gradient
-  update = learner.make_update(look_up, keep, optax.constant_schedule(0.0), microbatches)
+  update = learner.make_update(look_up, keep, optax.constant_schedule(0.0), microbatches, packing=how)
   mesh = mesh_of(devices)
   everywhere = sharding.replicated(mesh)
   update = jax.jit(
     update, in_shardings=(everywhere, everywhere, sharding.batch_sharding(mesh)), out_shardings=everywhere
   )
-  (batch, *_), _ = shuffled()
   _, logp, entropy = made()
   state = learner.fresh(dict(logp=logp, entropy=entropy), keep)
   after, seen = update(state, OBJECTIVES[name], sharding.to_device(mesh, batch))

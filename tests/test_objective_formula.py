@@ -119,7 +119,7 @@ def test_a_rejected_row_stays_in_the_denominator_unless_it_is_renormalised():
   np.testing.assert_allclose(gone.weight[0], [[1 / 2, 1 / 2], [0, 0]])
   np.testing.assert_allclose(kept.trust[0], [[1, 1], [0, 0]])
   np.testing.assert_allclose(mismatched(batch_normalize=True).trust[0], [[2, 2], [0, 0]])
-  assert float(lib.describe(gone)["select/keep_rate"]) == 0.5
+  assert float(lib.describe(gone, gone.old_logp)["select/keep_rate"]) == 0.5
 
 
 def test_a_sequence_factor_is_normalised_over_sequences():
@@ -182,7 +182,7 @@ def test_describe_tells_hopeless_groups_from_solved_ones():
     old_logp=jnp.zeros((5, 2, 2)),
     sampler_logp=jnp.zeros((5, 2, 2)).at[2, 0, 0].set(np.log(2.0)),
   )
-  seen = lib.describe(lib.prepare(built("dr_grpo"), made))
+  seen = lib.describe(lib.prepare(built("dr_grpo"), made), made.old_logp)
   seen = {key: float(value) for key, value in seen.items()}
   assert seen["frac_reward_zero_std"] == 0.75
   assert seen["frac_reward_zero_std/all_wrong"] == seen["frac_reward_zero_std/all_right"] == 0.25

@@ -10,10 +10,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from objective_toys import accumulate, one_of_each, random_batch
+from objective_toys import accumulate, configs_of_each, one_of_each, random_batch, recipe
 
 from grpojax import objective as lib
 from grpojax.batch import Batch
+from grpojax.objective.fields import EXTRA
 
 OBJECTIVES = one_of_each()
 TOLERANCE = dict(rtol=1e-9, atol=1e-12)
@@ -107,7 +108,7 @@ def test_a_batch_without_a_token_has_no_loss_and_no_gradient(name):
   loss, metrics, *grads = step(OBJECTIVES[name], empty, logp, entropy)
   assert float(loss) == 0
   jax.tree.map(lambda x: np.testing.assert_array_equal(x, 0), (metrics, grads))
-  described = lib.describe(lib.prepare(OBJECTIVES[name], empty))
+  described = lib.describe(lib.prepare(OBJECTIVES[name], empty), empty.old_logp)
   assert all(np.isfinite(x) for x in described.values())
 
 
@@ -128,7 +129,26 @@ def test_strictly_on_policy_the_ratio_is_one_with_a_gradient():
     same = step(OBJECTIVES[name], batch._replace(old_logp=logp), logp, entropy)
     np.testing.assert_allclose(none[2], same[2], **TOLERANCE)
     assert np.abs(none[2]).max() > 0
-    assert float(same[1]["clip_ratio/region_mean"]) == 0 and "ppo_kl" not in none[1]
+    assert float(same[1]["clip_ratio/region_mean"]) == float(none[1]["ppo_kl"]) == 0
+
+
+@pytest.mark.parametrize("name", OBJECTIVES)
+def test_what_needs_pi_old_before_the_update_is_known_and_all_else_never_sees_it(name):
+  """While it is unknown, what stands in its place changes numbers of exactly those that need it."""
+  batch, logp, entropy = made()
+  later = batch._replace(old_logp=batch.sampler_logp, on_policy=jnp.ones_like(batch.valid))
+  other = later._replace(old_logp=later.old_logp - 15, entropy=batch.entropy[::-1, ::-1])
+  one, two = (jax.tree.leaves(step(OBJECTIVES[name], b, logp, entropy)) for b in (later, other))
+  same = all(np.array_equal(x, y) for x, y in zip(one, two, strict=True))
+  config = recipe("grpo")
+  config.objective = configs_of_each()[name]
+  assert same != lib.reads_old_policy(config, tuple(EXTRA))
+  if same:  # also where it is unknown of some rows only, and NaN
+    some = later.on_policy.at[:, 1].set(False)
+    later = later._replace(on_policy=some, old_logp=jnp.where(some[..., None], jnp.nan, logp))
+    got = step(OBJECTIVES[name], later, logp, entropy)
+    expected = step(OBJECTIVES[name], batch._replace(old_logp=logp), logp, entropy)
+    jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, **TOLERANCE), got, expected)
 
 
 def test_overlong_rows_stay_in_the_constant_denominator_and_unscored_rows_do_not():

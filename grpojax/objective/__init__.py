@@ -18,7 +18,7 @@ The first six know no θ: `prepare` runs them once per optimiser step on all tha
 """
 
 from grpojax.objective.build import bind, build
-from grpojax.objective.check import check
+from grpojax.objective.check import check, reads_old_policy
 from grpojax.objective.describe import describe
 from grpojax.objective.formula import Correction, Objective, loss, prepare
 from grpojax.objective.kl import has_kl, scale_kl
@@ -26,5 +26,5 @@ from grpojax.objective.notices import notices
 
 __all__ = [
   "Correction", "Objective", "bind", "build", "check", "describe", "has_kl", "loss", "notices",
-  "prepare", "scale_kl",
+  "prepare", "reads_old_policy", "scale_kl",
 ]  # fmt: skip

@@ -32,6 +32,19 @@ def check(config: ConfigDict, extra: tuple[str, ...] = ()) -> None:
   jax.eval_shape(_update, objective, logp, batch)
 
 
+def reads_old_policy(config: ConfigDict, extra: tuple[str, ...] = ()) -> bool:
+  """Whether log-probs or entropies of π_old are read before the update, whose own pass has them first.
+
+  For a config that `check` has let through: what cannot be traced without them reads them.
+  """
+  batch, logp = _shapes(config, extra)
+  try:
+    jax.eval_shape(_update, build(config.objective), logp, batch._replace(old_logp=None, entropy=None))
+  except (AttributeError, TypeError, ValueError):
+    return True
+  return False
+
+
 def _update(objective: Objective, logp, batch: Batch):
   return loss(objective, logp, prepare(objective, batch), -logp)
 

@@ -4,11 +4,12 @@ import jax.numpy as jnp
 
 from grpojax.batch import Array, Batch
 from grpojax.objective import stats
+from grpojax.objective.formula import with_old_logp
 
 
-def describe(batch: Batch) -> dict[str, Array]:
-  """Prepared batch -> scalar metrics that do not depend on θ, over the whole optimiser batch."""
-  return _groups(batch) | _tokens(batch) | _mismatch(batch)
+def describe(batch: Batch, logp: Array) -> dict[str, Array]:
+  """Prepared batch, logp [P, G, T] of the policy before the update -> scalar metrics of the whole batch."""
+  return _groups(batch) | _tokens(batch) | _mismatch(with_old_logp(batch, logp))
 
 
 def _groups(batch: Batch) -> dict[str, Array]:
@@ -41,7 +42,7 @@ def _tokens(batch: Batch) -> dict[str, Array]:
 
 def _mismatch(batch: Batch) -> dict[str, Array]:
   """Sampler against learner on the same parameters: their log-probs, ρ = π_old / μ, and its ESS."""
-  if batch.old_logp is None or batch.sampler_logp is None:
+  if batch.sampler_logp is None:
     return {}
   on = batch.mask > 0
   delta = batch.old_logp - batch.sampler_logp

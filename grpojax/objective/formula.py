@@ -42,7 +42,9 @@ def prepare(objective: Objective, batch: Batch) -> Batch:
   batch = jax.lax.stop_gradient(_clean(batch))
   valid, sampled = batch.valid, batch.mask.sum(-1)
   for change in objective.shape:
-    batch = change(batch)
+    before, batch = batch.old_logp, change(batch)
+    if batch.old_logp is not before:  # another π_old, which is known
+      batch = batch._replace(on_policy=None)
   advantage = jax.vmap(objective.advantage)(batch)  # [P, G] or [P, G, T]
   advantage = jnp.where(_like(batch.valid, advantage), advantage, 0.0)
 
@@ -69,9 +71,11 @@ def prepare(objective: Objective, batch: Batch) -> Batch:
 def loss(objective: Objective, logp: Array, batch: Batch, entropy: Array | None = None):
   """logp [P, G, T] of π_θ and a prepared batch -> (loss, metrics), scalars in logp's dtype.
 
-  `entropy` [P, G, T] is π_θ's, in nats.  Loss and metrics are sums with weights made by `prepare`,
-  so those of microbatches add up to those of the batch.  Metrics are means over tokens.
+  `entropy` [P, G, T] is π_θ's, in nats.  Without an old_logp the batch is strictly on-policy.  Loss and
+  metrics are sums with weights made by `prepare`, so those of microbatches add up to those of the
+  batch.  Metrics are means over tokens.
   """
+  batch = with_old_logp(batch, logp)
   on = batch.mask > 0
   logp = jnp.where(on, logp, 0.0)  # garbage behind the mask stops here, before any exp
   entropy = None if entropy is None else jnp.where(on, entropy, 0.0)
@@ -89,6 +93,16 @@ def loss(objective: Objective, logp: Array, batch: Batch, entropy: Array | None 
   return total, jax.lax.stop_gradient(metrics | _watch(objective, logp, batch, entropy))
 
 
+def with_old_logp(batch: Batch, logp: Array) -> Batch:
+  """The batch with log π_old; where it has none yet, the policy is its own: `logp`, without gradient."""
+  logp = jax.lax.stop_gradient(jnp.where(batch.mask > 0, logp, 0.0))
+  if batch.old_logp is not None and batch.on_policy is not None:
+    logp = jnp.where(batch.on_policy[..., None], logp, batch.old_logp)
+  elif batch.old_logp is not None:
+    logp = batch.old_logp
+  return batch._replace(old_logp=logp, on_policy=None)
+
+
 def name(fn: Callable) -> str:
   """The name of a slot's function, bound or not."""
   while not hasattr(fn, "__name__"):
@@ -98,8 +112,7 @@ def name(fn: Callable) -> str:
 
 def _gain(objective: Objective, logp: Array, batch: Batch) -> Array:
   """J [P, G, T]: the ratio sees a completion, the surrogate a token."""
-  old_logp = logp if batch.old_logp is None else batch.old_logp  # None: strictly on-policy
-  delta = jnp.where(batch.mask > 0, logp - jax.lax.stop_gradient(old_logp), 0.0)
+  delta = jnp.where(batch.mask > 0, logp - batch.old_logp, 0.0)
   log_ratio = jax.vmap(jax.vmap(objective.ratio))(delta, batch.mask, batch.advantage)
   log_ratio = jnp.clip(log_ratio, -stats.EXP_LIMIT, stats.EXP_LIMIT)
   return jax.vmap(jax.vmap(jax.vmap(objective.surrogate)))(log_ratio, logp, batch.advantage)
@@ -116,11 +129,10 @@ def _watch(objective: Objective, logp: Array, batch: Batch, entropy: Array | Non
     "clip_ratio/low_mean": token_mean(clipped & (batch.advantage < 0)),
     "clip_ratio/high_mean": token_mean(clipped & (batch.advantage > 0)),
     "clip_ratio/region_mean": token_mean(clipped),
+    "ppo_kl": token_mean(k3(logp - batch.old_logp)),  # KL(π_old‖π_θ), samples from π_old
   }
   if entropy is not None:
     metrics["entropy"] = token_mean(entropy)
-  if batch.old_logp is not None:
-    metrics["ppo_kl"] = token_mean(k3(logp - batch.old_logp))  # KL(π_old‖π_θ), samples from π_old
   if batch.ref_logp is not None:
     metrics["kl"] = token_mean(k3(batch.ref_logp - logp))  # KL(π_θ‖π_ref)
   return metrics

@@ -60,5 +60,4 @@ def _x(logp: Array, batch: Batch) -> Array:
 
 
 def _ratio(logp: Array, batch: Batch) -> Array:
-  old_logp = logp if batch.old_logp is None else batch.old_logp
-  return stats.exp(jnp.where(batch.mask > 0, logp - jax.lax.stop_gradient(old_logp), 0.0))
+  return stats.exp(jnp.where(batch.mask > 0, logp - batch.old_logp, 0.0))

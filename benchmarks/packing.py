@@ -1,0 +1,165 @@
+"""Packed rows beside a row for each sequence: seconds of the update and of the log-prob pass, and padding.
+
+    python -m benchmarks.packing
+
+A model of 4 layers, width 128, vocabulary 512, float32; 64 responses of at most 96 tokens to prompts of
+32, AdamW.  Lengths are all 96, geometric (mean 24, cut at 96), or log-normal (median 16, sigma 1, cut).
+Both forms get the same batch and must give the same gradient norm.  Timings are interleaved, one run of
+each in turn; the table has medians of wall time and of the CPU time of all threads, because the machine
+may be shared.  Writes benchmarks/results/packing.json and prints Markdown.
+"""
+
+import argparse
+import json
+import os
+import platform
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import jax
+import numpy as np
+
+from benchmarks.sampler import V, workload
+from configs import base
+from grpojax import learner, packing
+from grpojax import objective as objective_lib
+from grpojax.batch import Batch
+from grpojax.packing import Packing
+
+ROOT = Path(__file__).parents[1]
+P, G, L, T = 8, 8, 32, 96
+C = L + T - 1
+CUTS = {  # name: rows of a piece, or microbatches of whole rows
+  "a row each": 1,
+  "a row each, 8 microbatches": 8,
+  "packed, 2 rows": Packing(T, 1, 2),
+  "packed, 4 rows": Packing(T, 1, 4),
+}
+
+
+def lengths(kind: str, rng) -> np.ndarray:
+  """[P, G] response lengths."""
+  drawn = {
+    "all 96 long": lambda: np.full((P, G), T),
+    "geometric": lambda: rng.geometric(1 / 24, (P, G)),
+    "log-normal": lambda: np.round(rng.lognormal(np.log(16), 1.0, (P, G))),
+  }[kind]()
+  return np.clip(drawn, 1, T).astype(int)
+
+
+def batch_of(kind: str) -> Batch:
+  rng = np.random.default_rng(0)
+  length, prompt_length = lengths(kind, rng), np.full((P, G), L, np.int32)
+  right, all_rows = rng.integers(0, 2, (P, G)).astype(np.float32), np.ones((P, G), bool)
+  logp = -rng.exponential(1.0, (P, G, T)).astype(np.float32)
+  return Batch(
+    mask=(np.arange(T) < length[..., None]).astype(np.float32),
+    reward=right,
+    accuracy=right,
+    valid=all_rows,
+    ended=all_rows,
+    sampler_logp=logp,
+    old_logp=logp,
+    tokens=rng.integers(0, V, (P, G, L + T)).astype(np.int32),
+    prompt_length=prompt_length,
+    place=packing.places(prompt_length, length, columns=C, shards=1),
+  )
+
+
+def calls(model, batches: dict) -> dict:
+  """(workload, cut, what) -> a call; every program is compiled here."""
+  c = base.get_config()
+  schedule = learner.warmup_constant(c.optimizer)
+  tx = learner.make_optimizer(c.optimizer, schedule)
+  state = learner.fresh(jax.jit(model.init)(jax.random.key(0)), tx)
+  objective = objective_lib.build(c.objective)
+  how = dict(temperature=1.0, chunk=c.logprob_chunk)
+  whole = learner.make_logp(model, response_budget=T, **how)
+  made = {}
+  for name, cut in CUTS.items():
+    packed = cut if isinstance(cut, Packing) else None
+    logp = learner.make_packed_logp(model, **how) if packed else whole
+    update = jax.jit(learner.make_update(logp, tx, schedule, 1 if packed else cut, packing=packed))
+    old_logp = jax.jit(learner.make_old_logp(logp, False, packed))
+    for kind, batch in batches.items():
+      seen = batch.tokens, batch.prompt_length, None, None, batch.place
+      made[kind, name, "update"] = lambda f=update, b=batch: f(state, objective, b)[1]
+      if packed or cut == 1:  # without a gradient, rows come whole
+        made[kind, name, "log-probs"] = lambda f=old_logp, s=seen: f(state.params, *s)
+  return made
+
+
+def interleaved(calls: dict, rounds: int) -> dict:
+  """Medians of wall and CPU seconds; the first round compiles."""
+  timed = {key: [] for key in calls}
+  for i in range(rounds + 1):
+    for key, call in calls.items():
+      wall, cpu = time.perf_counter(), time.process_time()
+      jax.block_until_ready(call())
+      if i:
+        timed[key].append((time.perf_counter() - wall, time.process_time() - cpu))
+  return {key: np.median(times, axis=0) for key, times in timed.items()}
+
+
+def measured(made: dict, rounds: int) -> dict:
+  """workload -> cut -> seconds and padding.  ValueError if an update is another one."""
+  medians, results = interleaved(made, rounds), {}
+  for (kind, name, what), (wall, cpu) in medians.items():
+    row = results.setdefault(kind, {}).setdefault(name, {})
+    row[what] = dict(wall=wall, cpu=cpu)
+    if what == "update":
+      seen = made[kind, name, what]()
+      row |= dict(padding=float(seen["update/padding"]), grad_norm=float(seen["grad_norm"]))
+  for kind, rows in results.items():
+    norms = [row["grad_norm"] for row in rows.values()]
+    if max(norms) - min(norms) > 1e-5 * max(norms):
+      raise ValueError(f"{kind}: the gradients have norms {norms}.")
+  return results
+
+
+def table(results: dict) -> str:
+  lines = [
+    "| lengths | rows | padding | update, wall | CPU | ratio, CPU | log-probs, wall | CPU | ratio, CPU |",
+    "|---|---|---|---|---|---|---|---|---|",
+  ]
+  for kind, rows in results.items():
+    plain = rows["a row each"]
+    for name, r in rows.items():
+      cells = [kind, name, f"{100 * r['padding']:.0f} %"]
+      for what in ("update", "log-probs"):
+        x = r.get(what)
+        ratio = x and plain[what]["cpu"] / x["cpu"]
+        cells += [f"{x['wall']:.3f} s", f"{x['cpu']:.3f} s", f"{ratio:.2f}"] if x else ["", "", ""]
+      lines.append(f"| {' | '.join(cells)} |")
+  return "\n".join(lines)
+
+
+def main():
+  parser = argparse.ArgumentParser(description=__doc__)
+  parser.add_argument("--rounds", type=int, default=9)
+  args = parser.parse_args()
+  commit = subprocess.run(
+    ["git", "describe", "--always", "--dirty"], cwd=ROOT, capture_output=True, text=True
+  ).stdout.strip()
+  batches = {kind: batch_of(kind) for kind in ("all 96 long", "geometric", "log-normal")}
+  results = measured(calls(workload(), batches), args.rounds)
+  setting = {
+    "command": " ".join(["python -m benchmarks.packing", *sys.argv[1:]]),
+    "date": time.strftime("%Y-%m-%d"),
+    "commit": commit,
+    "machine": f"{os.cpu_count()} CPU cores, {platform.machine()}",
+    "load": os.getloadavg()[0],
+    "versions": {"python": platform.python_version(), "jax": jax.__version__},
+    "rounds": args.rounds,
+  }
+  out = ROOT / "benchmarks" / "results" / "packing.json"
+  out.write_text(json.dumps(setting | {"workloads": results}, indent=1))
+  print(table(results))
+  where = f"{setting['machine']}, load {setting['load']:.0f}, {setting['date']}, commit {commit}"
+  print(f"\n{where}, `{setting['command']}`")
+
+
+if __name__ == "__main__":
+  main()

@@ -1,0 +1,178 @@
+"""Sequences of different length share rows: what a pass over them processes is tokens, not padding.
+
+A row has C = L + T - 1 columns, enough for the longest sequence (its last token is read by nobody), and
+log-probs are taken of its response tokens only.  The host decides what goes where,
+and the batch carries it as `place`; everything else is made of that on the device.  Rows are processed in
+pieces, as many as are occupied: shapes are static at the worst case, the work is not.
+
+Each shard of the batch packs its own sequences, so that none moves between devices: D shards, n sequences
+and as many rows on each, of which one piece has R.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from grpojax.batch import Array
+
+
+class Packing(NamedTuple):
+  """How the rows of a program are cut."""
+
+  response_budget: int  # T
+  shards: int  # D
+  rows: int  # R
+
+
+class Piece(NamedTuple):
+  """B = D * R rows of packed sequences."""
+
+  tokens: Array  # [B, C] int32
+  segment: Array  # [B, C] int32, equal within a sequence
+  column: Array  # [B, C] int32, of the token before each response token; those of a row stand in front
+  target: Array  # [B, C] int32, the response tokens
+  wanted: Array  # [] int32, the most response tokens in a row
+  routing: Array | None  # [B, C, layers, k], experts to replay; -1: none
+  counted: Array | None  # [B, C] bool
+
+
+def balance(tokens: np.ndarray, shards: int) -> np.ndarray:
+  """tokens [P] of each prompt's sequences -> an order [P] in which no shard has many more than another.
+
+  A piece is computed on all shards, so the fullest decides.  Dealt to and fro, the longest first.
+  """
+  rounds = np.argsort(-tokens, kind="stable").reshape(-1, shards)
+  rounds[1::2] = rounds[1::2, ::-1]
+  return rounds.T.ravel()
+
+
+def places(prompt_length, length, *, columns: int, shards: int) -> np.ndarray:
+  """Lengths [P, G] of whole shards -> [P, G, 3] int32: first column, first log-prob, length of each response.
+
+  The first two are counted through the rows of its shard, which have C `columns` and room for as many
+  log-probs.
+  """
+  length = np.maximum(length, 1)
+  size = np.stack([prompt_length + length - 1, length], axis=-1).reshape(shards, -1, 2)
+  begin = np.empty_like(size)
+  for shard, own in enumerate(size):
+    for row, members in enumerate(fill_rows(own[:, 0], columns)):
+      begin[shard, members] = row * columns + np.cumsum(own[members], axis=0) - own[members]
+  place = np.concatenate([begin, size[..., 1:]], axis=-1, dtype=np.int32)
+  return place.reshape(*length.shape, 3)
+
+
+def fill_rows(size: np.ndarray, columns: int) -> list[list[int]]:
+  """size [n], in columns -> the members of each row: the longest that is left, then the best fit, by twos.
+
+  First-fit decreasing leaves half as much again empty where only two or three fit in a row.
+  """
+  left, rows = np.argsort(size, kind="stable"), []
+  while left.size:
+    row, left = [left[-1]], left[:-1]
+    room = columns - size[row[0]]
+    while left.size and size[left[0]] <= room:
+      sizes = size[left]
+      one = np.arange(np.searchsorted(sizes, room, side="right"))  # those that fit; and the longest beside
+      other = np.minimum(np.searchsorted(sizes, room - sizes[one], side="right"), one) - 1
+      best = np.argmax(sizes[one] + np.where(other < 0, 0, sizes[other]))
+      taken = [i for i in (best, other[best]) if i >= 0]
+      row += left[taken].tolist()
+      room, left = room - sizes[taken].sum(), np.delete(left, taken)
+    rows.append(row)
+  return rows
+
+
+def count(how: Packing, place, columns: int):
+  """[] int32: pieces that are occupied, on the shard that has most of them."""
+  return place[..., 0].max() // (how.rows * columns) + 1
+
+
+def present(how: Packing, place, columns: int, number):
+  """[P, G] bool: the sequences of a piece."""
+  return place[..., 0] // (how.rows * columns) == number
+
+
+def by_piece(how: Packing, score: Callable, tokens, prompt_length, routing, counted, place) -> Callable:
+  """score(params, Piece) -> logp, entropy [B, C], Routed, made a function of a piece's number:
+
+  (params, number) -> logp, entropy [P, G, T], Routed with experts [P, G, C, layers, k], -1 on padding.  Of
+  sequences that are not `present` in the piece, and behind a response's end, they are finite garbage.
+  """
+  S = tokens.shape[-1]
+  C, T = S - 1, how.response_budget
+  piece_of = cutter(how, tokens, prompt_length, routing, counted, place)
+
+  def one(params, number):
+    logp, entropy, routed = score(params, piece_of(number))
+    column, slot = (place[..., i] - number * how.rows * C for i in (0, 1))
+    logp, entropy = (_back(how, x, slot[..., None] + jnp.arange(T)[None, None]) for x in (logp, entropy))
+    if routed is not None:
+      since = jnp.arange(C)[None, None] - (S - T - prompt_length)[..., None]
+      own = (since >= 0) & (since < (prompt_length + place[..., 2] - 1)[..., None])
+      experts = _back(how, routed.experts, column[..., None] + since)
+      routed = routed._replace(experts=jnp.where(own[..., None, None], experts, -1))
+    return logp, entropy, routed
+
+  return one
+
+
+def cutter(how: Packing, tokens, prompt_length, routing, counted, place) -> Callable:
+  """number -> Piece.  The columns behind a row's last sequence hold what stands behind it in its own row."""
+  T, D, R = how
+  C, L = tokens.shape[-1] - 1, tokens.shape[-1] - T
+  by_shard = lambda x: None if x is None else x.reshape(D, -1, *x.shape[2:])  # noqa: E731
+  fields = map(by_shard, (tokens, prompt_length, routing, counted, place))
+  tokens, prompt_length, routing, counted, place = fields
+  of_columns, of_slots = (_spread(how, place[..., i], C) for i in (0, 1))
+  by_row = lambda x: x.reshape(D * R, -1, *x.shape[2:])  # noqa: E731
+
+  def piece_of(number) -> Piece:
+    cut = lambda x: jax.lax.dynamic_slice_in_dim(x, number * R, R, axis=1).reshape(D, -1)  # noqa: E731
+    whose, since = map(cut, of_columns)
+    at = L - _take(prompt_length, whose) + since
+    inside, at = at < C, jnp.minimum(at, C - 1)
+    replay = count = None
+    if routing is not None:
+      replay = by_row(jnp.where(inside[..., None, None], _take(routing, whose, at), -1))
+    if counted is not None:
+      count = by_row(inside & _take(counted, whose, at))
+    rows = by_row(_take(tokens, whose, at)), by_row(whose)
+    whose, since = map(cut, of_slots)
+    column = jnp.minimum(_take(place[..., 0] % C + prompt_length - 1, whose) + since, C - 1)
+    target = _take(tokens, whose, jnp.minimum(L + since, C))
+    behind = jnp.where(present(how, place, C, number), place[..., 1] % C + place[..., 2], 0)
+    return Piece(*rows, by_row(column), by_row(target), behind.max(), replay, count)
+
+  return piece_of
+
+
+def _spread(how: Packing, begin, width: int):
+  """begin [D, n] of sequences in rows of this width -> (whose, since) [D, rows, width] of every place:
+
+  the sequence that it belongs to, and how far into it, or behind it, the place is.  A row without any
+  is behind the end of the first.
+  """
+  D, n = begin.shape
+  rows = -(-n // how.rows) * how.rows  # whole pieces
+  number = jnp.arange(1, n + 1, dtype=jnp.int32)
+  mark = jax.vmap(lambda b: jnp.zeros(rows * width, jnp.int32).at[b].set(number))(begin)
+  mark, place = mark.reshape(D, rows, width), jnp.arange(width)[None, None]
+  start = jax.lax.cummax(jnp.where(mark > 0, place, 0), axis=2)
+  whose = jnp.take_along_axis(mark, start, axis=2)
+  return jnp.maximum(whose - 1, 0), jnp.where(whose > 0, place - start, width)
+
+
+def _back(how: Packing, x, index):
+  """x [B, width, ...] of a piece, index [P, G, m] into it, clipped -> [P, G, m, ...]."""
+  flat = x.reshape(how.shards, -1, *x.shape[2:])
+  index = jnp.clip(index, 0, flat.shape[1] - 1)
+  return _take(flat, index.reshape(how.shards, -1)).reshape(*index.shape, *x.shape[2:])
+
+
+def _take(x, *index):
+  """x [D, ...], each index [D, m]: what they point at on each shard, [D, m, ...]."""
+  return jax.vmap(lambda x, index: x[index])(x, index)
