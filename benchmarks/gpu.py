@@ -82,7 +82,7 @@ def build(name: str, dry: bool, param_dtype: str, **rollout):
   ids = np.arange(rollout["prompts"], dtype=np.int32)
   data = SimpleNamespace(train=SimpleNamespace(ids=ids, records=ids))
   goal = objective.build(c.objective)
-  job = setup.Job(c, Path(), None, data, mesh, model, goal, programs, None)
+  job = setup.Job(c, Path(), None, data, mesh, model, goal, programs, None, first_pass=False)
   tokens = np.random.default_rng(0).integers(0, vocab, (len(ids), prompt)).astype(np.int32)
   return job, Prompts(tokens, np.full(len(ids), prompt, np.int32), ids, [{}] * len(ids))
 
