@@ -34,7 +34,7 @@ class Setting(NamedTuple):
   eos_ids: tuple[int, ...]
   slots: int  # that decode at a time, S on each shard
   shards: int = 1  # D, of the batch; divides both P and `slots`
-  prefill_chunk: int = 128  # tokens of prompts that a shard reads at a time
+  prefill_chunk: int = 32  # tokens of prompts that a shard reads at a time
   kv_sharding: NamedSharding | None = None  # of caches, [rows, K, ...]
   kv_cache: str = "full"  # "int8": caches in eight bits
   record_routing: bool = False  # mixtures only: Rollout.routing as `generate.py` has it
