@@ -5,6 +5,7 @@ before the host looks at what the last one finished, so that both work at the sa
 depends on numbers of steps alone, never on a clock.
 """
 
+import functools
 from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
@@ -75,9 +76,12 @@ def continuous(
 ) -> Sampler:
   """Of the programs of `slots.py`, in segments of so many steps."""
 
+  @functools.cache  # to put it there, several processes wait for each other
+  def steps(whole: bool):
+    return jax.device_put(np.int32(ALL if whole else segment), sharding.replicated(mesh))
+
   def sent(params, places, state, out, at, whole: bool) -> Flight:
-    steps = jax.device_put(np.int32(ALL if whole else segment), sharding.replicated(mesh))
-    state, out, report = advance(params, places, state, out, steps)
+    state, out, report = advance(params, places, state, out, steps(whole))
     kept = (None, None, None) if whole else (params, places, state)
     return Flight(*kept, out, report, at)
 
