@@ -11,24 +11,19 @@ may be shared.  Writes benchmarks/results/packing.json and prints Markdown.
 
 import argparse
 import json
-import os
-import platform
-import subprocess
-import sys
 import time
-from pathlib import Path
 
 import jax
 import numpy as np
 
 from benchmarks.sampler import V, workload
+from benchmarks.setting import ROOT, report, setting
 from configs import base
 from grpojax import learner, packing
 from grpojax import objective as objective_lib
 from grpojax.batch import Batch
 from grpojax.packing import Packing
 
-ROOT = Path(__file__).parents[1]
 P, G, L, T = 8, 8, 32, 96
 C = L + T - 1
 CUTS = {  # name: rows of a piece, or microbatches of whole rows
@@ -140,25 +135,13 @@ def main():
   parser = argparse.ArgumentParser(description=__doc__)
   parser.add_argument("--rounds", type=int, default=9)
   args = parser.parse_args()
-  commit = subprocess.run(
-    ["git", "describe", "--always", "--dirty"], cwd=ROOT, capture_output=True, text=True
-  ).stdout.strip()
   batches = {kind: batch_of(kind) for kind in ("all 96 long", "geometric", "log-normal")}
   results = measured(calls(workload(), batches), args.rounds)
-  setting = {
-    "command": " ".join(["python -m benchmarks.packing", *sys.argv[1:]]),
-    "date": time.strftime("%Y-%m-%d"),
-    "commit": commit,
-    "machine": f"{os.cpu_count()} CPU cores, {platform.machine()}",
-    "load": os.getloadavg()[0],
-    "versions": {"python": platform.python_version(), "jax": jax.__version__},
-    "rounds": args.rounds,
-  }
+  now = setting("benchmarks.packing") | {"rounds": args.rounds}
   out = ROOT / "benchmarks" / "results" / "packing.json"
-  out.write_text(json.dumps(setting | {"workloads": results}, indent=1))
-  print(table(results))
-  where = f"{setting['machine']}, load {setting['load']:.0f}, {setting['date']}, commit {commit}"
-  print(f"\n{where}, `{setting['command']}`")
+  out.write_text(json.dumps(now | {"workloads": results}, indent=1))
+  where = f"{now['machine']}, load {now['load']:.0f}, {now['date']}, commit {now['commit']}"
+  report("packing", f"{table(results)}\n\n{where}, `{now['command']}`")
 
 
 if __name__ == "__main__":

@@ -139,7 +139,7 @@ def test_a_table_replaces_the_last_one_on_the_page(tmp_path, monkeypatch, capsys
   assert page.read_text() == want and capsys.readouterr().out == "a \\* b\nc\n"
 
 
-@pytest.mark.parametrize("name", ["peers", "scaling", "gpu"])
+@pytest.mark.parametrize("name", ["peers", "packing", "scaling", "gpu"])
 def test_the_page_has_a_place_for_every_table(name):
   page = (ROOT / "docs" / "performance.md").read_text()
   assert page.count(f"<!-- {name} -->\n") == page.count(f"<!-- /{name} -->\n") == 1
