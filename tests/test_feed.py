@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from model_folders import mesh
 from test_sampler_slots import EOS, G, P, T, prompts, same, tiny
 
-from grpojax import asking, memory, sampler, sharding, train
+from grpojax import answers, asking, memory, sampler, sharding, train
 from grpojax.batch import Prompts
 from grpojax.metrics import Timer
 
@@ -135,6 +135,8 @@ def test_a_step_that_is_fed_has_the_groups_of_one_in_rounds(job, monkeypatch):
       np.testing.assert_allclose(x, y, atol=1e-5)
     for x, y in zip(seen, all_seen, strict=True):
       np.testing.assert_array_equal(x, y[: len(x)])
+    again = answers.score(job, Counter(), a.prompts, a.rollout)
+    np.testing.assert_array_equal(again.reward, a.scored.reward)  # all at once, or as they ended
     tries.add(want["dynamic_sampling/tries"])
     work = np.add(work, [s["rollout/decode_steps"] for s in (stats, want)])
     needed = stats["num_tokens"] - stats["dynamic_sampling/wasted_tokens"]
