@@ -93,6 +93,8 @@ def get_config(scale: str = "mini") -> ConfigDict:
   c.updates_per_rollout = 2  # optimiser steps per rollout, each on its share of the prompts
   c.packing = True  # sequences share rows of L + T - 1 columns; False: a row each.  Never the numbers
   c.microbatches = 32  # pieces of one update, at most if packed; changes memory, never the numbers
+  c.remat = "full"  # kept of a layer for its backward pass: nothing but its input; "attention": what that
+  # read too; "projections": the outputs of the matrices too; "none": everything.  Never the numbers
   c.logprob_chunk = 32  # tokens whose logits exist at once, per row
   c.optimizer = ConfigDict()  # AdamW
   c.optimizer.learning_rate = 6e-4  # constant after warm-up; 1e-6 is usual for 7B and more
@@ -101,6 +103,7 @@ def get_config(scale: str = "mini") -> ConfigDict:
   c.optimizer.b2 = 0.95
   c.optimizer.weight_decay = 0.0
   c.optimizer.clip_norm = 1.0  # global gradient norm
+  c.optimizer.state_dtype = "float32"  # both moments, between steps; "bfloat16": half, for b2 <= 0.99
 
   c.data = ConfigDict()
   c.data.task = "mini_aime"
@@ -221,7 +224,7 @@ def _local(c):
   c.rollout.update(prompts=64, group_size=16, max_tokens=2048, slots=256, prefill_chunk=1024, segment=128)
   c.updates_per_rollout = 4
   c.microbatches = 64
-  c.logprob_chunk = 128
+  c.logprob_chunk = 32  # of 2,048: logits are a 30th of what they would be at once
   c.optimizer.update(learning_rate=1e-6, warmup_steps=10)
   c.eval.update(every=50, prompts=256, samples=4)
   c.checkpoint.every = 20

@@ -6,6 +6,7 @@ import re
 from ml_collections import ConfigDict
 
 from grpojax import adaptive, objective, sharding
+from grpojax.models import REMAT
 from grpojax.rewards import load_scorer
 
 
@@ -22,6 +23,7 @@ def check(c: ConfigDict, devices: int) -> None:
   _check_sampling(c)
   _check_batch(c, sharding.mesh_sizes(c.mesh, devices))
   _check_model(c)
+  _check_learner(c)
   _check_lora(c)
   _check_mixture(c)
   _check_memory(c)
@@ -113,6 +115,16 @@ def _check_process(c: ConfigDict) -> None:
     load_scorer(c.process.scorer, c.process.knobs)
   except ValueError as error:
     raise ValueError(f"config.process.{error}") from None
+
+
+def _check_learner(c: ConfigDict) -> None:
+  _one_of("remat", c.remat, "none", *REMAT)
+  _one_of("optimizer.state_dtype", c.optimizer.state_dtype, "float32", "bfloat16")
+  if c.optimizer.state_dtype == "bfloat16" and c.optimizer.b2 > 0.99:
+    raise ValueError(
+      f"config.optimizer.b2 = {c.optimizer.b2} moves the second moment by less than a step of bfloat16, so "
+      "it would stand still; lower it to 0.99, or set config.optimizer.state_dtype = 'float32'."
+    )
 
 
 def _check_lora(c: ConfigDict) -> None:

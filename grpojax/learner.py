@@ -41,12 +41,22 @@ def make_optimizer(config: ConfigDict, schedule: optax.Schedule) -> optax.Gradie
   """AdamW behind a clip of the global gradient norm.  Norms and biases are not decayed."""
   matrix = lambda path, _: not path[-1].key.endswith(("norm", "bias"))  # noqa: E731
   matrices = lambda params: jax.tree.map_with_path(matrix, params)  # noqa: E731
-  return optax.chain(
-    optax.clip_by_global_norm(config.clip_norm),
-    optax.adamw(
-      schedule, config.b1, config.b2, weight_decay=config.weight_decay, mask=matrices
-    ),
-  )
+  adamw = optax.adamw(schedule, config.b1, config.b2, weight_decay=config.weight_decay, mask=matrices)
+  return optax.chain(optax.clip_by_global_norm(config.clip_norm), kept_in(config.state_dtype, adamw))
+
+
+def kept_in(dtype: str, tx: optax.GradientTransformation) -> optax.GradientTransformation:
+  """The same transformation, computed in float32, whose state lies in `dtype` between its steps."""
+
+  def cast(tree, to):
+    is_float = lambda x: jnp.issubdtype(x.dtype, jnp.floating)  # noqa: E731
+    return jax.tree.map(lambda x: x.astype(to) if is_float(x) else x, tree)
+
+  def update(grads, state, params):
+    updates, state = tx.update(grads, cast(state, jnp.float32), params)
+    return updates, cast(state, dtype)
+
+  return optax.GradientTransformation(lambda params: cast(tx.init(params), dtype), update)
 
 
 def state_shardings(model: Model, tx: optax.GradientTransformation, mesh: Mesh) -> State:

@@ -1,8 +1,11 @@
 """Hidden states -> log-probs of the chosen tokens and entropies, chunk by chunk.
 
-Logits of only `chunk` columns exist at once: `[B, T, V]` is built neither forward nor backward,
-because each step of the scan is rematerialised.
+Logits of only `chunk` columns exist at once: `[B, T, V]` is built neither forward nor backward.  The
+derivative is by hand: with p = softmax(z), dz = g (1[chosen] - p) - g' p (log p + entropy), g and g' the
+cotangents of the two outputs.  Each pass makes a chunk's logits once and exponentiates them once.
 """
+
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -10,11 +13,14 @@ import jax.numpy as jnp
 from grpojax import models
 
 
-def token_logprobs(hidden, unembedding, targets, *, temperature: float, chunk: int, cap: float = 0.0):
+def token_logprobs(
+  hidden, unembedding, targets, *, temperature: float, chunk: int, cap: float = 0.0, wanted=None
+):
   """hidden [B, T, D], unembedding [V, D], targets [B, T] int32 -> logp, entropy, both [B, T] float32.
 
   Both are those of softmax(logits / temperature), in nats; the temperature is the sampler's, so that
-  ratios compare like with like.  `cap` is the model's soft-cap of logits, 0: none.
+  ratios compare like with like.  `cap` is the model's soft-cap of logits, 0: none.  Chunks that begin at
+  column `wanted` [] or behind it are 0 and not computed; None: all are wanted.
   """
   B, T, D = hidden.shape
   chunks = -(-T // chunk)
@@ -22,21 +28,63 @@ def token_logprobs(hidden, unembedding, targets, *, temperature: float, chunk: i
   pad = chunks * size - T
   hidden = jnp.pad(hidden, ((0, 0), (0, pad), (0, 0))).reshape(B, chunks, size, D)
   targets = jnp.pad(targets, ((0, 0), (0, pad))).reshape(B, chunks, size)
-
-  @jax.checkpoint
-  def one_chunk(_, xs):
-    h_BCD, target_BC = xs
-    logits = models.logits(h_BCD, unembedding, cap) / temperature
-    logps = jax.nn.log_softmax(logits, axis=-1)
-    chosen = jnp.take_along_axis(logps, target_BC[..., None], axis=-1)[..., 0]
-    entropy = -jnp.sum(jnp.exp(logps) * logps, axis=-1)  # logits instead of logps would cancel
-    return None, (chosen, entropy)
-
-  _, outs = jax.lax.scan(one_chunk, None, (hidden.swapaxes(0, 1), targets.swapaxes(0, 1)))
+  asked = jnp.ones(chunks, bool) if wanted is None else size * jnp.arange(chunks) < wanted
+  outs = _scan(hidden.swapaxes(0, 1), unembedding, targets.swapaxes(0, 1), asked, temperature, cap)
   return tuple(o.swapaxes(0, 1).reshape(B, chunks * size)[:, :T] for o in outs)
 
 
-def packed_logprobs(decoder, piece, *, temperature: float, chunk: int):
+@partial(jax.custom_vjp, nondiff_argnums=(4, 5))
+def _scan(hidden, unembedding, targets, asked, temperature, cap):
+  """hidden [chunks, B, C, D], targets [chunks, B, C], asked [chunks] -> logp, entropy [chunks, B, C]."""
+  return _forward(hidden, unembedding, targets, asked, temperature, cap)[0]
+
+
+def _forward(hidden, unembedding, targets, asked, temperature, cap):
+  """(logp, entropy), and what the backward pass needs: no logits."""
+
+  def compute(h_BCD, target_BC):
+    z_BCV = models.logits(h_BCD, unembedding, cap) / temperature
+    top = z_BCV.max(axis=-1, keepdims=True)
+    below = z_BCV - top
+    exp = jnp.exp(below)
+    total = exp.sum(axis=-1)
+    chosen = jnp.take_along_axis(below, target_BC[..., None], axis=-1)[..., 0]
+    entropy = jnp.log(total) - (exp * below).sum(axis=-1) / total  # neither term negative: none cancels
+    return chosen - jnp.log(total), entropy, top[..., 0] + jnp.log(total)
+
+  nothing = (jnp.zeros(targets.shape[1:], jnp.float32),) * 3
+  one_chunk = lambda _, xs: (None, jax.lax.cond(xs[0], compute, lambda *_: nothing, *xs[1:]))  # noqa: E731
+  _, (logp, entropy, normaliser) = jax.lax.scan(one_chunk, None, (asked, hidden, targets))
+  return (logp, entropy), (hidden, unembedding, targets, asked, normaliser, entropy)
+
+
+def _backward(temperature, cap, kept, cotangents):
+  hidden, unembedding, targets, asked, *rest = kept
+  column = jnp.arange(unembedding.shape[0])[None, None]
+
+  def compute(d_unembedding, h_BCD, *rest):
+    target, normaliser, entropy, d_logp, d_entropy = (x[..., None] for x in rest)  # [B, C, 1]
+    z_BCV = models.logits(h_BCD, unembedding, cap) / temperature
+    logp = z_BCV - normaliser
+    dz = jnp.where(column == target, d_logp, 0.0) - jnp.exp(logp) * (d_logp + d_entropy * (logp + entropy))
+    if cap:
+      dz = dz * (1 - (z_BCV * (temperature / cap)) ** 2)
+    dz = (dz / temperature).astype(unembedding.dtype)
+    d_h = jnp.einsum("bcv,vd->bcd", dz, unembedding, preferred_element_type=jnp.float32)
+    d_unembedding += jnp.einsum("bcd,bcv->dv", h_BCD, dz, preferred_element_type=jnp.float32)
+    return d_unembedding, d_h.astype(h_BCD.dtype)
+
+  nothing = lambda d_unembedding, h, *_: (d_unembedding, jnp.zeros_like(h))  # noqa: E731
+  one_chunk = lambda total, xs: jax.lax.cond(xs[0], compute, nothing, total, *xs[1:])  # noqa: E731
+  zeros = jnp.zeros(unembedding.shape[::-1], jnp.float32)
+  d_unembedding, d_hidden = jax.lax.scan(one_chunk, zeros, (asked, hidden, targets, *rest, *cotangents))
+  return d_hidden, d_unembedding.T.astype(unembedding.dtype), None, None
+
+
+_scan.defvjp(_forward, _backward)
+
+
+def packed_logprobs(decoder, piece, **kwargs):
   """`packing.Piece` of B rows -> logp, entropy [B, C] of its response tokens, and Routed, as below.
 
   Chunks of columns in which no row has a response token left are not computed.
@@ -44,25 +92,11 @@ def packed_logprobs(decoder, piece, *, temperature: float, chunk: int):
   routing = None if piece.routing is None else models.by_layers(piece.routing)
   hidden, routed = decoder.forward(piece.tokens, piece.segment, routing, piece.counted)
   hidden = jax.vmap(lambda h, column: h[column])(hidden, piece.column)
-  B, C = piece.target.shape
-  chunks = -(-C // chunk)
-  size = -(-C // chunks)
-  cut = lambda x: x.reshape(B, chunks, size, *x.shape[2:]).swapaxes(0, 1)  # noqa: E731
-  fill = lambda x: jnp.pad(x, [(0, 0), (0, chunks * size - C), *[(0, 0)] * (x.ndim - 2)])  # noqa: E731
-  how = dict(temperature=temperature, chunk=size, cap=decoder.spec.logit_softcap)
-  unembedding, nothing = decoder.unembedding(), jnp.zeros((B, size), jnp.float32)
-
-  @jax.checkpoint
-  def one_chunk(_, xs):
-    start, h, target = xs
-    compute = lambda h: token_logprobs(h, unembedding, target, **how)  # noqa: E731
-    return None, jax.lax.cond(start < piece.wanted, compute, lambda h: (nothing, nothing), h)
-
-  xs = size * jnp.arange(chunks), cut(fill(hidden)), cut(fill(piece.target))
-  outs = jax.lax.scan(one_chunk, None, xs)[1]
+  how = dict(cap=decoder.spec.logit_softcap, wanted=piece.wanted)
+  outs = token_logprobs(hidden, decoder.unembedding(), piece.target, **how, **kwargs)
   if routed is not None:
     routed = routed._replace(experts=models.by_rows(routed.experts, decoder.spec))
-  return *(x.swapaxes(0, 1).reshape(B, chunks * size)[:, :C] for x in outs), routed
+  return *outs, routed
 
 
 def response_logprobs(

@@ -93,7 +93,7 @@ def build_model(config: ConfigDict, tokenizer, mesh: Mesh | None = None) -> mode
   for key, off in ("routing_replay", ""), ("load_balance", 0.0):
     if config[key] != off and not model.spec.moe:
       raise ValueError(f"config.{key} = {config[key]!r} is for mixtures, and this is none; set {off!r}.")
-  return with_adapters(config, model)
+  return with_adapters(config, model._replace(remat=config.remat))
 
 
 def with_adapters(config: ConfigDict, model: models.Model) -> models.Model:

@@ -297,7 +297,7 @@ def test_warm_up_ends_at_the_learning_rate_and_may_be_left_out(warmup, rates):
 
 def test_decay_shrinks_matrices_and_leaves_norms_and_biases_alone():
   """Stacked norms are [layers, D] and stacked biases [layers, N, H]: no shape tells them apart."""
-  config = ConfigDict(dict(clip_norm=1.0, b1=0.9, b2=0.95, weight_decay=0.5))
+  config = ConfigDict(dict(clip_norm=1.0, b1=0.9, b2=0.95, weight_decay=0.5, state_dtype="float32"))
   tx = learner.make_optimizer(config, optax.constant_schedule(0.1))
   params = jax.tree.map(lambda s: jnp.ones(s.shape), MODEL.shapes)
   updates, _ = tx.update(jax.tree.map(jnp.zeros_like, params), tx.init(params), params)

@@ -35,33 +35,64 @@ def test_equals_log_softmax_in_float64(chunk, temperature):
   np.testing.assert_allclose(entropy, expected[1], atol=4e-6)
 
 
-def test_gradients_equal_those_of_the_unchunked_formula():
+def direct(hidden, unembedding, targets, temperature, cap):
+  """Both outputs from logits that exist at once, in the dtype of what comes in."""
+  logits = hidden @ unembedding.T
+  logits = cap * jnp.tanh(logits / cap) if cap else logits
+  logp = jax.nn.log_softmax(logits / temperature)
+  return jnp.take_along_axis(logp, targets[..., None], -1)[..., 0], -(jnp.exp(logp) * logp).sum(-1)
+
+
+@pytest.mark.parametrize("cap", [0.0, 3.0])
+def test_gradients_equal_those_of_the_unchunked_formula_in_float64(cap):
   hidden, unembedding, targets = inputs()
-
-  def direct(h, w):
-    logp = jax.nn.log_softmax(h @ w.T / 0.7)
-    chosen = jnp.take_along_axis(logp, targets[..., None], -1)[..., 0]
-    return (chosen * jnp.arange(T)[None]).sum() + (jnp.exp(logp) * logp).sum()
-
-  def scanned(h, w):
-    logp, entropy = token_logprobs(h, w, targets, temperature=0.7, chunk=3)
-    return (logp * jnp.arange(T)[None]).sum() - entropy.sum()
-
-  with jax.numpy_rank_promotion("allow"):
-    expected = jax.grad(direct, (0, 1))(hidden, unembedding)
+  weigh = lambda outs: (outs[0] * jnp.arange(T)[None]).sum() - (outs[1] * jnp.arange(1, T + 1)[None]).sum()  # noqa: E731
+  scanned = lambda h, w: weigh(token_logprobs(h, w, targets, temperature=0.7, chunk=3, cap=cap))  # noqa: E731
+  with jax.enable_x64(True), jax.numpy_rank_promotion("allow"):
+    wide = jnp.asarray(hidden, jnp.float64), jnp.asarray(unembedding, jnp.float64)
+    expected = jax.grad(lambda h, w: weigh(direct(h, w, targets, 0.7, cap)), (0, 1))(*wide)
   for got, want in zip(jax.grad(scanned, (0, 1))(hidden, unembedding), expected, strict=True):
-    np.testing.assert_allclose(got, want, atol=2e-4, rtol=1e-4)
+    np.testing.assert_allclose(got, want, atol=1e-4, rtol=1e-5)
 
 
-def test_no_array_of_sequence_times_vocabulary_exists_forward_or_backward():
-  """By the compiler's own figures: four times the sequence costs far less than T times V floats."""
-  vocabulary, chunk = 5000, 16
+def test_bfloat16_activations_are_summed_in_float32():
+  """Against float64 on the same rounded numbers: what is left is one rounding of each gradient."""
+  hidden, unembedding, targets = inputs(length=400)
+  narrow = jnp.asarray(hidden, jnp.bfloat16), jnp.asarray(unembedding, jnp.bfloat16)
+  logp, entropy = token_logprobs(*narrow, targets, temperature=1.0, chunk=8)
+  exact = reference(*(np.asarray(x, np.float32) for x in narrow), targets, 1.0)
+  np.testing.assert_allclose(logp, exact[0], atol=1e-5)
+  np.testing.assert_allclose(entropy, exact[1], atol=1e-5)
+  total = lambda h, w: token_logprobs(h, w, targets, temperature=1.0, chunk=8)[0].sum()  # noqa: E731
+  got = jax.grad(total, (0, 1))(*narrow)
+  with jax.enable_x64(True), jax.numpy_rank_promotion("allow"):
+    wide = [jnp.asarray(np.asarray(x, np.float64)) for x in narrow]
+    want = jax.grad(lambda h, w: direct(h, w, targets, 1.0, 0.0)[0].sum(), (0, 1))(*wide)
+  for mine, exact in zip(got, map(np.asarray, want), strict=True):
+    assert mine.dtype == jnp.bfloat16
+    error = np.abs(np.asarray(mine, np.float64) - exact).max()
+    assert error < 2**-8 * float(np.abs(exact).max()), error
 
-  def peak(length):
-    hidden, unembedding, targets = inputs(vocabulary, length)
-    f = lambda h, w: token_logprobs(h, w, targets, temperature=1.0, chunk=chunk)[0].sum()  # noqa: E731
-    compiled = jax.jit(jax.grad(f, (0, 1))).lower(hidden, unembedding).compile()
-    return compiled.memory_analysis().temp_size_in_bytes
 
-  grown = peak(512) - peak(128)
-  assert grown < 0.1 * B * (512 - 128) * vocabulary * 4
+def memory(length, vocabulary, chunk, width=128, rows=1, backward=True):
+  """(bytes of temporaries, bytes of all logits) of the compiled pass; nothing is computed."""
+  f = lambda h, w, t: sum(o.sum() for o in token_logprobs(h, w, t, temperature=0.9, chunk=chunk))  # noqa: E731
+  inputs = (rows, length, width), jnp.float32, (vocabulary, width), jnp.float32, (rows, length), jnp.int32
+  args = [jax.ShapeDtypeStruct(*of) for of in zip(inputs[::2], inputs[1::2], strict=True)]
+  compiled = jax.jit(jax.grad(f, (0, 1)) if backward else f).lower(*args).compile()
+  return compiled.memory_analysis().temp_size_in_bytes, rows * length * vocabulary * 4
+
+
+def test_the_pass_over_a_long_response_takes_a_twentieth_of_its_logits():
+  """At the default chunk of local models.  The gradient of the head is its own size, however it is made."""
+  used, logits = memory(2048, 152_064, 32, backward=False)
+  assert used < logits / 20
+  used, logits = memory(2048, 152_064, 32)
+  assert used - 152_064 * 128 * 4 < logits / 20
+
+
+@pytest.mark.parametrize("vocabulary", [5_000, 20_000, 80_000])
+def test_memory_does_not_grow_with_sequence_times_vocabulary(vocabulary):
+  """Four times the sequence costs far less than its logits, forward and backward, at any vocabulary."""
+  (short, _), (long, logits) = (memory(length, vocabulary, 16, width=8) for length in (128, 512))
+  assert long - short < 0.02 * logits

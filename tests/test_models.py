@@ -1,5 +1,7 @@
 """The decoder against itself: with a cache, with other padding, in another precision."""
 
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -7,7 +9,9 @@ import pytest
 
 from configs import base
 from grpojax import models
+from grpojax.models.parts import project
 
+pytestmark = pytest.mark.usefixtures("in_a_hurry")
 VOCABULARY = 50
 
 
@@ -82,3 +86,50 @@ def test_bfloat16_activations_stay_close_to_float32(tiny):
   assert narrow.dtype == jnp.bfloat16
   wide = model.bind(params)(tokens, first)
   np.testing.assert_allclose(narrow.astype(jnp.float32), wide, atol=0.15)
+
+
+def test_a_matrix_times_what_it_meets_has_the_gradients_of_the_sum_it_stands_for():
+  rng = np.random.default_rng(0)
+  draw = lambda *shape: jnp.asarray(rng.normal(size=shape), jnp.float32)  # noqa: E731
+  cases = (("bsd,df->bsf", (2, 3, 4), (4, 5), 1), ("bsd,dnh->bsnh", (2, 3, 4), (4, 5, 6), 1))
+  for formula, x, weight, axes in (*cases, ("bsnh,nhd->bsd", (2, 3, 5, 6), (5, 6, 4), 2)):
+    x, weight = draw(*x), draw(*weight)
+    want, pull = jax.vjp(partial(jnp.einsum, formula), x, weight)
+    got, own_pull = jax.vjp(partial(project, axes=axes), x, weight)
+    np.testing.assert_allclose(got, want, atol=1e-5)
+    ct = draw(*want.shape)
+    for mine, theirs in zip(own_pull(ct), pull(ct), strict=True):
+      np.testing.assert_allclose(mine, theirs, atol=1e-5)
+
+
+def gradient(model):
+  tokens, first = padded_batch()
+  weigh = jnp.arange(32.0)[None, None]
+  return lambda p: jax.grad(lambda p: (model.bind(p)(tokens, first) ** 2 * weigh).sum())(p)
+
+
+def test_what_is_kept_of_a_layer_changes_the_memory_and_not_the_gradient(tiny):
+  model, params = tiny
+  policies = ("full", "attention", "projections", "none")
+  assert set(policies) == {*models.REMAT, "none"}
+  compiled = [jax.jit(gradient(model._replace(remat=name))).lower(params).compile() for name in policies]
+  for other in compiled[1:]:
+    for a, b in zip(*(jax.tree.leaves(f(params)) for f in (compiled[0], other)), strict=True):
+      np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6 * float(jnp.abs(a).max()))
+  sizes = [f.memory_analysis().temp_size_in_bytes for f in compiled]
+  assert sizes == sorted(sizes) and sizes[0] < sizes[-1]
+  jaxprs = [str(jax.make_jaxpr(gradient(model._replace(remat=name)))(params)) for name in policies]
+  dots = [text.count("dot_general[") for text in jaxprs]
+  assert dots[0] > dots[1] > dots[2] >= dots[3]  # fewer are computed again
+
+
+def test_the_program_does_not_grow_with_depth():
+  """Operations, not seconds: layers are scanned, forward and backward."""
+  config = base.get_config("tiny").model
+  sizes = []
+  for layers in (2, 8):
+    config.num_hidden_layers = layers
+    model = models.build(config, VOCABULARY)
+    text = jax.jit(gradient(model)).lower(model.shapes).as_text()
+    sizes.append(text.count(" = "))
+  assert sizes[1] == sizes[0]

@@ -20,6 +20,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import nnx
+from jax.ad_checkpoint import checkpoint_name
 from jax.sharding import Mesh
 from ml_collections import ConfigDict
 
@@ -29,7 +30,7 @@ from grpojax.models import spec as spec_lib
 from grpojax.models.attention import View, angles, attend, causal_mask, left_padded, positions, rotate, view
 from grpojax.models.lora import Lora
 from grpojax.models.moe import Mixture
-from grpojax.models.parts import gated_mlp, matrix, rms_norm, softcap, vector
+from grpojax.models.parts import gated_mlp, matrix, project, rematerialised, rms_norm, softcap, vector
 from grpojax.models.spec import Spec
 
 Kept = jax.Array | int8.Int8  # [B, S, K, head_dim]
@@ -80,7 +81,7 @@ class Block(nnx.Module):
       q, k = self._norm(q, self.q_norm), self._norm(k, self.k_norm)
     q, k = rotate(q, rope), rotate(k, rope)
     h, kept = attention(q, k, v, s.query_scale or s.head_dim**-0.5, s.attention_softcap)
-    h = jnp.einsum("bsnh,nhd->bsd", h, self.o[...].astype(x.dtype))
+    h = project(checkpoint_name(h, "attention"), self.o[...], axes=2)
     if s.o_bias:
       h = h + self.o_bias[...].astype(x.dtype)[None, None]
     x = x + (self._norm(h, self.post_attention_norm) if s.post_norms else h)
@@ -97,7 +98,7 @@ class Block(nnx.Module):
     return rms_norm(x, weight[...], self.spec.rms_norm_eps, self.spec.norm_offset)
 
   def _project(self, h, name):
-    y = jnp.einsum("bsd,dnh->bsnh", h, getattr(self, name)[...].astype(h.dtype))
+    y = project(h, getattr(self, name)[...])
     if self.spec.qkv_bias:
       y = y + getattr(self, f"{name}_bias")[...].astype(h.dtype)[None, None]
     return y
@@ -116,6 +117,7 @@ class Decoder(nnx.Module):
     )
     self.final_norm = vector(("embed",), s.hidden_size, 1.0 - s.norm_offset, s.param_dtype)
     self.beside, self.adapter_scale = nnx.data({}), 0.0  # of matrices by path, put on by `Model.bind`
+    self.remat = "full"
     if s.labels:
       self.score = matrix(
         rngs, (None, "embed"), (s.labels, s.hidden_size), s.hidden_size**-0.5, s.param_dtype
@@ -126,7 +128,7 @@ class Decoder(nnx.Module):
       self.score_bias = vector((None,), s.labels, 0.0, s.param_dtype)
 
   def __call__(self, tokens, first):
-    """tokens [B, S] int32, first [B] -> hidden [B, S, D] after the final norm.  Rematerialised."""
+    """tokens [B, S] int32, first [B] -> hidden [B, S, D] after the final norm."""
     return self.forward(tokens, left_padded(tokens.shape[1], first))[0]
 
   def forward(self, tokens, segment, routing=None, counted=None):
@@ -138,13 +140,13 @@ class Decoder(nnx.Module):
     """
     seen = self._view(segment)
 
-    @jax.checkpoint
     def block(x, layer):
       layer, kind, replay = layer
       x, _, routed = self._whole(*layer)(x, *seen.of(*kind), replay=replay, counted=counted)
       return x, routed
 
-    x, routed = jax.lax.scan(block, self._embed(tokens), (self._stacked(), self._kinds(), routing))
+    block, layers = rematerialised(block, self.remat), (self._stacked(), self._kinds(), routing)
+    x, routed = jax.lax.scan(block, self._embed(tokens), layers)
     return self._final_norm(x), routed
 
   def prefill(self, tokens, first, cache_length: int):
@@ -307,6 +309,7 @@ class Model(NamedTuple):
   shapes: dict  # jax.ShapeDtypeStruct, same nested dict
   init: object  # PRNG key -> parameters
   lora: Lora | None = None  # adapters, if only they are trained
+  remat: str = "full"  # what the blocks of `forward` keep for the backward pass: parts.REMAT, or "none"
 
   def bind(self, params) -> Decoder:
     """`params` may bring adapters or scales of int8, beside the tree that axes and shapes describe."""
@@ -314,6 +317,7 @@ class Model(NamedTuple):
     decoder = nnx.merge(self.graph, {key: value for key, value in params.items() if key not in kinds})
     decoder.beside = nnx.data({path: x for kind in kinds for path, x in params.get(kind, {}).items()})
     decoder.adapter_scale = self.lora.scale if self.lora else 0.0
+    decoder.remat = self.remat
     return decoder
 
   @property

@@ -5,12 +5,25 @@ from functools import partial
 import jax
 import jax.numpy as jnp
 from flax import nnx
+from jax.ad_checkpoint import checkpoint_name
 
 ACTIVATIONS = {
   "silu": jax.nn.silu,
   "gelu": partial(jax.nn.gelu, approximate=False),
   "gelu_pytorch_tanh": partial(jax.nn.gelu, approximate=True),
 }
+
+
+# What a block keeps for its backward pass, by the name of the policy; all else is computed again.
+REMAT = {"full": (), "attention": ("attention",), "projections": ("attention", "projection")}
+
+
+def rematerialised(block, policy: str):
+  """The block under a policy of REMAT, or as it is: "none".  For the body of a scan."""
+  if policy == "none":
+    return block
+  keep = jax.checkpoint_policies.save_only_these_names(*REMAT[policy])
+  return jax.checkpoint(block, policy=keep, prevent_cse=False)  # a scan keeps the passes apart
 
 
 def matrix(rngs, axes, shape, scale, dtype):
@@ -38,5 +51,24 @@ def softcap(x, cap: float):
 
 def gated_mlp(h, gate, up, down, activation: str):
   """(act(h gate) * (h up)) down.  h [..., D], gate and up [D, F], down [F, D] -> [..., D]."""
-  gate = ACTIVATIONS[activation](h @ gate.astype(h.dtype))
-  return (gate * (h @ up.astype(h.dtype))) @ down.astype(h.dtype)
+  return project(ACTIVATIONS[activation](project(h, gate)) * project(h, up), down)
+
+
+def project(x, weight, axes: int = 1):
+  """x [..., *in] times weight [*in, *out], where `in` is of so many axes -> [..., *out], in x's dtype."""
+  return checkpoint_name(_dot(x, weight.astype(x.dtype), axes), "projection")
+
+
+@partial(jax.custom_vjp, nondiff_argnums=(2,))
+def _dot(x, weight, axes):
+  """The dot with gradients whose operands lie as they are: autodiff's own makes XLA turn the wide one."""
+  return jnp.tensordot(x, weight, axes)
+
+
+def _dot_backward(axes, operands, ct):
+  x, weight = operands
+  lead, out = list(range(x.ndim - axes)), list(range(axes - weight.ndim, 0))
+  return jnp.tensordot(ct, weight, (out, out)), jnp.tensordot(x, ct, (lead, lead))
+
+
+_dot.defvjp(lambda x, weight, axes: (_dot(x, weight, axes), (x, weight)), _dot_backward)
