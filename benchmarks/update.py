@@ -1,0 +1,156 @@
+"""One update beside what the processor's matmuls allow: seconds, FLOPs, and the share of the ceiling.
+
+    python -m benchmarks.update
+
+64 rows of 32 + 96 tokens, vocabulary 512, 4 layers, width 128, float32, AdamW.  FLOPs are those that the
+update needs: its matmuls forward and twice as many backward, attention over the causal half, no pass made
+again.  The ceiling is the fastest of the update's own largest matmuls, timed in turns with it.  Medians of
+wall time and of the CPU time of all threads.  Writes benchmarks/results/update.json and prints Markdown.
+"""
+
+import argparse
+import json
+import time
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+from benchmarks.setting import ROOT, setting
+from configs import base
+from grpojax import learner, models, objective
+from grpojax.batch import Batch
+
+V, P, G, L, T = 512, 8, 8, 32, 96
+SIZES = dict(
+  hidden_size=128, num_hidden_layers=4, num_attention_heads=4, num_key_value_heads=2, head_dim=32,
+  intermediate_size=384,
+)  # fmt: skip
+
+
+def necessary_flops(s: models.Spec) -> int:
+  """Of forward and backward over P G rows of L + T - 1 columns, logits for T of them."""
+  rows, S, D = P * G, L + T - 1, s.hidden_size
+  heads = (2 * s.num_attention_heads + 2 * s.num_key_value_heads) * s.head_dim
+  of_token = s.num_hidden_layers * (heads * D + 3 * D * s.intermediate_size)
+  pairs = s.num_hidden_layers * s.num_attention_heads * s.head_dim * S * (S + 1)  # q k and weights v
+  return 6 * rows * (S * of_token + T * V * D) + 3 * 2 * rows * pairs
+
+
+def batch() -> Batch:
+  """Responses of full length at random rewards, all from the policy's own tokens."""
+  rng = np.random.default_rng(0)
+  reward = rng.integers(0, 2, (P, G)).astype(np.float32)
+  logp = np.full((P, G, T), -np.log(V), np.float32)
+  return jax.device_put(Batch(
+    mask=np.ones((P, G, T), np.float32), reward=reward, accuracy=reward, valid=np.ones((P, G), bool),
+    ended=np.zeros((P, G), bool), sampler_logp=logp, old_logp=logp, entropy=np.ones((P, G, T), np.float32),
+    tokens=rng.integers(0, V, (P, G, L + T)).astype(np.int32), prompt_length=np.full((P, G), L, np.int32),
+  ))  # fmt: skip
+
+
+def update_of(model, tx, microbatches: int, given):
+  """(a call that makes one update, bytes of its temporaries)."""
+  logp = learner.make_logp(model, response_budget=T, temperature=1.0, chunk=T)
+  update = learner.make_update(logp, tx, optax.constant_schedule(1e-4), microbatches)
+  formula = objective.build(base.get_config().objective)
+  state = jax.jit(learner.make_init(model, tx))(jax.random.key(0))
+  compiled = jax.jit(update, donate_argnums=0).lower(state, formula, given).compile()
+  kept = [state]
+
+  def run():
+    kept[0], metrics = compiled(kept[0], formula, given)
+    jax.block_until_ready((kept[0], metrics))
+
+  return run, compiled.memory_analysis().temp_size_in_bytes
+
+
+def pass_of(model, given):
+  """A call of the log-prob pass alone."""
+  logp = jax.jit(learner.make_logp(model, response_budget=T, temperature=1.0, chunk=T))
+  params = jax.jit(model.init)(jax.random.key(0))
+  return lambda: jax.block_until_ready(logp(params, given.tokens, given.prompt_length))
+
+
+def optimizer_of(model, tx):
+  """A call of the optimiser alone."""
+  state = jax.jit(learner.make_init(model, tx))(jax.random.key(0))
+  step = jax.jit(lambda s: tx.update(s.params, s.opt_state, s.params))
+  return lambda: jax.block_until_ready(step(state))
+
+
+def matmuls(repeats: int = 10) -> dict:
+  """name -> (a call, its FLOPs): the largest of the update, rows of one microbatch of eight."""
+  rows, D, F = P * G * (L + T) // 8, SIZES["hidden_size"], SIZES["intermediate_size"]
+  calls = {}
+  for n, k, m in (rows, D, F), (rows, F, D), (D, rows, F):
+    x, y, dot = jnp.ones((n, k)), jnp.ones((k, m)), jax.jit(jnp.matmul)
+
+    def run(x=x, y=y, dot=dot):
+      jax.block_until_ready([dot(x, y) for _ in range(repeats)])
+
+    calls[f"[{n}, {k}] x [{k}, {m}]"] = run, 2 * n * k * m * repeats
+  return calls
+
+
+def interleaved(calls: dict, rounds: int) -> dict[str, dict]:
+  """Medians of wall and CPU seconds, one run of each in turn, after two that compile and settle."""
+  timed = {name: [] for name in calls}
+  for number in range(rounds + 2):
+    for name, call in calls.items():
+      wall, cpu = time.perf_counter(), time.process_time()
+      call()
+      if number > 1:
+        timed[name].append((time.perf_counter() - wall, time.process_time() - cpu))
+  medians = {name: np.median(times, axis=0) for name, times in timed.items()}
+  return {name: dict(wall=wall, cpu=cpu) for name, (wall, cpu) in medians.items()}
+
+
+def table(results: dict[str, dict], flops: float, ceiling: dict[str, float]) -> str:
+  lines = [
+    "| what | wall | CPU time | temporaries | GFLOP/s | share of the ceiling, wall | CPU time |",
+    "|---|---|---|---|---|---|---|",
+  ]
+  for name, r in results.items():
+    rates = {clock: flops / r[clock] for clock in ceiling}
+    shares = " | ".join(f"{100 * rates[clock] / ceiling[clock]:.0f} %" for clock in ceiling)
+    whole = "temporaries" in r  # a part has fewer FLOPs
+    done = f"{r['temporaries'] / 1e6:.0f} MB | {rates['wall'] / 1e9:.0f} | {shares}" if whole else "| | |"
+    lines.append(f"| {name} | {r['wall']:.3f} s | {r['cpu']:.3f} s | {done} |")
+  return "\n".join(lines)
+
+
+def main():
+  parser = argparse.ArgumentParser(description=__doc__)
+  parser.add_argument("--rounds", type=int, default=9)
+  args = parser.parse_args()
+  c = base.get_config()
+  c.model.update(SIZES)
+  model, given = models.build(c.model, V), batch()
+  tx = learner.make_optimizer(c.optimizer, optax.constant_schedule(1e-4))
+  updates, temporaries = {}, {}
+  for policy, pieces in ("full", 1), ("full", 2), ("full", 4), ("full", 8), ("projections", 8), ("none", 8):
+    name = f"update, microbatches={pieces}, remat={policy}"
+    updates[name], temporaries[name] = update_of(model._replace(remat=policy), tx, pieces, given)
+  dots = matmuls()
+  calls = updates | {"log-prob pass": pass_of(model, given), "AdamW": optimizer_of(model, tx)}
+  timed = interleaved(calls | {name: call for name, (call, _) in dots.items()}, args.rounds)
+  ceilings = {name: {clock: n / s for clock, s in timed.pop(name).items()} for name, (_, n) in dots.items()}
+  ceiling = {clock: max(c[clock] for c in ceilings.values()) for clock in ("wall", "cpu")}
+  for name in updates:
+    timed[name]["temporaries"] = temporaries[name]
+  flops = necessary_flops(model.spec)
+  where = setting("benchmarks.update")
+  found = {"rounds": args.rounds, "flops": flops, "matmuls": ceilings, "results": timed}
+  (ROOT / "benchmarks" / "results" / "update.json").write_text(json.dumps(where | found, indent=1))
+  print(table(timed, flops, ceiling))
+  print(f"\n{flops / 1e9:.1f} GFLOP are necessary. Matmuls, GFLOP/s by wall time and by CPU time:")
+  for name, rate in ceilings.items():
+    print(f"- {name}: {rate['wall'] / 1e9:.0f}, {rate['cpu'] / 1e9:.0f}")
+  load, machine = f"load {where['load']:.0f}", where["machine"]
+  print(f"\n{machine}, {load}, {where['date']}, commit {where['commit']}, `{where['command']}`")
+
+
+if __name__ == "__main__":
+  main()
