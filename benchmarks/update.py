@@ -5,7 +5,8 @@
 64 rows of 32 + 96 tokens, vocabulary 512, 4 layers, width 128, float32, AdamW.  FLOPs are those that the
 update needs: its matmuls forward and twice as many backward, attention over the causal half, no pass made
 again.  The ceiling is the fastest of the update's own largest matmuls, timed in turns with it.  Medians of
-wall time and of the CPU time of all threads.  Writes benchmarks/results/update.json and prints Markdown.
+wall time and of the CPU time of all threads.  Writes benchmarks/results/update.json and the table of
+docs/performance.md.
 """
 
 import argparse
@@ -17,7 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from benchmarks.setting import ROOT, setting
+from benchmarks.setting import ROOT, report, setting
 from configs import base
 from grpojax import learner, models, objective
 from grpojax.batch import Batch
@@ -144,12 +145,12 @@ def main():
   where = setting("benchmarks.update")
   found = {"rounds": args.rounds, "flops": flops, "matmuls": ceilings, "results": timed}
   (ROOT / "benchmarks" / "results" / "update.json").write_text(json.dumps(where | found, indent=1))
-  print(table(timed, flops, ceiling))
-  print(f"\n{flops / 1e9:.1f} GFLOP are necessary. Matmuls, GFLOP/s by wall time and by CPU time:")
-  for name, rate in ceilings.items():
-    print(f"- {name}: {rate['wall'] / 1e9:.0f}, {rate['cpu'] / 1e9:.0f}")
+  lines = [table(timed, flops, ceiling), ""]
+  lines += [f"{flops / 1e9:.1f} GFLOP are necessary. Matmuls, GFLOP/s by wall time and by CPU time:", ""]
+  lines += [f"- {name}: {r['wall'] / 1e9:.0f}, {r['cpu'] / 1e9:.0f}" for name, r in ceilings.items()]
   load, machine = f"load {where['load']:.0f}", where["machine"]
-  print(f"\n{machine}, {load}, {where['date']}, commit {where['commit']}, `{where['command']}`")
+  lines += ["", f"{machine}, {load}, {where['date']}, commit {where['commit']}, `{where['command']}`"]
+  report("update", "\n".join(lines))
 
 
 if __name__ == "__main__":
