@@ -96,3 +96,19 @@ def test_memory_does_not_grow_with_sequence_times_vocabulary(vocabulary):
   """Four times the sequence costs far less than its logits, forward and backward, at any vocabulary."""
   (short, _), (long, logits) = (memory(length, vocabulary, 16, width=8) for length in (128, 512))
   assert long - short < 0.02 * logits
+
+
+def test_chunks_that_nobody_wants_are_zero_and_change_no_gradient():
+  hidden, unembedding, targets = inputs()
+
+  def total(h, w, targets, wanted=None):
+    logp, entropy = token_logprobs(h, w, targets, temperature=1.0, chunk=5, wanted=wanted)
+    return (logp + 2 * entropy).sum(), (logp, entropy)
+
+  grad = jax.grad(total, (0, 1), has_aux=True)
+  (d_hidden, d_unembedding), outs = grad(hidden, unembedding, targets, jnp.int32(3))
+  want, expected = grad(hidden[:, :5], unembedding, targets[:, :5])
+  for got, of_first in zip(outs, expected, strict=True):
+    np.testing.assert_array_equal(got, np.pad(of_first, ((0, 0), (0, 5))))
+  np.testing.assert_allclose(d_hidden, np.pad(want[0], ((0, 0), (0, 5), (0, 0))), atol=1e-6)
+  np.testing.assert_allclose(d_unembedding, want[1], atol=1e-5)
