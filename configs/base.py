@@ -148,6 +148,7 @@ def get_config(scale: str = "mini") -> ConfigDict:
   c.mesh.fsdp = 1
   c.mesh.tensor = 1
   c.mesh.expert = 1  # experts of a mixture; everything else is cut over it as over data
+  c.mesh.cpu_devices = 1  # without an accelerator: one a core keeps cores busy that share one badly
 
   c.cold_start = ConfigDict()  # SFT on the task's own demonstrations, cached by what made it
   c.cold_start.steps = 1200

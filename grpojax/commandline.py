@@ -37,6 +37,8 @@ def start(argv) -> ConfigDict:
   logging.set_verbosity(logging.ERROR)  # libraries report every checkpoint and data set
   config = CONFIG.value
   jax.config.update("jax_numpy_rank_promotion", "raise")
+  if config.mesh.cpu_devices > 1:
+    jax.config.update("jax_num_cpu_devices", config.mesh.cpu_devices)
   cache = Path(config.cache_dir).expanduser() / "programs"
   jax.config.update("jax_compilation_cache_dir", str(cache))
   return config

@@ -48,6 +48,7 @@ _POSITIVE = (
   "microbatches", "logprob_chunk", "data.prompt_budget", "eval.every", "eval.prompts",
   "eval.samples", "eval.max_tokens", "checkpoint.every", "checkpoint.keep", "dynamic_sampling.max_tries",
   "cold_start.batch_size", "adaptive_group.rounds", "process.max_steps", "kl_control.horizon",
+  "mesh.cpu_devices",
 )  # fmt: skip
 
 
