@@ -102,8 +102,19 @@ def test_stopped_and_resumed_is_bit_equal_to_unbroken(cache, tmp_path, recipe):
   assert ours[1] == theirs[1]
 
 
-def test_a_profile_is_of_the_steps_asked_for_and_time_is_whole(cache, tmp_path, capsys):
-  records = start(tiny(cache, staleness=0, steps=3, profile_steps=1), tmp_path)
+def test_a_profile_is_of_the_steps_asked_for_and_time_is_whole(cache, tmp_path, capsys, monkeypatch):
+  """And after the second step nothing is compiled."""
+  compiled, before = [], {}
+  jax.monitoring.register_event_duration_secs_listener(lambda name, *_, **__: compiled.append(name))
+  deal = batches.deal
+
+  def noting(*args):
+    before[len(before) + 1] = sum("backend_compile" in name for name in compiled)
+    return deal(*args)
+
+  monkeypatch.setattr(batches, "deal", noting)
+  records = start(tiny(cache, staleness=0, steps=4, profile_steps=1), tmp_path)
+  assert before[1] > 0 and before[3] == before[4]
   (trace,) = tmp_path.glob("profile/plugins/profile/*/*.xplane.pb")
   assert trace.stat().st_size > 0 and f"--logdir={tmp_path}/profile" in capsys.readouterr().out
   for r in records:
