@@ -145,11 +145,11 @@ def test_what_a_penalty_pulls_at_is_what_is_written_of_it(fn, name):
   inputs, expected = read("kl_expected_gradients_categorical")
   with jax.enable_x64(True):
     logits, reference = jnp.array(inputs["theta_logits"]), jnp.array(inputs["ref_logits"])
-    ref_logp = jax.nn.log_softmax(reference)[None, :, None]
+    old_logp, ref_logp = (jax.nn.log_softmax(x)[None, :, None] for x in (logits, reference))
 
     def cost(x):
       logp = jax.nn.log_softmax(x)[None, :, None]
-      made = batch(np.zeros((1, 3)), np.ones((1, 3, 1)), ref_logp=ref_logp)
+      made = batch(np.zeros((1, 3)), np.ones((1, 3, 1)), old_logp=old_logp, ref_logp=ref_logp)
       return (jax.nn.softmax(logits) * fn(logp, made, None)[0, :, 0]).sum()
 
     wanted = expected["expected_grad_of_estimator"][name]
