@@ -220,7 +220,7 @@ def test_rewards_that_fail_cost_their_rows_and_the_run_goes_on(cache, tmp_path, 
 @pytest.mark.slow
 def test_ctrl_c_saves_says_so_and_the_same_command_goes_on(cache, tmp_path):
   every = [f"--config.{key}=400" for key in ("steps", "eval.every", "checkpoint.every")]
-  run = command(cache, tmp_path, *every)
+  run = command(cache, tmp_path, *every, "--config.mesh.cpu_devices=2")
   process = subprocess.Popen(run, cwd=ROOT, env=environment(), stdout=subprocess.PIPE, text=True)
   seen = ""
   for line in process.stdout:
@@ -230,6 +230,7 @@ def test_ctrl_c_saves_says_so_and_the_same_command_goes_on(cache, tmp_path):
       break
   seen += process.stdout.read()
   assert process.wait(60) == 0, seen
+  assert "mesh data 2 x" in seen and "on 2 of 2 cpu" in seen
   stopped = [r["step"] for r in metrics.read(tmp_path) if r["kind"] == "train"][-1]
   assert f"Stopped after step {stopped} and saved" in seen
   run = [f if not f.startswith("--config.steps") else f"--config.steps={stopped + 1}" for f in run]
