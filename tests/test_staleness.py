@@ -71,7 +71,9 @@ def test_it_is_the_loop_whose_rollouts_are_one_update_old(cache, tmp_path, monke
     groups = rollouts.Groups(asked.prompts, *answers.grade(job, timer, Counter(), asked))
     (batch,) = batches.deal(config, job.mesh, groups, None)
     batch = batches.with_logps(job.programs.logp, old, policies[0], batch)
-    here, seen = job.programs.update(here, job.objective, batch, {})
+    before = here
+    here, seen = job.programs.update(before, job.objective, batch, {})
+    assert all(x.is_deleted() for x in jax.tree.leaves(before))  # donated: nothing is held twice
     policies.append(jax.tree.map(jnp.copy, here.params))
     losses.append((float(seen["loss"]), float(seen["ppo_kl"])))
   jax.tree.map(np.testing.assert_array_equal, jax.tree.map(np.asarray, here.params), state.params)
