@@ -27,13 +27,12 @@ import jax.numpy as jnp
 import numpy as np
 
 from benchmarks import ends
-from benchmarks.setting import ROOT, report, setting
+from benchmarks.setting import ROOT, keep, report, setting, where
 from configs import base
 from grpojax import memory, metrics, models, objective, rollouts, sampler, setup, sharding, train
 from grpojax.batch import Prompts, Rollout, Scored
 from grpojax.models import spec as spec_lib
 
-RESULTS = ROOT / "benchmarks" / "results" / "gpu.json"
 SIZES = ("hidden_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads", "head_dim",
          "intermediate_size", "tie_word_embeddings")  # fmt: skip
 MODELS = {  # Qwen2.5: https://arxiv.org/abs/2412.15115, and the vocabulary
@@ -268,12 +267,11 @@ def main(argv: list[str] | None = None) -> None:
     return
   results = collect(args.only, args.dry_run, args.seconds)
   now = setting("benchmarks.gpu")
-  where = f"{now['date']}, commit {now['commit']}, jax {now['versions']['jax']}, `{now['command']}`"
-  text = f"{table(results)}\n\n{where}"
+  text = f"{table(results)}\n\n{where(now)}"
   if args.dry_run:
     print(text)
     return
-  RESULTS.write_text(json.dumps(now | dict(parts=results), indent=1))
+  keep("gpu", now | dict(parts=results))
   report("gpu", text)
 
 

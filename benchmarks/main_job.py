@@ -9,9 +9,6 @@ prompts, not the cold start.  Writes benchmarks/results/main_job.json and prints
 """
 
 import argparse
-import json
-import os
-import platform
 import re
 import subprocess
 import sys
@@ -19,12 +16,10 @@ import tempfile
 import time
 from pathlib import Path
 
-import jax
 import numpy as np
 
+from benchmarks.setting import ROOT, keep, setting, where
 from grpojax import metrics
-
-ROOT = Path(__file__).parents[1]
 
 
 def run(recipe: str, seed: int, cache: Path, workdir: Path) -> dict:
@@ -81,24 +76,13 @@ def main():
       for recipe in args.recipes:
         runs.append(run(recipe, seed, cache, Path(scratch) / f"{recipe}-{seed}"))
         print(f"{recipe} seed {seed}: {runs[-1]['seconds']} s", file=sys.stderr)
-  commit = subprocess.run(
-    ["git", "describe", "--always", "--dirty"], cwd=ROOT, capture_output=True, text=True
-  ).stdout.strip()
-  setting = {
-    "command": " ".join(["python -m benchmarks.main_job", *sys.argv[1:]]),
-    "date": time.strftime("%Y-%m-%d"),
-    "commit": commit,
-    "machine": f"{os.cpu_count()} CPU cores, {platform.machine()}",
-    "versions": {"python": platform.python_version(), "jax": jax.__version__},
-  }
-  results = ROOT / "benchmarks" / "results"
-  results.mkdir(exist_ok=True)
-  (results / "main_job.json").write_text(json.dumps(setting | {"runs": runs}, indent=1))
+  now = setting("benchmarks.main_job")
+  keep("main_job", now | {"runs": runs})
   cold = [r for r in runs if r["cold_start"]]
   print(table(runs))
   for r in cold:
     print(f"\nWith an empty cache: {r['seconds']} s, of which compiling {r['compile_seconds']:.1f} s.")
-  print(f"\n{setting['machine']}, {setting['date']}, commit {commit}, `{setting['command']}`")
+  print(f"\n{where(now)}")
 
 
 if __name__ == "__main__":

@@ -12,17 +12,12 @@ benchmarks/results/objectives.json and prints Markdown.
 import argparse
 import importlib
 import inspect
-import json
-import os
-import platform
-import subprocess
-import sys
 import time
-from pathlib import Path
 
 import jax
 import numpy as np
 
+from benchmarks.setting import keep, setting, where
 from configs import base
 from grpojax import learner, models
 from grpojax import objective as objective_lib
@@ -31,7 +26,6 @@ from grpojax.data import text
 from grpojax.objective.build import LISTS, functions, knobs_of
 from grpojax.variants import recipes
 
-ROOT = Path(__file__).parents[1]
 REFERENCE = "PPO-clip, token mean"
 
 
@@ -158,22 +152,11 @@ def main():
   calls = compiled(objectives, make_batch(*args.shape))
   results = against(calls[REFERENCE], calls, args.rounds)
   shares = share_of_update(objectives, args.rounds)
-  commit = subprocess.run(
-    ["git", "describe", "--always", "--dirty"], cwd=ROOT, capture_output=True, text=True
-  ).stdout.strip()
-  setting = {
-    "command": " ".join(["python -m benchmarks.objectives", *sys.argv[1:]]),
-    "date": time.strftime("%Y-%m-%d"),
-    "commit": commit,
-    "machine": f"{os.cpu_count()} CPU cores, {platform.machine()}",
-    "versions": {"python": platform.python_version(), "jax": jax.__version__},
-    "shape": args.shape,
-  }
+  now = setting("benchmarks.objectives") | {"shape": args.shape}
   if not args.only:
-    out = ROOT / "benchmarks" / "results" / "objectives.json"
-    out.write_text(json.dumps(setting | {"variants": results, "of_an_update": shares}, indent=1))
+    keep("objectives", now | {"variants": results, "of_an_update": shares})
   print(table(results, shares))
-  print(f"\n{setting['machine']}, {setting['date']}, commit {commit}, `{setting['command']}`")
+  print(f"\n{where(now)}")
 
 
 if __name__ == "__main__":

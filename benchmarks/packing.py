@@ -10,21 +10,20 @@ may be shared.  Writes benchmarks/results/packing.json and prints Markdown.
 """
 
 import argparse
-import json
-import time
 
 import jax
 import numpy as np
 
-from benchmarks.sampler import V, workload
-from benchmarks.setting import ROOT, report, setting
+from benchmarks import workload
+from benchmarks.clock import interleaved
+from benchmarks.setting import keep, report, setting, where
+from benchmarks.workload import G, L, P, T, V
 from configs import base
 from grpojax import learner, packing
 from grpojax import objective as objective_lib
 from grpojax.batch import Batch
 from grpojax.packing import Packing
 
-P, G, L, T = 8, 8, 32, 96
 C = L + T - 1
 CUTS = {  # name: rows of a piece, or microbatches of whole rows
   "a row each": 1,
@@ -86,24 +85,12 @@ def calls(model, batches: dict) -> dict:
   return made
 
 
-def interleaved(calls: dict, rounds: int) -> dict:
-  """Medians of wall and CPU seconds; the first round compiles."""
-  timed = {key: [] for key in calls}
-  for i in range(rounds + 1):
-    for key, call in calls.items():
-      wall, cpu = time.perf_counter(), time.process_time()
-      jax.block_until_ready(call())
-      if i:
-        timed[key].append((time.perf_counter() - wall, time.process_time() - cpu))
-  return {key: np.median(times, axis=0) for key, times in timed.items()}
-
-
 def measured(made: dict, rounds: int) -> dict:
   """workload -> cut -> seconds and padding.  ValueError if an update is another one."""
   medians, results = interleaved(made, rounds), {}
-  for (kind, name, what), (wall, cpu) in medians.items():
+  for (kind, name, what), seconds in medians.items():
     row = results.setdefault(kind, {}).setdefault(name, {})
-    row[what] = dict(wall=wall, cpu=cpu)
+    row[what] = seconds
     if what == "update":
       seen = made[kind, name, what]()
       row |= dict(padding=float(seen["update/padding"]), grad_norm=float(seen["grad_norm"]))
@@ -136,12 +123,10 @@ def main():
   parser.add_argument("--rounds", type=int, default=9)
   args = parser.parse_args()
   batches = {kind: batch_of(kind) for kind in ("all 96 long", "geometric", "log-normal")}
-  results = measured(calls(workload(), batches), args.rounds)
+  results = measured(calls(workload.model(), batches), args.rounds)
   now = setting("benchmarks.packing") | {"rounds": args.rounds}
-  out = ROOT / "benchmarks" / "results" / "packing.json"
-  out.write_text(json.dumps(now | {"workloads": results}, indent=1))
-  where = f"{now['machine']}, load {now['load']:.0f}, {now['date']}, commit {now['commit']}"
-  report("packing", f"{table(results)}\n\n{where}, `{now['command']}`")
+  keep("packing", now | {"workloads": results})
+  report("packing", f"{table(results)}\n\n{where(now)}")
 
 
 if __name__ == "__main__":

@@ -11,35 +11,21 @@ Markdown.
 """
 
 import argparse
-import json
-import os
-import platform
-import subprocess
-import sys
-import time
-from pathlib import Path
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from benchmarks import workload
+from benchmarks.clock import interleaved
+from benchmarks.setting import keep, setting, where
+from benchmarks.workload import G, L, T, V
 from configs import base
-from grpojax import models, sampler, sharding
+from grpojax import sampler, sharding
 from grpojax.batch import Prompts
 
-ROOT = Path(__file__).parents[1]
-V, G, L, T = 512, 8, 32, 96
 HEAVY = tuple(range(21))  # 21 of 512: a response ends at each token with probability 0.041
 NEVER = (V,)
-
-
-def workload() -> models.Model:
-  c = base.get_config().model
-  c.update(
-    hidden_size=128, num_hidden_layers=4, num_attention_heads=4, num_key_value_heads=2, head_dim=32,
-    intermediate_size=384,
-  )  # fmt: skip
-  return models.build(c, V)
 
 
 def requests(count: int):
@@ -78,31 +64,22 @@ def continuous(model, params, eos, prompts: int, slots: int, segment: int = 0):
   return lambda: run.finish(run.start(params, *asked, whole=not segment))[0]
 
 
-def interleaved(calls: dict, rounds: int) -> dict[str, dict]:
-  """Medians of wall and CPU seconds; the first round compiles.  ValueError if tokens differ."""
+def measured(calls: dict, rounds: int) -> dict[str, dict]:
+  """Medians, and useful tokens per second.  ValueError if tokens differ."""
   first = {name: call() for name, call in calls.items()}
   want = next(iter(first.values()))
   for name, got in first.items():
     if not all(np.array_equal(a, b) for a, b in zip(got[:3], want[:3], strict=True)):
       raise ValueError(f"{name} sampled other tokens.")
-  timed = {name: [] for name in calls}
-  for _ in range(rounds):
-    for name, call in calls.items():
-      wall, cpu = time.perf_counter(), time.process_time()
-      call()
-      timed[name].append((time.perf_counter() - wall, time.process_time() - cpu))
   useful = int(want.length.sum())
-  medians = {name: np.median(times, axis=0) for name, times in timed.items()}
-  return {
-    name: dict(wall=wall, cpu=cpu, tokens=useful, tokens_per_second=useful / wall)
-    for name, (wall, cpu) in medians.items()
-  }
+  timed = interleaved(calls, rounds)
+  return {name: t | dict(tokens=useful, tokens_per_second=useful / t["wall"]) for name, t in timed.items()}
 
 
 def kv_share() -> float:
   """Compiled memory of decoding 2 prompts x 16 samples, prompt 2,048 and response 2,048 tokens, all in
   slots, over that of the unshared layout's keys and values alone."""
-  model, long = workload(), 2048
+  model, long = workload.model(), 2048
   begin, _, advance = sampler.slots.build(
     model, group_size=16, max_tokens=long, choice=sampler.Choice(), eos_ids=NEVER, slots=32
   )
@@ -121,12 +98,12 @@ def table(results: dict[str, dict]) -> str:
     "| workload | sampler | wall | CPU time | useful tokens/s | ratio, wall | ratio, CPU |",
     "|---|---|---|---|---|---|---|",
   ]
-  for workload, rows in results.items():
+  for kind, rows in results.items():
     ours = rows["slots"]
     for name, r in rows.items():
       ratios = f"{r['wall'] / ours['wall']:.2f} | {r['cpu'] / ours['cpu']:.2f}"
       seconds = f"{r['wall']:.2f} s | {r['cpu']:.2f} s"
-      lines.append(f"| {workload} | {name} | {seconds} | {r['tokens_per_second']:,.0f} | {ratios} |")
+      lines.append(f"| {kind} | {name} | {seconds} | {r['tokens_per_second']:,.0f} | {ratios} |")
   return "\n".join(lines)
 
 
@@ -134,10 +111,7 @@ def main():
   parser = argparse.ArgumentParser(description=__doc__)
   parser.add_argument("--rounds", type=int, default=9)
   args = parser.parse_args()
-  commit = subprocess.run(
-    ["git", "describe", "--always", "--dirty"], cwd=ROOT, capture_output=True, text=True
-  ).stdout.strip()
-  model = workload()
+  model = workload.model()
   params = model.init(jax.random.key(0))
   heavy, fixed = (model, params, HEAVY, 32), (model, params, NEVER, 8)
   results = {
@@ -153,23 +127,13 @@ def main():
       "plain, 64": plain(*fixed, at_once=8),
     },
   }
-  results = {workload: interleaved(calls, args.rounds) for workload, calls in results.items()}
+  results = {kind: measured(calls, args.rounds) for kind, calls in results.items()}
   share = kv_share()
-  setting = {
-    "command": " ".join(["python -m benchmarks.sampler", *sys.argv[1:]]),
-    "date": time.strftime("%Y-%m-%d"),
-    "commit": commit,
-    "machine": f"{os.cpu_count()} CPU cores, {platform.machine()}",
-    "load": os.getloadavg()[0],
-    "versions": {"python": platform.python_version(), "jax": jax.__version__},
-    "rounds": args.rounds,
-  }
-  out = ROOT / "benchmarks" / "results" / "sampler.json"
-  out.write_text(json.dumps(setting | {"workloads": results, "kv_share": share}, indent=1))
+  now = setting("benchmarks.sampler") | {"rounds": args.rounds}
+  keep("sampler", now | {"workloads": results, "kv_share": share})
   print(table(results))
   print(f"\nMemory of decoding, G = 16, 2k + 2k tokens: {100 * share:.1f} % of the unshared layout's KV.")
-  where = f"{setting['machine']}, load {setting['load']:.0f}, {setting['date']}, commit {commit}"
-  print(f"\n{where}, `{setting['command']}`")
+  print(f"\n{where(now)}")
 
 
 if __name__ == "__main__":

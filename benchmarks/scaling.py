@@ -11,7 +11,6 @@ its own size.  Writes benchmarks/results/scaling.json, and the table into docs/p
 import argparse
 import contextlib
 import io
-import json
 import re
 import tempfile
 from pathlib import Path
@@ -20,7 +19,7 @@ import jax
 import numpy as np
 
 from benchmarks import ends
-from benchmarks.setting import ROOT, report, setting
+from benchmarks.setting import keep, report, setting, where
 from configs import base
 from grpojax import metrics, train
 
@@ -114,10 +113,8 @@ def main():
     default = run(config_of(None, args.steps, cache))
   now = setting("benchmarks.scaling")
   found = [dict(size=size, **r) for size, r in results]
-  out = ROOT / "benchmarks" / "results" / "scaling.json"
-  out.write_text(json.dumps(now | dict(sizes=found, default=default), indent=1))
-  where = f"{now['machine']}, {now['date']}, commit {now['commit']}, jax {now['versions']['jax']}"
-  report("scaling", f"{table(results)}\n\n{shares(default)}\n\n{where}, `{now['command']}`")
+  keep("scaling", now | dict(sizes=found, default=default))
+  report("scaling", f"{table(results)}\n\n{shares(default)}\n\n{where(now)}")
 
 
 if __name__ == "__main__":

@@ -1,5 +1,6 @@
-"""Under what a benchmark ran: command, date, commit, machine, versions; and where its table goes."""
+"""Under what a benchmark ran: command, date, commit, machine, versions; and where its figures go."""
 
+import json
 import os
 import platform
 import re
@@ -11,6 +12,7 @@ from pathlib import Path
 import jax
 
 ROOT = Path(__file__).parents[1]
+RESULTS = ROOT / "benchmarks" / "results"
 
 
 def setting(module: str) -> dict:
@@ -18,13 +20,30 @@ def setting(module: str) -> dict:
     ["git", "describe", "--always", "--dirty"], cwd=ROOT, capture_output=True, text=True
   ).stdout.strip()
   return {
-    "command": " ".join([f"python -m {module}", *sys.argv[1:]]),
+    "command": " ".join([f"python -m {module}", *map(_short, sys.argv[1:])]),
     "date": time.strftime("%Y-%m-%d"),
     "commit": commit,
     "machine": f"{os.cpu_count()} CPU cores, {platform.machine()}",
     "load": os.getloadavg()[0],
     "versions": {"python": platform.python_version(), "jax": jax.__version__},
   }
+
+
+def _short(argument: str) -> str:
+  """An absolute path without what only this machine knows of it: its last three parts."""
+  return "/".join(Path(argument).parts[-3:]) if argument.startswith("/") else argument
+
+
+def where(now: dict) -> str:
+  """What stands below a table."""
+  machine = f"{now['machine']}, load {now['load']:.0f}"
+  return f"{machine}, {now['date']}, commit {now['commit']}, jax {now['versions']['jax']}, `{now['command']}`"
+
+
+def keep(name: str, found: dict) -> None:
+  """Writes benchmarks/results/<name>.json."""
+  RESULTS.mkdir(exist_ok=True)
+  (RESULTS / f"{name}.json").write_text(json.dumps(found, indent=1))
 
 
 def report(name: str, text: str) -> None:

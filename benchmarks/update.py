@@ -10,24 +10,19 @@ docs/performance.md.
 """
 
 import argparse
-import json
-import time
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
 
-from benchmarks.setting import ROOT, report, setting
+from benchmarks import workload
+from benchmarks.clock import interleaved
+from benchmarks.setting import keep, report, setting, where
+from benchmarks.workload import G, L, P, T, V
 from configs import base
 from grpojax import learner, models, objective
 from grpojax.batch import Batch
-
-V, P, G, L, T = 512, 8, 8, 32, 96
-SIZES = dict(
-  hidden_size=128, num_hidden_layers=4, num_attention_heads=4, num_key_value_heads=2, head_dim=32,
-  intermediate_size=384,
-)  # fmt: skip
 
 
 def necessary_flops(s: models.Spec) -> int:
@@ -62,7 +57,7 @@ def update_of(model, tx, microbatches: int, given):
 
   def run():
     kept[0], metrics = compiled(kept[0], formula, given)
-    jax.block_until_ready((kept[0], metrics))
+    return kept[0], metrics
 
   return run, compiled.memory_analysis().temp_size_in_bytes
 
@@ -71,41 +66,25 @@ def pass_of(model, given):
   """A call of the log-prob pass alone."""
   logp = jax.jit(learner.make_logp(model, response_budget=T, temperature=1.0, chunk=T))
   params = jax.jit(model.init)(jax.random.key(0))
-  return lambda: jax.block_until_ready(logp(params, given.tokens, given.prompt_length))
+  return lambda: logp(params, given.tokens, given.prompt_length)
 
 
 def optimizer_of(model, tx):
   """A call of the optimiser alone."""
   state = jax.jit(learner.make_init(model, tx))(jax.random.key(0))
   step = jax.jit(lambda s: tx.update(s.params, s.opt_state, s.params))
-  return lambda: jax.block_until_ready(step(state))
+  return lambda: step(state)
 
 
-def matmuls(repeats: int = 10) -> dict:
+def matmuls(s: models.Spec, repeats: int = 10) -> dict:
   """name -> (a call, its FLOPs): the largest of the update, rows of one microbatch of eight."""
-  rows, D, F = P * G * (L + T) // 8, SIZES["hidden_size"], SIZES["intermediate_size"]
+  rows, D, F = P * G * (L + T) // 8, s.hidden_size, s.intermediate_size
   calls = {}
   for n, k, m in (rows, D, F), (rows, F, D), (D, rows, F):
     x, y, dot = jnp.ones((n, k)), jnp.ones((k, m)), jax.jit(jnp.matmul)
-
-    def run(x=x, y=y, dot=dot):
-      jax.block_until_ready([dot(x, y) for _ in range(repeats)])
-
+    run = lambda x=x, y=y, dot=dot: [dot(x, y) for _ in range(repeats)]  # noqa: E731
     calls[f"[{n}, {k}] x [{k}, {m}]"] = run, 2 * n * k * m * repeats
   return calls
-
-
-def interleaved(calls: dict, rounds: int) -> dict[str, dict]:
-  """Medians of wall and CPU seconds, one run of each in turn, after two that compile and settle."""
-  timed = {name: [] for name in calls}
-  for number in range(rounds + 2):
-    for name, call in calls.items():
-      wall, cpu = time.perf_counter(), time.process_time()
-      call()
-      if number > 1:
-        timed[name].append((time.perf_counter() - wall, time.process_time() - cpu))
-  medians = {name: np.median(times, axis=0) for name, times in timed.items()}
-  return {name: dict(wall=wall, cpu=cpu) for name, (wall, cpu) in medians.items()}
 
 
 def table(results: dict[str, dict], flops: float, ceiling: dict[str, float]) -> str:
@@ -126,15 +105,13 @@ def main():
   parser = argparse.ArgumentParser(description=__doc__)
   parser.add_argument("--rounds", type=int, default=9)
   args = parser.parse_args()
-  c = base.get_config()
-  c.model.update(SIZES)
-  model, given = models.build(c.model, V), batch()
-  tx = learner.make_optimizer(c.optimizer, optax.constant_schedule(1e-4))
+  model, given = workload.model(), batch()
+  tx = learner.make_optimizer(base.get_config().optimizer, optax.constant_schedule(1e-4))
   updates, temporaries = {}, {}
   for policy, pieces in ("full", 1), ("full", 2), ("full", 4), ("full", 8), ("projections", 8), ("none", 8):
     name = f"update, microbatches={pieces}, remat={policy}"
     updates[name], temporaries[name] = update_of(model._replace(remat=policy), tx, pieces, given)
-  dots = matmuls()
+  dots = matmuls(model.spec)
   calls = updates | {"log-prob pass": pass_of(model, given), "AdamW": optimizer_of(model, tx)}
   timed = interleaved(calls | {name: call for name, (call, _) in dots.items()}, args.rounds)
   ceilings = {name: {clock: n / s for clock, s in timed.pop(name).items()} for name, (_, n) in dots.items()}
@@ -142,15 +119,13 @@ def main():
   for name in updates:
     timed[name]["temporaries"] = temporaries[name]
   flops = necessary_flops(model.spec)
-  where = setting("benchmarks.update")
+  now = setting("benchmarks.update")
   found = {"rounds": args.rounds, "flops": flops, "matmuls": ceilings, "results": timed}
-  (ROOT / "benchmarks" / "results" / "update.json").write_text(json.dumps(where | found, indent=1))
+  keep("update", now | found)
   lines = [table(timed, flops, ceiling), ""]
   lines += [f"{flops / 1e9:.1f} GFLOP are necessary. Matmuls, GFLOP/s by wall time and by CPU time:", ""]
   lines += [f"- {name}: {r['wall'] / 1e9:.0f}, {r['cpu'] / 1e9:.0f}" for name, r in ceilings.items()]
-  load, machine = f"load {where['load']:.0f}", where["machine"]
-  lines += ["", f"{machine}, {load}, {where['date']}, commit {where['commit']}, `{where['command']}`"]
-  report("update", "\n".join(lines))
+  report("update", "\n".join([*lines, "", where(now)]))
 
 
 if __name__ == "__main__":

@@ -69,13 +69,14 @@ def graded(
 def score(job: Job, troubles: Counter, prompts: Prompts, rollout: Rollout) -> Scored:
   """What the rewards say of the completions, and the scores of their steps."""
   texts = text.decode(job.data.tokenizer, rollout.tokens, rollout.length)
-  result = rewards.score(job.scorer, prompts.example, texts, rollout.length, rollout.ended)
+  completions = rewards.samples(prompts.example, texts, rollout.length, rollout.ended)
+  result = rewards.score(job.scorer, completions)
   extra = {}
   if job.scorer_of_steps:
     extra, left_out = steps.score(
       job.scorer_of_steps,
       job.data.tokenizer,
-      rewards.samples(prompts.example, texts, rollout.length, rollout.ended),
+      completions,
       rollout.tokens,
       rollout.length,
       job.config.process.max_steps,
@@ -120,7 +121,8 @@ def held_out(job: Job, timer, params) -> dict[str, float]:
       prompts = pipeline.take(data.held_out, rows, data.tokenizer.pad_token_id)
       rollout, _ = programs.sample_eval(params, prompts, key)
       texts = text.decode(data.tokenizer, rollout.tokens, rollout.length)
-      scored = rewards.score(scorer, prompts.example, texts, rollout.length, rollout.ended)
+      completions = rewards.samples(prompts.example, texts, rollout.length, rollout.ended)
+      scored = rewards.score(scorer, completions)
       answers = [[scorer.answer(t) for t in group] for group in texts]
       part = evaluate.per_question(scored.accuracy, answers, rollout.length, rollout.ended)
       real = np.arange(start, start + P) < count  # ... that is not counted

@@ -30,15 +30,8 @@ while True:
 """
 
 
-@pytest.fixture(scope="module")
-def hasty():
-  jax.config.update("jax_disable_most_optimizations", True)  # every program runs a few times
-  yield
-  jax.config.update("jax_disable_most_optimizations", False)
-
-
 @pytest.mark.slow
-def test_the_accelerators_script_runs_dry_and_counts_what_is_necessary(hasty, monkeypatch, capsys):
+def test_the_accelerators_script_runs_dry_and_counts_what_is_necessary(in_a_hurry, monkeypatch, capsys):
   small = ["limits", "decode:7B", "update:7B"]
   found = {part: gpu.one(part, dry=True) for part in small}
   monkeypatch.setattr(gpu, "collect", lambda parts, dry, seconds: {part: found[part] for part in small})
@@ -143,3 +136,10 @@ def test_a_table_replaces_the_last_one_on_the_page(tmp_path, monkeypatch, capsys
 def test_the_page_has_a_place_for_every_table(name):
   page = (ROOT / "docs" / "performance.md").read_text()
   assert page.count(f"<!-- {name} -->\n") == page.count(f"<!-- /{name} -->\n") == 1
+
+
+def test_a_recorded_command_has_no_path_of_the_machine(monkeypatch):
+  monkeypatch.setattr(sys, "argv", ["it", "--trl", "/home/me/envs/trl/bin/python", "--rounds", "7", "here/too"])
+  assert setting.setting("benchmarks.peers")["command"] == (
+    "python -m benchmarks.peers --trl trl/bin/python --rounds 7 here/too"
+  )

@@ -68,7 +68,7 @@ def test_a_reward_is_the_score_of_the_conversation_whatever_its_batch(folder):
   example = [dict(question="What is 7 + 5?"), dict(question="And 7?", history=history)]
   example = [row | dict(answer="12") for row in example]
   groups = [texts[:8], [texts[8]] * 8]
-  graded = rewards.score(scorer, example, groups, np.full((2, 8), 3), np.ones((2, 8), bool))
+  graded = rewards.score(scorer, rewards.samples(example, groups, np.full((2, 8), 3), np.ones((2, 8), bool)))
   assert graded.valid.all() and not any(graded.counts.values())
   learned = graded.parts["learned"]
   by_itself = lambda whole: by_hand(folder("sequence"), "sequence", whole)[-1, 0]  # noqa: E731
@@ -118,7 +118,8 @@ def test_the_steps_of_a_run_and_their_reward(folder):
   slot = dict(fn="shaping:process", scorer="grpojax.reward_models:steps", how="min", knobs=knobs)
   scorer = rewards.build(dict(accuracy=dict(fn="rules:integer_answer", marker="#"), steps=slot))
   example = [groups[0][0].example | dict(answer="4")]
-  graded = rewards.score(scorer, example, [["1+1=2;2+2=4", "x"]], length, np.ones((1, 2), bool))
+  completions = rewards.samples(example, [["1+1=2;2+2=4", "x"]], length, np.ones((1, 2), bool))
+  graded = rewards.score(scorer, completions)
   worst = np.where(extra["step_end"] >= 0, extra["step_score"], 1).min(-1)
   np.testing.assert_allclose(graded.parts["steps"], worst, atol=1e-5)
 

@@ -213,7 +213,7 @@ def score(config, completions, *, answers=("72", "5"), length=4):
   shape = (len(completions), len(completions[0]))
   examples = [{"answer": answer} for answer in answers[: shape[0]]]
   lengths, ended = np.full(shape, length), np.ones(shape, bool)
-  return rewards.score(rewards.build(config), examples, completions, lengths, ended)
+  return rewards.score(rewards.build(config), rewards.samples(examples, completions, lengths, ended))
 
 
 def test_the_reward_is_the_weighted_sum_and_accuracy_stays_untouched():
@@ -238,7 +238,7 @@ def test_a_group_reward_sees_its_own_group_and_its_accuracy():
   )
   lengths = np.array([[100, 200, 450, 900], [450, 200, 100, 900]])
   texts = [["#1", "#1", "#1", "#2"], ["#1", "#2", "#2", "#2"]]
-  graded = rewards.score(built, [{"answer": 1}] * 2, texts, lengths, np.ones((2, 4), bool))
+  graded = rewards.score(built, rewards.samples([{"answer": 1}] * 2, texts, lengths, np.ones((2, 4), bool)))
   expected = [CASES["group_relative_overlong"]["expected"]["penalty"], [0] * 4]
   np.testing.assert_allclose(graded.parts["long"], expected, rtol=1e-6)
 

@@ -315,7 +315,7 @@ def test_scores_rows_and_abstains_without_tests():
   built = rewards.build(config)
   examples = [{"tests": json.dumps(DOUBLE)}, {"tests": "{}"}]
   texts = [[fence(SOLVES), "```python\n" + SOLVES], [fence(SOLVES), "no program"]]
-  graded = rewards.score(built, examples, texts, np.ones((2, 2), int), np.ones((2, 2), bool))
+  graded = rewards.score(built, rewards.samples(examples, texts, np.ones((2, 2), int), np.ones((2, 2), bool)))
   np.testing.assert_array_equal(graded.accuracy, [[1, 0], [0, 0]])
   np.testing.assert_array_equal(graded.valid, [[True, True], [False, False]])
   assert graded.counts == {"rewards/accuracy/failed": 0, "rewards/accuracy/abstained": 2}

@@ -116,9 +116,8 @@ def test_a_hanging_answer_is_a_counted_timeout_and_costs_its_row_only():
   examples = [{"answer": answer} for answer in ("x+1", "7", "?")]
   shape = (3, 2)
   start = time.monotonic()
-  graded = rewards.score(
-    rewards.build(config), examples, texts, np.ones(shape, int), np.ones(shape, bool)
-  )
+  completions = rewards.samples(examples, texts, np.ones(shape, int), np.ones(shape, bool))
+  graded = rewards.score(rewards.build(config), completions)
   assert time.monotonic() - start < 20  # one second each, and room for a busy machine
   np.testing.assert_array_equal(graded.valid, [[True, False], [False, True], [False, False]])
   np.testing.assert_array_equal(graded.accuracy, [[1, 0], [0, 1], [0, 0]])

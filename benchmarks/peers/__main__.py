@@ -23,9 +23,8 @@ import numpy as np
 
 from benchmarks.peers import folder
 from benchmarks.peers import workload as w
-from benchmarks.setting import ROOT, report, setting
+from benchmarks.setting import RESULTS, ROOT, keep, report, setting
 
-RESULTS = ROOT / "benchmarks" / "results" / "peers.json"
 HERE = Path(__file__).parent
 PEERS = ("TRL", "Tunix")
 STEPS = 2  # training steps of one measurement
@@ -250,14 +249,15 @@ def main():
       measure(args, Path(work), record)
     if "start" in args.only:
       measure_starts(args, Path(work), record)
-  rows = json.loads(RESULTS.read_text())["rows"] if RESULTS.exists() else {}
+  last = RESULTS / "peers.json"
+  rows = json.loads(last.read_text())["rows"] if last.exists() else {}
   now = setting("benchmarks.peers") | dict(rounds=args.rounds, systems_versions=versions)
   for row, systems in answers.items():
     rows[row] = now | dict(systems={name: summary(found, row) for name, found in systems.items()})
   if "start" in answers:
     of_starts = {name: memory(found) for name, found in answers["start"].items()}
     rows["memory"] = now | dict(systems=of_starts)
-  RESULTS.write_text(json.dumps(dict(rows=rows, workload=w.MODEL), indent=1))
+  keep("peers", dict(rows=rows, workload=w.MODEL))
   note = r"\* contended: fewer than 1.5 cores busy while others had more than 5 % of the machine."
   report("peers", f"{table(rows)}\n\n{note}\n{where(rows)}")
 

@@ -107,7 +107,8 @@ def answer(job: Job, params, suite: Suite, rows: np.ndarray) -> list[dict]:
   prompts = pipeline.take(suite.questions, mine, pad)
   rollout, _ = job.sample(params, prompts, jax.random.key(job.config.seed))
   texts = text.decode(job.tokenizer, rollout.tokens, rollout.length)
-  graded = rewards.score(job.scorer, prompts.example, texts, rollout.length, rollout.ended)
+  completions = rewards.samples(prompts.example, texts, rollout.length, rollout.ended)
+  graded = rewards.score(job.scorer, completions)
   if graded.first_error:
     console.say_once(graded.first_error)
   # Texts cannot be gathered, tokens can: process 0 decodes them all.

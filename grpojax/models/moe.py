@@ -132,8 +132,16 @@ def route(logits, k: int, normalise: bool, replay=None):
 
 def by_rows(routing, s: Spec):
   """[layers, B, S, k], as the decoder scans it, -> [B, S, layers, k], as batches keep it: narrow."""
-  narrow = jnp.int8 if s.moe.num_experts <= 128 else jnp.int16
-  return jnp.moveaxis(routing, 0, 2).astype(narrow)
+  return jnp.moveaxis(routing, 0, 2).astype(_narrow(s))
+
+
+def unrouted(s: Spec, *lead: int):
+  """[*lead, layers, k] of -1, as batches keep it: no choice is recorded."""
+  return jnp.full((*lead, s.num_hidden_layers, s.moe.num_experts_per_tok), -1, _narrow(s))
+
+
+def _narrow(s: Spec):
+  return jnp.int8 if s.moe.num_experts <= 128 else jnp.int16
 
 
 def by_layers(routing):

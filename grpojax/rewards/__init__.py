@@ -160,21 +160,22 @@ def _scope(fn: Callable) -> str:
   return first if first in ("sample", "samples", "group") else ""
 
 
-def score(rewards: Rewards, examples, completions, lengths, ended) -> Graded:
-  """Runs every reward on every completion; what one of them gets wrong costs a row, not the run.
+def samples(examples, completions, lengths, ended) -> list[list[Sample]]:
+  """[P][G], of P rows of the dataset, P lists of G texts, lengths [P, G] in tokens and ended [P, G]."""
+  return [
+    [Sample(text, example, int(n), bool(end)) for text, n, end in zip(*rows, strict=True)]
+    for example, *rows in zip(examples, completions, lengths, ended, strict=True)
+  ]
 
-  Args:
-    examples: P rows of the dataset.
-    completions: P lists of G texts.
-    lengths: [P, G] int, in tokens.
-    ended: [P, G] bool.
+
+def score(rewards: Rewards, groups: list[list[Sample]]) -> Graded:
+  """Runs every reward on every completion [P][G]; what one of them gets wrong costs a row, not the run.
 
   A row for which some reward raised, abstained, or gave no finite number is not valid and has
   reward 0, and is counted.
   """
-  groups = samples(examples, completions, lengths, ended)
-  total = np.zeros(np.shape(lengths), np.float32)
-  valid = np.ones(np.shape(lengths), bool)
+  shape = len(groups), len(groups[0])
+  total, valid = np.zeros(shape, np.float32), np.ones(shape, bool)
   parts, counts, first_error = {}, {}, ""
   for reward in rewards.all:
     accuracy = parts.get("accuracy", total).tolist()
@@ -191,14 +192,6 @@ def score(rewards: Rewards, examples, completions, lengths, ended) -> Graded:
   return Graded(
     np.where(valid, total, np.float32(0)), parts["accuracy"], valid, parts, counts, first_error
   )
-
-
-def samples(examples, completions, lengths, ended) -> list[list[Sample]]:
-  """[P][G], of the arguments of `score`."""
-  return [
-    [Sample(text, example, int(n), bool(end)) for text, n, end in zip(*rows, strict=True)]
-    for example, *rows in zip(examples, completions, lengths, ended, strict=True)
-  ]
 
 
 def _grade_all(reward: Reward, groups: list[list[Sample]], accuracy: list) -> list[list]:

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from grpojax.models import Decoder, by_rows
+from grpojax.models import Decoder, by_rows, unrouted
 
 
 class Read(NamedTuple):
@@ -61,11 +61,7 @@ def read(decoder: Decoder, tokens, length, *, chunk: int, shards: int, record_ro
 
   columns = L + stream.tokens.shape[1]
   kv = jnp.zeros((s.num_hidden_layers, shards, columns, s.num_key_value_heads, s.head_dim), s.dtype)
-  routing = None
-  if record_routing:
-    one = jax.ShapeDtypeStruct((s.num_hidden_layers, shards, columns, s.moe.num_experts_per_tok), jnp.int32)
-    one = jax.eval_shape(lambda x: by_rows(x, s), one)
-    routing = jnp.zeros(one.shape, one.dtype)
+  routing = unrouted(s, shards, columns) if record_routing else None
   start = jnp.int32(0), jnp.zeros((shards, P // shards, s.hidden_size), s.dtype), Kept(kv, kv, routing)
   more = lambda carry: carry[0] * chunk < stream.end.max()  # noqa: E731
   chunks, hidden, kept = jax.lax.while_loop(more, body, start)

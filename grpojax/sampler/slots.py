@@ -18,7 +18,7 @@ import jax.numpy as jnp
 from jax.sharding import NamedSharding
 
 from grpojax.batch import Rollout
-from grpojax.models import Model, Spec, by_rows
+from grpojax.models import Model, Spec, by_rows, unrouted
 from grpojax.sampler import prefill, shared
 from grpojax.sampler.choose import Choice, choose, sample_keys
 from grpojax.sampler.shared import Kv
@@ -166,8 +166,7 @@ def _empty(c: Setting, P: int, L: int) -> tuple[Places, State, Rollout]:
   own = _no_kv(c, s, c.slots, max(T - 1, 1))
   routing = None
   if c.record_routing:
-    routing = jnp.full((P, G, L + T - 1, s.num_hidden_layers, s.moe.num_experts_per_tok), -1, jnp.int32)
-    routing = routing.astype(by_rows(jnp.zeros((1, 1, 1, 1), jnp.int32), s).dtype)
+    routing = unrouted(s, P, G, L + T - 1)
   return (
     Places([_no_kv(c, s, P, L)] * s.num_hidden_layers, none[:, 0], jax.random.split(jax.random.key(0), P)),
     State(
