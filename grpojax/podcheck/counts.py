@@ -1,0 +1,98 @@
+"""What a compiled program does, loop by loop: every instruction, with how often it runs.
+
+The compiler's own sum counts a loop's body once.
+"""
+
+import re
+from typing import NamedTuple
+
+from grpojax.podcheck import collectives, flops, kernels, loops, traffic
+from grpojax.podcheck.collectives import Collective
+from grpojax.podcheck.hlo import Computation, Instruction, Module
+
+
+class Row(NamedTuple):
+  """One instruction of a schedule: what it does each time, and how many times."""
+
+  name: str
+  source: str  # the operation of the program that it came from
+  times: float
+  flops: float
+  bytes: float  # of main memory
+  cycles: float  # as the compiler estimates them; 0: it does not say
+  kernel: str  # a custom kernel's name
+  collective: Collective | None
+
+
+class Counts(NamedTuple):
+  rows: list[Row]
+  open_loops: list[tuple[str, int]]  # whose end data decides: source, how many of them it lies within
+
+
+def count(module: Module, mesh: dict[str, int], unknown: tuple[int, ...] = ()) -> Counts:
+  """`unknown` are the iterations of loops whose end data decides, the outermost first; further: 1.
+
+  Of alternatives, the costliest is taken.
+  """
+  found = Counts([], [])
+  _walk(module, module.computations[module.entry], mesh, unknown, 1.0, 0, {}, found)
+  return found
+
+
+def _walk(module, at: Computation, mesh, unknown, times: float, depth: int, known, found: Counts) -> None:
+  """Adds what `at` does, `times` times, inside `depth` open loops."""
+  for i in at.instructions.values():
+    if i.opcode == "while":
+      n, inside = loops.trips(module, at, i, known), depth
+      if n is None:
+        found.open_loops.append((_source(i), depth))
+        n, inside = unknown[depth] if depth < len(unknown) else 1, depth + 1
+      body = module.computations[i.attribute(r"body=%?([\w.\-]+)")]
+      fixed = loops.constants(module, at, i, known)
+      _walk(module, body, mesh, unknown, times * n, inside, fixed, found)
+    elif i.opcode == "conditional":
+      branches = []
+      for name in i.called:
+        branches.append(Counts([], []))
+        _walk(module, module.computations[name], mesh, unknown, times, depth, {}, branches[-1])
+      if branches:
+        costliest = max(branches, key=lambda b: sum(r.times * (r.flops + r.bytes) for r in b.rows))
+        found.rows.extend(costliest.rows)
+        found.open_loops.extend(costliest.open_loops)
+    elif i.opcode in ("call", "async-start"):
+      for name in i.called:
+        _walk(module, module.computations[name], mesh, unknown, times, depth, {}, found)
+    else:
+      found.rows.extend(_rows(module, at, i, mesh, times))
+
+
+def _rows(module: Module, at: Computation, i: Instruction, mesh, times: float) -> list[Row]:
+  work, inner = _inside(module, at, i, mesh)
+  kernel = kernels.name(i)
+  work += kernels.flops(at, i) if kernel else 0.0
+  moved = traffic.of_instruction(module, at, i)
+  cycles = float(i.attribute(r'estimated_cycles":"(\d+)"') or 0)
+  first = Row(i.name, _source(i), times, work, moved, cycles, kernel, inner[0] if inner else None)
+  more = [Row(i.name, _source(i), times, 0.0, 0.0, 0.0, "", c) for c in inner[1:]]
+  return [first, *more] if work or moved or cycles or inner else []
+
+
+def _inside(module: Module, at: Computation, i: Instruction, mesh) -> tuple[float, list[Collective]]:
+  """FLOPs and collectives of an instruction and of all that is fused into it."""
+  own = collectives.find(at, i, mesh)
+  total, travels = flops.of_instruction(at, i), [own] if own else []
+  if i.opcode == "fusion":
+    inner = module.computations[i.called[0]]
+    for j in inner.instructions.values():
+      work, more = _inside(module, inner, j, mesh)
+      total, travels = total + work, travels + more
+  return total, travels
+
+
+def _source(i: Instruction) -> str:
+  return i.attribute(r'op_name="([^"]*)"') or i.name
+
+
+def source_kind(row: Row) -> str:
+  """The end of the operation's name, for a list of what takes longest."""
+  return re.sub(r"^.*/(?=[^/]*/[^/]*$)", "", row.source)

@@ -1,0 +1,213 @@
+"""The pod check's counts of compiled programs: FLOPs and bytes equal what the program was written to do."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.sharding import AxisType, NamedSharding, PartitionSpec
+
+from grpojax.podcheck import collectives, counts, hlo
+
+N, SIZES = 64, {"data": 2, "tensor": 4}
+
+
+def counted(fn, *args, unknown=(), **how):
+  text = jax.jit(fn, **how).lower(*args).compile().as_text()
+  return counts.count(hlo.parse(text), SIZES, unknown)
+
+
+def flops(found):
+  return sum(r.times * r.flops for r in found.rows)
+
+
+def square(*lead):
+  return jnp.ones((*lead, N, N))
+
+
+def layers(x, ws):
+  return jax.lax.scan(lambda x, w: (jnp.tanh(x @ w), None), x, ws)[0]
+
+
+def test_a_scan_counts_each_of_its_products():
+  found = counted(layers, square(), square(7))
+  assert flops(found) == 7 * 2 * N**3
+  assert not found.open_loops
+
+
+def test_nested_loops_multiply_and_a_backward_pass_with_remat_counts_four():
+  def nested(x, ws):
+    return jax.lax.fori_loop(0, 5, lambda _, x: layers(x, ws), x)
+
+  assert flops(counted(nested, square(), square(3))) == 5 * 3 * 2 * N**3
+
+  def loss(ws, x):
+    block = jax.checkpoint(lambda x, w: (jnp.tanh(x @ w), None), prevent_cse=False)
+    return jax.lax.scan(block, x, ws)[0].sum()
+
+  assert flops(counted(jax.grad(loss), square(3), square())) == 3 * 4 * 2 * N**3
+
+
+def test_products_of_all_shapes():
+  def products(a, b, c):
+    return jnp.einsum("bij,bjk->bik", a, b), jnp.einsum("bij,bkj->ki", a, b), a[0] @ c
+
+  found = counted(products, jnp.ones((3, 8, 16)), jnp.ones((3, 16, 16)), jnp.ones((16, 4)))
+  assert flops(found) == 2 * (3 * 8 * 16 * 16 + 3 * 8 * 16 * 16 + 8 * 16 * 4)
+
+
+def test_a_loop_that_data_ends_is_open_and_takes_what_it_is_told():
+  def until(x, w, n):
+    step = lambda c: (c[0] + 1, layers(c[1], w))  # noqa: E731
+    return jax.lax.while_loop(lambda c: c[0] < n, step, (0, x))
+
+  args = square(), square(3), jnp.int32(4)
+  found = counted(until, *args, unknown=(11,))
+  assert flops(found) == 11 * 3 * 2 * N**3
+  assert [depth for _, depth in found.open_loops] == [0]
+  assert flops(counted(until, *args)) == 3 * 2 * N**3
+
+
+def test_of_alternatives_the_costliest_counts():
+  def either(x, p):
+    return jax.lax.cond(p, lambda x: x @ x @ x, lambda x: x @ x, x)
+
+  assert flops(counted(either, square(), jnp.bool_(True))) == 2 * 2 * N**3
+
+
+def test_collectives_have_their_kind_axis_and_bytes():
+  mesh = jax.make_mesh(tuple(SIZES.values()), tuple(SIZES), axis_types=(AxisType.Auto,) * 2)
+
+  def shared(x):
+    def body(x, _):
+      y = jax.lax.all_gather(x, "tensor", tiled=True)  # [4 n]
+      z = jax.lax.psum(x, "data")
+      w = jax.lax.psum_scatter(y, "tensor", tiled=True)
+      v = jax.lax.all_to_all(x.reshape(4, -1), "tensor", 0, 0).reshape(-1)
+      u = jax.lax.ppermute(x, "tensor", [(i, (i + 1) % 4) for i in range(4)])
+      return x + z + w + v + u, y.sum()
+
+    return jax.lax.scan(body, x, None, length=5)
+
+  P = PartitionSpec
+  fn = jax.shard_map(shared, mesh=mesh, in_specs=P(("data", "tensor")), out_specs=(P(("data", "tensor")), P()),
+                     check_vma=False)  # fmt: skip
+  x = jax.ShapeDtypeStruct((8 * 16,), jnp.float32, sharding=NamedSharding(mesh, P(("data", "tensor"))))
+  found = [(r.times, r.collective) for r in counted(fn, x).rows if r.collective]
+  seen = {(c.kind, c.axis): (times, c.bytes, c.wire) for times, c in found}
+  own = 16 * 4.0  # bytes on a device
+  assert seen == {
+    ("all-gather", "tensor"): (5, 4 * own, 3 * own),
+    ("all-reduce", "data"): (5, own, own),
+    ("reduce-scatter", "tensor"): (5, 4 * own, 3 * own),
+    ("all-to-all", "tensor"): (5, own, 0.75 * own),
+    ("collective-permute", "tensor"): (5, own, own),
+  }
+
+
+def test_traffic_is_operands_and_results_and_of_updates_in_place_the_part():
+  def one(x):
+    return jnp.tanh(x) * 2
+
+  found = counted(one, jnp.ones((128, 128)))
+  assert sum(r.bytes for r in found.rows) == 2 * 128 * 128 * 4
+
+  def fill(x, new):
+    put = lambda i, x: jax.lax.dynamic_update_slice_in_dim(x, new * i, i, 0)  # noqa: E731
+    return jax.lax.fori_loop(0, 128, put, x)
+
+  found = counted(fill, jnp.ones((128, 128)), jnp.ones((1, 128)), donate_argnums=0)
+  assert sum(r.times * r.bytes for r in found.rows) < 8 * 128 * 128 * 4
+
+
+GROUPS = {
+  "replica_groups={{0,1},{2,3}}": [0, 1],
+  "replica_groups=[4,2]<=[8]": [0, 1],
+  "replica_groups=[4,2]<=[2,4]T(1,0)": [0, 4],
+  "replica_groups=mesh['a'=2,'b'=4] {'b'}": [0, 1, 2, 3],
+  "replica_groups=mesh['a'=2,'b'=4] {'a'}": [0, 4],
+  "replica_groups=mesh['a'=2,'b'=4] {'b':(1)2}": [0, 2],
+  "replica_groups=mesh['a'=2,'b'=4] {'a','b':(2)2}": [0, 1, 4, 5],
+}
+
+
+@pytest.mark.parametrize(("text", "group"), GROUPS.items())
+def test_groups_of_devices_in_every_way_they_are_written(text, group):
+  assert collectives.first_group(text, 8).tolist() == group
+
+
+# As a TPU's compiler writes them: products as convolutions, a limit that the loop carries along, and a
+# scatter of sums inside a fusion.
+TPU = """
+HloModule m, num_partitions=8
+
+%fused (a: bf16[8,16,32], b: bf16[8,32,16]) -> bf16[8,16,16] {
+  %a = bf16[8,16,32]{2,1,0:T(8,128)S(1)} parameter(0)
+  %b = bf16[8,32,16]{2,1,0:T(8,128)} parameter(1)
+  ROOT %c = bf16[8,16,16]{2,1,0} convolution(%a, %b), window={size=8 stride=7 lhs_dilate=8}, dim_labels=0bf_0io->0bf
+}
+
+%all-reduce-scatter.1 (input: bf16[1024]) -> bf16[256] {
+  %input = bf16[1024]{0:T(8,128)} parameter(0)
+  %all-reduce.6 = bf16[1024]{0} all-reduce(%input), replica_groups={{0,1,2,3},{4,5,6,7}}, to_apply=%add
+  %zero = u32[] constant(0)
+  ROOT %ds = bf16[256]{0:T(8,128)} dynamic-slice(%all-reduce.6, %zero), dynamic_slice_sizes={256}
+}
+
+%body (p: (s32[], bf16[8,16,32], bf16[8,32,16], s32[], bf16[1024])) -> (s32[], bf16[8,16,32], bf16[8,32,16], s32[], bf16[1024]) {
+  %p = (s32[], bf16[8,16,32]{2,1,0:T(8,128)S(1)}, bf16[8,32,16]{2,1,0}, s32[], bf16[1024]{0}) parameter(0)
+  %i = s32[]{:T(128)} get-tuple-element(%p), index=0
+  %x = bf16[8,16,32]{2,1,0:T(8,128)S(1)} get-tuple-element(%p), index=1
+  %w = bf16[8,32,16]{2,1,0} get-tuple-element(%p), index=2
+  %n = s32[]{:T(128)} get-tuple-element(%p), index=3
+  %g = bf16[1024]{0} get-tuple-element(%p), index=4
+  %two = s32[] constant(2)
+  %next = s32[]{:T(128)} add(%i, %two)
+  %y = bf16[8,16,16]{2,1,0:T(8,128)S(1)} fusion(%x, %w), kind=kOutput, calls=%fused, metadata={op_name="jit(f)/dot"}, backend_config={"estimated_cycles":"700"}
+  %s = bf16[256]{0:T(8,128)} fusion(%g), kind=kCustom, calls=%all-reduce-scatter.1
+  ROOT %t = (s32[], bf16[8,16,32], bf16[8,32,16], s32[], bf16[1024]) tuple(%next, %x, %w, %n, %g)
+}
+
+%condition (p: (s32[], bf16[8,16,32], bf16[8,32,16], s32[], bf16[1024])) -> pred[] {
+  %p = (s32[], bf16[8,16,32]{2,1,0}, bf16[8,32,16]{2,1,0}, s32[], bf16[1024]{0}) parameter(0)
+  %i = s32[] get-tuple-element(%p), index=0
+  %n = s32[] get-tuple-element(%p), index=3
+  ROOT %lt = pred[] compare(%i, %n), direction=LT
+}
+
+ENTRY %main (x: bf16[8,16,32], w: bf16[8,32,16], g: bf16[1024]) -> s32[] {
+  %x = bf16[8,16,32]{2,1,0} parameter(0)
+  %w = bf16[8,32,16]{2,1,0} parameter(1)
+  %g = bf16[1024]{0} parameter(2)
+  %one = s32[] constant(1)
+  %ten = s32[] constant(10)
+  %start = (s32[], bf16[8,16,32], bf16[8,32,16], s32[], bf16[1024]) tuple(%one, %x, %w, %ten, %g)
+  %loop = (s32[], bf16[8,16,32], bf16[8,32,16], s32[], /*index=3*/s32[], bf16[1024]) while(%start), condition=%condition, body=%body
+  ROOT %out = s32[] get-tuple-element(%loop), index=0
+}
+"""  # noqa: E501
+
+
+def test_the_text_of_a_tpu_is_read():
+  found = counts.count(hlo.parse(TPU), SIZES)
+  product, scatter = found.rows[-2:] if found.rows[-1].collective else found.rows[-2:][::-1]
+  assert product.times == 5  # 1, 3, 5, 7, 9
+  assert product.flops == 8 * 2 * 16 * 16 * 32  # one pair for each of the batch
+  assert product.bytes == 8 * 32 * 16 * 2  # the other operand and the result lie beside the cores
+  assert product.cycles == 700
+  assert scatter.collective == collectives.Collective("reduce-scatter", "tensor", 4, 2048.0, False)
+  assert scatter.collective.wire == 0.75 * 2048
+  assert not found.open_loops
+
+
+def test_a_convolution_that_is_one_counts_what_meets():
+  def conv(x, k):
+    return jax.lax.conv_general_dilated(x, k, (2,), [(1, 1)], dimension_numbers=("NWC", "WIO", "NWC"))
+
+  x, k = jnp.ones((2, 9, 3)), jnp.ones((3, 3, 5))
+  met = sum(0 <= 2 * o + j - 1 < 9 for o in range(5) for j in range(3))
+  text = jax.jit(conv).lower(x, k).compile().as_text()
+  module = hlo.parse(text)
+  if not any(i.opcode == "convolution" for c in module.computations.values() for i in c.instructions.values()):
+    pytest.skip("this XLA computes it in another way")
+  assert flops(counts.count(module, SIZES)) == 2 * 2 * 3 * 5 * met
+  assert np.shape(conv(x, k)) == (2, 5, 5)
