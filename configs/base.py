@@ -19,6 +19,7 @@ def get_config(scale: str = "mini") -> ConfigDict:
   c.seed = 0
   c.steps = 50  # rollouts in the whole run
   c.verbose = True  # progress bars; False prints plain lines only
+  c.print_sharding = False  # where every parameter lies, and what it takes of a chip; then nothing is run
   c.profile_steps = 0  # traced for TensorBoard or XProf, from the second on; 0: none
   c.cache_dir = "~/.cache/grpojax"  # cold starts, datasets, compiled programs; safe to delete
 
@@ -148,6 +149,16 @@ def get_config(scale: str = "mini") -> ConfigDict:
   c.mesh.fsdp = 1
   c.mesh.tensor = 1
   c.mesh.expert = 1  # experts of a mixture; everything else is cut over it as over data
+  c.mesh.context = 1  # columns of the sequences that an update and a log-prob pass read
+  c.mesh.slices = 1  # TPU slices, joined by a slow network over which only `data` is cut
+  c.mesh.rules = ConfigDict()  # what cuts each axis of the parameters: mesh axes "fsdp,context"; "": nothing
+  c.mesh.rules.embed = "fsdp"
+  c.mesh.rules.heads = "tensor"
+  c.mesh.rules.kv_heads = "tensor"  # where they do not divide by it: whole on every device
+  c.mesh.rules.mlp = "tensor"
+  c.mesh.rules.vocab = "tensor"
+  c.mesh.rules.expert = "expert"
+  c.mesh.rules.layers = ""
   c.mesh.cpu_devices = 1  # without an accelerator: one a core keeps cores busy that share one badly
 
   c.cold_start = ConfigDict()  # SFT on the task's own demonstrations, cached by what made it

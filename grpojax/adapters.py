@@ -32,7 +32,7 @@ def start(config: ConfigDict, model: Model, mesh) -> dict:
   """The adapters of config.lora.path, or such as change nothing yet."""
   if config.lora.path:
     return peft.load(Path(config.lora.path).expanduser(), model, mesh)
-  where = sharding.param_shardings(mesh, model.lora.axes, model.lora.shapes)
+  where = sharding.param_shardings(mesh, model.lora.axes, model.lora.shapes, model.rules)
   init = jax.jit(lambda key: lora.init(model.lora, model.spec, key), out_shardings=where)
   return init(jax.random.key(config.seed))
 
@@ -42,7 +42,7 @@ def frozen(config: ConfigDict, workdir: Path, model: Model, mesh) -> dict:
   if not model.lora:
     return {}
   if "path" not in config.model:
-    where = sharding.param_shardings(mesh, model.axes, model.shapes)
+    where = sharding.param_shardings(mesh, model.axes, model.shapes, model.rules)
     return ocp.load(workdir.absolute() / "frozen", sharding.abstract(model.shapes, where))
   params = hf.load(setup.model_folder(config), model, mesh)
   if bits(params) != json.loads((workdir / "frozen.json").read_text()):

@@ -18,7 +18,7 @@ from grpojax.models import Model
 # What may change between a run and its continuation: how long, how often, on what, how loudly.
 FREE_KEYS = (
   "steps", "verbose", "mesh", "microbatches", "packing", "logprob_chunk", "eval.every", "checkpoint",
-  "cache_dir", "profile_steps",
+  "cache_dir", "profile_steps", "print_sharding",
 )  # fmt: skip
 
 
@@ -65,7 +65,7 @@ def trained(workdir: Path, model: Model, mesh: Mesh, step: int | None = None) ->
     if checkpoints.latest is None:
       raise ValueError(f"--workdir={workdir} holds no checkpoint; train first, or name another.")
     step = checkpoints.latest.step if step is None else step
-    where = sharding.param_shardings(mesh, model.trained.axes, model.trained.shapes)
+    where = sharding.param_shardings(mesh, model.trained.axes, model.trained.shapes, model.rules)
     state = {"params": sharding.abstract(model.trained.shapes, where)}
     others = len(checkpoints.checkpointables_metadata(step).metadata["tree"]) - 1
     context = ocp.Context()

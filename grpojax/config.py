@@ -21,6 +21,7 @@ def check(c: ConfigDict, devices: int) -> None:
   if c.profile_steps < 0:
     raise ValueError(f"config.profile_steps = {c.profile_steps} is a number of steps; 0 is off.")
   _check_sampling(c)
+  sharding.check_rules(c.mesh.rules)
   _check_batch(c, sharding.mesh_sizes(c.mesh, devices))
   _check_model(c)
   _check_learner(c)

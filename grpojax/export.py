@@ -138,7 +138,7 @@ def checkpoint_params(workdir: Path, model: Model, mesh, step: int | None = None
   model = setup.with_adapters(config, model)
   step, trained = checkpoint.trained(workdir, model, mesh, step)
   frozen = adapters.frozen(config, workdir, model, mesh)
-  where = sharding.param_shardings(mesh, model.axes, model.shapes)
+  where = sharding.param_shardings(mesh, model.axes, model.shapes, model.rules)
   merge = jax.jit(lambda p: lora.merge_all(p, model.spec, model.lora.scale), out_shardings=where)
   return step, merge(frozen | trained)
 

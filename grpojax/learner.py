@@ -62,7 +62,7 @@ def kept_in(dtype: str, tx: optax.GradientTransformation) -> optax.GradientTrans
 def state_shardings(model: Model, tx: optax.GradientTransformation, mesh: Mesh) -> State:
   """Where every leaf of a State lives: an optimiser moment beside the parameter of its path."""
   trained = model.trained
-  params = sharding.param_shardings(mesh, trained.axes, trained.shapes)
+  params = sharding.param_shardings(mesh, trained.axes, trained.shapes, model.rules)
   everywhere = sharding.replicated(mesh)
   named = {_names(path): leaf for path, leaf in jax.tree.leaves_with_path(params)}
 

@@ -3,9 +3,11 @@
 import sys
 from pathlib import Path
 
+import jax
 from absl import flags
 
-from grpojax import commandline, train
+from grpojax import commandline, layout, train
+from grpojax import config as config_lib
 
 WORKDIR = flags.DEFINE_string("workdir", None, "Where the run lives; default runs/<config.name>.")
 
@@ -14,6 +16,9 @@ def main(argv):
   config = commandline.start(argv)
   workdir = Path(WORKDIR.value or f"runs/{config.name}").absolute()
   try:
+    if config.print_sharding:
+      config_lib.check(config, jax.device_count())
+      return layout.show(config)
     job = train.prepare(config, workdir)
   except ValueError as error:  # a config or a dataset that cannot work, said in one sentence
     sys.exit(f"error: {error}")

@@ -113,5 +113,5 @@ def load(folder: Path, model: Model, mesh) -> dict:
     for name, (path, factor, at) in tensors(model).items():
       ours = whole[path][factor]
       ours[at] = opened.get_tensor(name).astype(np.float32).T.reshape(ours[at].shape)
-  where = sharding.param_shardings(mesh, model.lora.axes, model.lora.shapes)
+  where = sharding.param_shardings(mesh, model.lora.axes, model.lora.shapes, model.rules)
   return jax.device_put({"adapters": whole}, where)

@@ -96,7 +96,8 @@ def load(path: str, task: str, dtype: str) -> Classifier:
   devices = np.array(jax.local_devices()).reshape(1, -1, 1, 1)
   mesh = Mesh(devices, ("data", "fsdp", "tensor", "expert"), axis_types=(AxisType.Auto,) * 4)
   model = models.from_spec(models.scores_from_folder(folder, task, dtype), mesh)
-  where, rows = sharding.param_shardings(mesh, model.axes, model.shapes), sharding.batch_sharding(mesh)
+  where = sharding.param_shardings(mesh, model.axes, model.shapes, model.rules)
+  rows = sharding.batch_sharding(mesh)
 
   def scores(params, tokens, first):
     decoder = model.bind(params)

@@ -78,11 +78,11 @@ def model_folder(config: ConfigDict) -> Path:
 
 def build_model(config: ConfigDict, tokenizer, mesh: Mesh | None = None) -> models.Model:
   """The architecture of the folder `config.model.path`, or the small one that `config.model` describes."""
-  c = config.model
+  c, rules = config.model, config.mesh.rules.to_dict()
   if "path" in c:
-    model = models.from_spec(models.from_folder(model_folder(config), c.dtype, c.param_dtype), mesh)
+    model = models.from_spec(models.from_folder(model_folder(config), c.dtype, c.param_dtype), mesh, rules)
   else:
-    model = models.build(c, len(tokenizer), mesh)
+    model = models.build(c, len(tokenizer), mesh, rules)
   # Tokenizer classes add special tokens of their own; those that are never used need no embedding.
   used = max(tokenizer.vocab_size, tokenizer.pad_token_id + 1, *(i + 1 for i in eos_ids(config, tokenizer)))
   if model.spec.vocab_size < used:
@@ -120,7 +120,7 @@ def check_prompts(model: models.Model, *splits: pipeline.Split) -> None:
 
 def frozen_layout(model: models.Model, mesh: Mesh) -> dict:
   """Where the parameters live that no update changes; {} if all are trained."""
-  return sharding.param_shardings(mesh, model.axes, model.shapes) if model.lora else {}
+  return sharding.param_shardings(mesh, model.axes, model.shapes, model.rules) if model.lora else {}
 
 
 def build_programs(config: ConfigDict, model: models.Model, tokenizer, mesh: Mesh) -> Programs:
@@ -187,7 +187,7 @@ def state_layout(config: ConfigDict, model: models.Model, mesh: Mesh):
 
 
 def _policy_layout(model: models.Model, mesh: Mesh) -> dict:
-  trained = sharding.param_shardings(mesh, model.trained.axes, model.trained.shapes)
+  trained = sharding.param_shardings(mesh, model.trained.axes, model.trained.shapes, model.rules)
   return frozen_layout(model, mesh) | trained
 
 
@@ -200,7 +200,7 @@ def _in_int8(name: str, model: models.Model, mesh: Mesh) -> tuple[Callable, dict
     return int8.weights(params, model.spec)
 
   shapes = jax.eval_shape(lambda params: int8.weights(params, model.spec), model.shapes)
-  where = sharding.param_shardings(mesh, int8.axes(model.axes, model.spec), shapes)
+  where = sharding.param_shardings(mesh, int8.axes(model.axes, model.spec), shapes, model.rules)
   inside = (_policy_layout(model, mesh),)
   return program(f"{name} weights in int8", round_all, in_shardings=inside, out_shardings=where), where
 
@@ -230,7 +230,7 @@ def _sampler(
 def _of_slots(config, name: str, model, mesh: Mesh, where, slots: int, common: dict) -> list[Callable]:
   """The programs of `sampler/slots.py`."""
   everywhere, rows = sharding.replicated(mesh), sharding.batch_sharding(mesh)
-  kv = sharding.kv_sharding(mesh, model.spec.num_key_value_heads)
+  kv = sharding.kv_sharding(mesh, model.spec.num_key_value_heads, model.rules)
   built = sampler.slots.build(
     model,
     slots=slots,

@@ -60,7 +60,7 @@ def fingerprint(config: ConfigDict) -> str:
 
 def cold_start(config: ConfigDict, model: Model, mesh, split, tokenizer, writer: Writer) -> dict:
   """Parameters after SFT, sharded over `mesh`; from the cache if they are there."""
-  where = sharding.param_shardings(mesh, model.axes, model.shapes)
+  where = sharding.param_shardings(mesh, model.axes, model.shapes, model.rules)
   cache = Path(config.cache_dir).expanduser() / "cold_start" / fingerprint(config)
   if cache.exists():
     console.say(f"cold start: from {cache}")

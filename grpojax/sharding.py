@@ -1,9 +1,11 @@
-"""The mesh, and the one table of rules: logical axis -> mesh axis.
+"""The mesh, and the one table of rules: logical axis -> mesh axes.
 
-Model code names logical axes only (`Model.axes`); changing how a model is laid out is changing RULES.
+Model code names logical axes only (`Model.axes`); changing how a model is laid out is changing the table,
+`config.mesh.rules`, whose default is RULES.
 """
 
 import math
+from collections.abc import Mapping
 
 import jax
 import numpy as np
@@ -11,6 +13,7 @@ from jax.experimental import mesh_utils, multihost_utils
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 from ml_collections import ConfigDict
 
+AXES = ("data", "fsdp", "tensor", "expert", "context")  # of the mesh; the last are nearest neighbours
 RULES = {
   "embed": "fsdp",
   "heads": "tensor",
@@ -18,14 +21,15 @@ RULES = {
   "mlp": "tensor",
   "vocab": "tensor",
   "expert": "expert",
-  "layers": None,
+  "layers": "",
 }
 BATCH_AXES = ("data", "fsdp", "expert")  # what the prompt axis of every batch is cut over
+Rules = Mapping[str, str]  # several mesh axes are joined by commas; "": whole
 
 
 def mesh_sizes(config: ConfigDict, devices: int) -> dict[str, int]:
   """Size of each axis, with one -1 filled in.  ValueError if they cannot be had."""
-  sizes = {axis: config[axis] for axis in ("data", "fsdp", "tensor", "expert")}
+  sizes = {axis: config[axis] for axis in AXES}
   free = [axis for axis, size in sizes.items() if size == -1]
   if len(free) > 1 or any(size < 1 and size != -1 for size in sizes.values()):
     raise ValueError(f"config.mesh = {sizes}: sizes are positive, and at most one may be -1.")
@@ -37,15 +41,73 @@ def mesh_sizes(config: ConfigDict, devices: int) -> dict[str, int]:
     )
   if free:
     sizes[free[0]] = devices // fixed
+  if config.slices < 1 or sizes["data"] % config.slices:
+    raise ValueError(
+      f"config.mesh.data = {sizes['data']} is what slices are joined by, and config.mesh.slices = "
+      f"{config.slices} must divide it."
+    )
   return sizes
 
 
-def make_mesh(config: ConfigDict) -> Mesh:
-  """The mesh of the first devices, as many as its sizes ask for."""
-  sizes = mesh_sizes(config, jax.device_count())
-  used = jax.devices()[: math.prod(sizes.values())]
-  devices = mesh_utils.create_device_mesh(tuple(sizes.values()), used, allow_split_physical_axes=True)
-  return Mesh(devices, tuple(sizes), axis_types=(AxisType.Auto,) * len(sizes))
+def make_mesh(config: ConfigDict, devices=None) -> Mesh:
+  """The mesh of the first devices (of this machine, or of a topology), as many as its sizes ask for."""
+  devices = jax.devices() if devices is None else devices
+  sizes = mesh_sizes(config, len(devices))
+  used = devices[: math.prod(sizes.values())]
+  return Mesh(arranged(sizes, config.slices, used), AXES, axis_types=(AxisType.Auto,) * len(AXES))
+
+
+def arranged(sizes: dict[str, int], slices: int, devices) -> np.ndarray:
+  """The devices as an array of these sizes; slices, joined by a slow network, follow each other in `data`.
+
+  ValueError if the devices are of another number of slices.
+  """
+  found = len({getattr(device, "slice_index", 0) for device in devices})
+  if found != slices:
+    raise ValueError(
+      f"config.mesh.slices = {slices}, and these {len(devices)} devices are of {found} slice(s); "
+      "set it to that."
+    )
+  if slices == 1:
+    return mesh_utils.create_device_mesh(tuple(sizes.values()), devices, allow_split_physical_axes=True)
+  inside = sizes | {"data": sizes["data"] // slices}
+  across = dict.fromkeys(sizes, 1) | {"data": slices}
+  return mesh_utils.create_hybrid_device_mesh(
+    tuple(inside.values()), tuple(across.values()), devices, allow_split_physical_axes=True
+  )
+
+
+def check_rules(rules: Rules) -> None:
+  """ValueError if no mesh could lay parameters out by this table."""
+  for name, rule in rules.items():
+    unknown = [axis for axis in mesh_axes(rule) if axis not in AXES]
+    if unknown:
+      raise ValueError(
+        f"config.mesh.rules.{name} = {rule!r}: {unknown[0]!r} is no axis of the mesh, which has "
+        f"{', '.join(AXES)}."
+      )
+  if rules["expert"] not in ("", "expert"):
+    raise ValueError(f"config.mesh.rules.expert = {rules['expert']!r}; it is 'expert' or ''.")
+  for name in ("heads", "kv_heads", "mlp"):
+    if set(mesh_axes(rules[name])) - {"tensor"}:
+      raise ValueError(
+        f"config.mesh.rules.{name} = {rules[name]!r}; it is 'tensor' or '', because activations, which are "
+        "cut over the other axes by rows and columns, have this axis too."
+      )
+  meet = [("embed", name) for name in ("heads", "kv_heads", "mlp", "vocab", "expert")]
+  meet += [("layers", name) for name in rules if name != "layers"]
+  for one, other in meet:
+    shared = set(mesh_axes(rules[one])) & set(mesh_axes(rules[other]))
+    if shared:
+      raise ValueError(
+        f"config.mesh.rules.{one} and .{other} both name '{shared.pop()}', and one array has both; "
+        "a mesh axis cuts an array once."
+      )
+
+
+def mesh_axes(rule: str) -> tuple[str, ...]:
+  """"fsdp,context" -> ("fsdp", "context")."""
+  return tuple(axis.strip() for axis in rule.split(",") if axis.strip())
 
 
 def replicated(mesh: Mesh) -> NamedSharding:
@@ -58,7 +120,7 @@ def batch_axes(mesh: Mesh) -> tuple[str, ...]:
 
 
 def batch_sharding(mesh: Mesh) -> NamedSharding:
-  """First axis (prompts) over all axes of the mesh but `tensor`."""
+  """First axis (prompts) over BATCH_AXES: devices along `tensor` and `context` share their rows."""
   return NamedSharding(mesh, PartitionSpec(batch_axes(mesh)))
 
 
@@ -67,26 +129,37 @@ def batch_shards(mesh: Mesh) -> int:
   return math.prod(mesh.shape[axis] for axis in batch_axes(mesh))
 
 
-def kv_sharding(mesh: Mesh, heads: int) -> NamedSharding:
+def kv_sharding(mesh: Mesh, heads: int, rules: Rules = RULES) -> NamedSharding:
   """Of caches [rows, heads, ...]: rows like every batch, heads like the projections that make them."""
-  return NamedSharding(mesh, PartitionSpec(batch_axes(mesh), *partition(mesh, ["kv_heads"], (heads,))))
+  return NamedSharding(mesh, PartitionSpec(batch_axes(mesh), *partition(mesh, ["kv_heads"], (heads,), rules)))
 
 
-def partition(mesh: Mesh, names, shape: tuple[int, ...]) -> PartitionSpec:
-  """Logical axes of one array (None: whole) -> mesh axes, by RULES.
+def partition(mesh: Mesh, names, shape: tuple[int, ...], rules: Rules = RULES) -> PartitionSpec:
+  """Logical axes of one array (None: whole) -> mesh axes, by the rules.
 
-  A dimension that its mesh axis does not divide (2 kv heads over 4 tensor shards), or whose axis the
-  mesh does not have, is replicated.
+  A dimension is cut over as many of its mesh axes as divide it, from the first on: 2 kv heads over 4 tensor
+  shards are replicated.  So is one whose axis the mesh does not have.
   """
-  mesh_axes = [RULES[name] if name else None for name in names]
-  divides = [n % mesh.shape.get(a, n + 1) == 0 for a, n in zip(mesh_axes, shape, strict=True)]
-  return PartitionSpec(*(a if d else None for a, d in zip(mesh_axes, divides, strict=True)))
+
+  def cut(name, size):
+    axes = [axis for axis in mesh_axes(rules[name] if name else "") if axis in mesh.shape]
+    while axes and size % math.prod(mesh.shape[axis] for axis in axes):
+      axes.pop()
+    return axes[0] if len(axes) == 1 else tuple(axes) or None
+
+  return PartitionSpec(*(cut(name, size) for name, size in zip(names, shape, strict=True)))
 
 
-def param_shardings(mesh: Mesh, axes, shapes):
+def param_shardings(mesh: Mesh, axes, shapes, rules: Rules = RULES):
   """Logical axes and shapes, nested alike -> NamedShardings."""
-  one = lambda names, shape: NamedSharding(mesh, partition(mesh, names, shape.shape))  # noqa: E731
+  one = lambda names, shape: NamedSharding(mesh, partition(mesh, names, shape.shape, rules))  # noqa: E731
   return jax.tree.map(one, axes, shapes, is_leaf=lambda leaf: isinstance(leaf, tuple))
+
+
+def bytes_per_chip(shapes, shardings) -> int:
+  """Of the arrays of a tree, on the device that has most."""
+  one = lambda s, where: math.prod(where.shard_shape(s.shape)) * s.dtype.itemsize  # noqa: E731
+  return sum(jax.tree.leaves(jax.tree.map(one, shapes, shardings)))
 
 
 def abstract(shapes, shardings):

@@ -49,7 +49,7 @@ def make_batch(seed=0):
 
 
 def make_mesh(sizes):
-  return sharding.make_mesh(ConfigDict(dict.fromkeys(("data", "fsdp", "tensor", "expert"), 1) | sizes))
+  return sharding.make_mesh(ConfigDict(dict.fromkeys((*sharding.AXES, "slices"), 1) | sizes))
 
 
 def packed(batch, shards, rows):

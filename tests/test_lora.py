@@ -186,7 +186,8 @@ def test_a_factor_s_gradient_is_the_merged_matrix_s_times_the_other_factor(path,
 
 def test_devices_and_layout_change_no_gradient():
   ours, trained, frozen = adapted()
-  on = sharding.make_mesh(ConfigDict(dict(data=2, fsdp=2, tensor=2, expert=1)))
+  sizes = dict.fromkeys((*sharding.AXES, "slices"), 1) | dict(data=2, fsdp=2, tensor=2)
+  on = sharding.make_mesh(ConfigDict(sizes))
   where = learner.state_shardings(ADAPTED, optax.identity(), on).params, setup.frozen_layout(ADAPTED, on)
   trained, frozen = jax.device_put(({"adapters": trained}, frozen), where)
   for factor, axis in (("a", 1), ("b", 2)):  # embed over fsdp, mlp over tensor

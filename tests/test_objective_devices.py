@@ -43,7 +43,7 @@ def shuffled():
 
 
 def mesh_of(devices: int):
-  return sharding.make_mesh(ConfigDict(dict(data=devices, fsdp=1, tensor=1, expert=1)))
+  return sharding.make_mesh(ConfigDict(dict.fromkeys((*sharding.AXES, "slices"), 1) | dict(data=devices)))
 
 
 @cache

@@ -24,6 +24,7 @@ from jax.ad_checkpoint import checkpoint_name
 from jax.sharding import Mesh
 from ml_collections import ConfigDict
 
+from grpojax import sharding
 from grpojax.models import int8
 from grpojax.models import lora as lora_lib
 from grpojax.models import spec as spec_lib
@@ -40,7 +41,7 @@ Cache = list[tuple[Kept, Kept]]  # per layer: keys, values
 class Block(nnx.Module):
   """Attention, then the MLP, each on the normalised residual stream."""
 
-  def __init__(self, s: Spec, mesh: Mesh | None, rngs: nnx.Rngs):
+  def __init__(self, s: Spec, mesh: Mesh | None, rules: sharding.Rules, rngs: nnx.Rngs):
     D, N, K, H = s.hidden_size, s.num_attention_heads, s.num_key_value_heads, s.head_dim
     F, dtype = s.intermediate_size, s.param_dtype
     norm = lambda axes, shape: vector(axes, shape, 1.0 - s.norm_offset, dtype)  # noqa: E731
@@ -63,7 +64,7 @@ class Block(nnx.Module):
     if s.post_norms:
       self.post_attention_norm, self.post_mlp_norm = norm(("embed",), D), norm(("embed",), D)
     if s.moe:
-      self.moe = Mixture(s, mesh, rngs)
+      self.moe = Mixture(s, mesh, rules, rngs)
     else:
       self.gate = matrix(rngs, ("embed", "mlp"), (D, F), D**-0.5, dtype)
       self.up = matrix(rngs, ("embed", "mlp"), (D, F), D**-0.5, dtype)
@@ -107,12 +108,12 @@ class Block(nnx.Module):
 class Decoder(nnx.Module):
   """Token ids -> hidden states; `logits` of those are taken chunk by chunk, elsewhere."""
 
-  def __init__(self, s: Spec, mesh: Mesh | None, rngs: nnx.Rngs):
+  def __init__(self, s: Spec, mesh: Mesh | None, rules: sharding.Rules, rngs: nnx.Rngs):
     self.spec = s
     self.dtype = jnp.dtype(s.dtype)
     shape = (s.vocab_size, s.hidden_size)
     self.embedding = matrix(rngs, ("vocab", "embed"), shape, 0.02, s.param_dtype)
-    self.layers = jax.vmap(lambda key: Block(s, mesh, nnx.Rngs(key)))(
+    self.layers = jax.vmap(lambda key: Block(s, mesh, rules, nnx.Rngs(key)))(
       jax.random.split(rngs.params(), s.num_hidden_layers)
     )
     self.final_norm = vector(("embed",), s.hidden_size, 1.0 - s.norm_offset, s.param_dtype)
@@ -309,6 +310,7 @@ class Model(NamedTuple):
   shapes: dict  # jax.ShapeDtypeStruct, same nested dict
   init: object  # PRNG key -> parameters
   lora: Lora | None = None  # adapters, if only they are trained
+  rules: sharding.Rules = sharding.RULES  # where the axes lie on a mesh
   remat: str = "full"  # what the blocks of `forward` keep for the backward pass: parts.REMAT, or "none"
 
   def bind(self, params) -> Decoder:
@@ -326,21 +328,23 @@ class Model(NamedTuple):
     return self.lora or self
 
 
-def build(c: ConfigDict, vocab_size: int, mesh: Mesh | None = None) -> Model:
+def build(
+  c: ConfigDict, vocab_size: int, mesh: Mesh | None = None, rules: sharding.Rules = sharding.RULES
+) -> Model:
   """The decoder of `config.model`."""
-  return from_spec(spec_lib.from_config(c, vocab_size), mesh)
+  return from_spec(spec_lib.from_config(c, vocab_size), mesh, rules)
 
 
-def from_spec(s: Spec, mesh: Mesh | None = None) -> Model:
+def from_spec(s: Spec, mesh: Mesh | None = None, rules: sharding.Rules = sharding.RULES) -> Model:
   """Shapes and axes only; nothing is allocated before `init` is called (under jit, sharded).
 
   `mesh` is where a mixture will run; dense models and single devices need none.
   """
 
   def init(key):
-    return nnx.to_pure_dict(nnx.split(Decoder(s, mesh, nnx.Rngs(key)))[1])
+    return nnx.to_pure_dict(nnx.split(Decoder(s, mesh, rules, nnx.Rngs(key)))[1])
 
-  graph, abstract = nnx.split(nnx.eval_shape(lambda: Decoder(s, mesh, nnx.Rngs(0))))
+  graph, abstract = nnx.split(nnx.eval_shape(lambda: Decoder(s, mesh, rules, nnx.Rngs(0))))
   is_variable = lambda leaf: isinstance(leaf, nnx.Variable)  # noqa: E731
 
   def axes_of(variable):
@@ -350,4 +354,4 @@ def from_spec(s: Spec, mesh: Mesh | None = None) -> Model:
 
   axes = nnx.to_pure_dict(jax.tree.map(axes_of, abstract, is_leaf=is_variable))
   shapes = nnx.to_pure_dict(abstract)
-  return Model(s, graph, axes, shapes, init)
+  return Model(s, graph, axes, shapes, init, rules=rules)

@@ -55,7 +55,7 @@ def load(folder: str | Path, model: Model, mesh) -> dict:
   """
   tensors = Tensors(folder)
   check(tensors, model)
-  where = sharding.param_shardings(mesh, model.axes, model.shapes)
+  where = sharding.param_shardings(mesh, model.axes, model.shapes, model.rules)
 
   def one(path, shape, place):
     r = row(model.spec, ".".join(key.key for key in path))

@@ -34,10 +34,10 @@ class Routed(NamedTuple):
 class Mixture(nnx.Module):
   """Router and experts, and Qwen2-MoE's shared expert behind its sigmoid gate."""
 
-  def __init__(self, s: Spec, mesh: Mesh | None, rngs: nnx.Rngs):
+  def __init__(self, s: Spec, mesh: Mesh | None, rules: sharding.Rules, rngs: nnx.Rngs):
     D, E, F, dtype = s.hidden_size, s.moe.num_experts, s.moe.intermediate_size, s.param_dtype
     out_scale = (2 * s.num_hidden_layers) ** -0.5
-    self.spec, self.mesh = s, mesh
+    self.spec, self.mesh, self.rules = s, mesh, tuple(rules.items())  # static: hashed
     self.router = matrix(rngs, ("embed", None), (D, E), D**-0.5, dtype)
     self.gate = matrix(rngs, ("expert", "embed", "mlp"), (E, D, F), D**-0.5, dtype)
     self.up = matrix(rngs, ("expert", "embed", "mlp"), (E, D, F), D**-0.5, dtype)
@@ -72,7 +72,8 @@ class Mixture(nnx.Module):
     if self.mesh is None:
       return apply(h, experts, gates, *weights)
     names = ("expert", None, "mlp"), ("expert", None, "mlp"), ("expert", "mlp", None)
-    cuts = [sharding.partition(self.mesh, n, w.shape) for n, w in zip(names, weights, strict=True)]
+    place = partial(sharding.partition, self.mesh, rules=dict(self.rules))
+    cuts = [place(n, w.shape) for n, w in zip(names, weights, strict=True)]
     by_expert, by_width = cuts[0][0], cuts[0][2]
     rows = PartitionSpec(sharding.batch_axes(self.mesh))
     neighbours = "expert" in self.mesh.shape
