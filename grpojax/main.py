@@ -1,5 +1,10 @@
-"""python -m grpojax.main --config=configs/gspo.py [--workdir=runs/gspo] [--config.steps=100 ...]"""
+"""python -m grpojax.main --config=configs/gspo.py [--workdir=runs/gspo] [--config.steps=100 ...]
 
+Ends with 0 when the run is finished, with 75 (EX_TEMPFAIL: "start me again") when it was stopped by Ctrl-C or
+SIGTERM and has saved, else with an error.
+"""
+
+import os
 import sys
 from pathlib import Path
 
@@ -23,9 +28,11 @@ def main(argv):
   except ValueError as error:  # a config or a dataset that cannot work, said in one sentence
     sys.exit(f"error: {error}")
   try:
-    train.run(job)
+    finished = train.run(job)
   except KeyboardInterrupt:  # before the first step, or a second one
     sys.exit("Interrupted; the same command goes on from the last checkpoint, if there is one.")
+  if not finished:
+    sys.exit(os.EX_TEMPFAIL)
 
 
 if __name__ == "__main__":

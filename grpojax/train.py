@@ -75,8 +75,11 @@ def prepare(config: ConfigDict, workdir: Path) -> Job:
   return Job(config, workdir, scorer, data, mesh, model, objective, programs, of_steps, first_pass)
 
 
-def run(job: Job) -> None:
-  """Trains until `config.steps`, from the newest checkpoint in `workdir` or from the cold start."""
+def run(job: Job) -> bool:
+  """Trains until `config.steps`, from the newest checkpoint in `workdir` or from the cold start.
+
+  Whether it got there; if not, it was asked to stop, and has saved.
+  """
   config, workdir, data = job.config, job.workdir, job.data
   announce(job)
   checkpoints = checkpoint.open_checkpoints(workdir, config.checkpoint.keep)
@@ -132,6 +135,7 @@ def run(job: Job) -> None:
     checkpoints.close()
   if jax.process_index() == 0:
     finish(config, workdir, first, step)
+  return step >= config.steps
 
 
 def begin(job: Job, writer: metrics.Writer, timer, troubles) -> Start:
