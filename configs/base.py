@@ -96,6 +96,7 @@ def get_config(scale: str = "mini") -> ConfigDict:
   c.microbatches = 32  # pieces of one update, at most if packed; changes memory, never the numbers
   c.remat = "full"  # kept of a layer for its backward pass: nothing but its input; "attention": what that
   # read too; "projections": the outputs of the matrices too; "none": everything.  Never the numbers
+  c.attention = "auto"  # of updates and log-prob passes: TPUs' "splash", NVIDIA's "cudnn", or "reference"
   c.logprob_chunk = 32  # tokens whose logits exist at once, per row
   c.optimizer = ConfigDict()  # AdamW
   c.optimizer.learning_rate = 6e-4  # constant after warm-up; 1e-6 is usual for 7B and more

@@ -17,8 +17,8 @@ from grpojax.models import Model
 
 # What may change between a run and its continuation: how long, how often, on what, how loudly.
 FREE_KEYS = (
-  "steps", "verbose", "mesh", "microbatches", "packing", "logprob_chunk", "eval.every", "checkpoint",
-  "cache_dir", "profile_steps", "print_sharding",
+  "steps", "verbose", "mesh", "attention", "microbatches", "packing", "logprob_chunk", "eval.every",
+  "checkpoint", "cache_dir", "profile_steps", "print_sharding",
 )  # fmt: skip
 
 

@@ -6,7 +6,7 @@ import re
 from ml_collections import ConfigDict
 
 from grpojax import adaptive, objective, sharding
-from grpojax.models import REMAT
+from grpojax.models import REMAT, kernels
 from grpojax.rewards import load_scorer
 
 
@@ -121,6 +121,7 @@ def _check_process(c: ConfigDict) -> None:
 
 def _check_learner(c: ConfigDict) -> None:
   _one_of("remat", c.remat, "none", *REMAT)
+  _one_of("attention", c.attention, "auto", *kernels.BACKENDS)
   _one_of("optimizer.state_dtype", c.optimizer.state_dtype, "float32", "bfloat16")
   if c.optimizer.state_dtype == "bfloat16" and c.optimizer.b2 > 0.99:
     raise ValueError(

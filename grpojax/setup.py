@@ -11,7 +11,7 @@ from ml_collections import ConfigDict
 
 from grpojax import learner, models, sampler, sharding
 from grpojax.data import pipeline, templates, text
-from grpojax.models import int8, lora
+from grpojax.models import int8, kernels, lora
 from grpojax.objective import Objective, trackers
 from grpojax.packing import Packing
 from grpojax.program import program
@@ -93,7 +93,8 @@ def build_model(config: ConfigDict, tokenizer, mesh: Mesh | None = None) -> mode
   for key, off in ("routing_replay", ""), ("load_balance", 0.0):
     if config[key] != off and not model.spec.moe:
       raise ValueError(f"config.{key} = {config[key]!r} is for mixtures, and this is none; set {off!r}.")
-  return with_adapters(config, model._replace(remat=config.remat))
+  attention = kernels.choose(config.attention, model.spec, mesh)[0] if mesh else "reference"
+  return with_adapters(config, model._replace(remat=config.remat, attention=attention))
 
 
 def with_adapters(config: ConfigDict, model: models.Model) -> models.Model:

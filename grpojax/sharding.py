@@ -129,6 +129,11 @@ def batch_shards(mesh: Mesh) -> int:
   return math.prod(mesh.shape[axis] for axis in batch_axes(mesh))
 
 
+def context_shards(mesh: Mesh | None) -> int:
+  """Pieces that the columns of the learner's rows are cut in."""
+  return mesh.shape.get("context", 1) if mesh else 1
+
+
 def kv_sharding(mesh: Mesh, heads: int, rules: Rules = RULES) -> NamedSharding:
   """Of caches [rows, heads, ...]: rows like every batch, heads like the projections that make them."""
   return NamedSharding(mesh, PartitionSpec(batch_axes(mesh), *partition(mesh, ["kv_heads"], (heads,), rules)))

@@ -39,7 +39,7 @@ from grpojax.answers import Asked
 from grpojax.interrupt import Interrupt
 from grpojax.learner import State
 from grpojax.memory import Memory
-from grpojax.models import hf
+from grpojax.models import hf, kernels
 from grpojax.profiling import profiler
 from grpojax.records import Owed
 from grpojax.rollouts import Groups
@@ -254,6 +254,9 @@ def announce(job: Job) -> None:
     f"{mesh.size} of {jax.device_count()} {jax.devices()[0].device_kind} device(s), "
     f"{jax.process_count()} process(es)"
   )
+  attention, why = kernels.choose(config.attention, model.spec, mesh)
+  if why:
+    console.say(f"attention: the {attention}, because {why}")
   for split in (data.train, data.held_out):
     dropped = f", {split.dropped} dropped over config.data.prompt_budget" if split.dropped else ""
     console.say(f"{split.name}: {len(split.records)} prompts{dropped}")

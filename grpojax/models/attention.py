@@ -4,6 +4,7 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jax.ad_checkpoint import checkpoint_name
 
 from grpojax.models.parts import softcap
 
@@ -22,7 +23,7 @@ class View(NamedTuple):
     table = 0 if table is None else table
 
     def attention(q, k, v, scale, cap):
-      return attend(q, k, v, mask, scale, cap), (k, v)
+      return checkpoint_name(attend(q, k, v, mask, scale, cap), "attention"), (k, v)
 
     return attention, (self.cos[table], self.sin[table])
 

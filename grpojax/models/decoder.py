@@ -20,12 +20,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import nnx
-from jax.ad_checkpoint import checkpoint_name
 from jax.sharding import Mesh
 from ml_collections import ConfigDict
 
 from grpojax import sharding
-from grpojax.models import int8
+from grpojax.models import int8, kernels
 from grpojax.models import lora as lora_lib
 from grpojax.models import spec as spec_lib
 from grpojax.models.attention import View, angles, attend, causal_mask, left_padded, positions, rotate, view
@@ -82,7 +81,7 @@ class Block(nnx.Module):
       q, k = self._norm(q, self.q_norm), self._norm(k, self.k_norm)
     q, k = rotate(q, rope), rotate(k, rope)
     h, kept = attention(q, k, v, s.query_scale or s.head_dim**-0.5, s.attention_softcap)
-    h = project(checkpoint_name(h, "attention"), self.o[...], axes=2)
+    h = project(h, self.o[...], axes=2)
     if s.o_bias:
       h = h + self.o_bias[...].astype(x.dtype)[None, None]
     x = x + (self._norm(h, self.post_attention_norm) if s.post_norms else h)
@@ -109,7 +108,7 @@ class Decoder(nnx.Module):
   """Token ids -> hidden states; `logits` of those are taken chunk by chunk, elsewhere."""
 
   def __init__(self, s: Spec, mesh: Mesh | None, rules: sharding.Rules, rngs: nnx.Rngs):
-    self.spec = s
+    self.spec, self.mesh, self.rules = s, mesh, tuple(rules.items())  # static: hashed
     self.dtype = jnp.dtype(s.dtype)
     shape = (s.vocab_size, s.hidden_size)
     self.embedding = matrix(rngs, ("vocab", "embed"), shape, 0.02, s.param_dtype)
@@ -118,7 +117,7 @@ class Decoder(nnx.Module):
     )
     self.final_norm = vector(("embed",), s.hidden_size, 1.0 - s.norm_offset, s.param_dtype)
     self.beside, self.adapter_scale = nnx.data({}), 0.0  # of matrices by path, put on by `Model.bind`
-    self.remat = "full"
+    self.remat, self.attention = "full", "reference"
     if s.labels:
       self.score = matrix(
         rngs, (None, "embed"), (s.labels, s.hidden_size), s.hidden_size**-0.5, s.param_dtype
@@ -139,7 +138,9 @@ class Decoder(nnx.Module):
     `routing` [layers, B, S, k] int32 replays a choice of experts, -1 routes normally; `counted`
     [B, S] bool are the tokens whose load is summed up for `moe.load_balance_loss`.
     """
-    seen = self._view(segment)
+    S = tokens.shape[1]
+    tokens, segment, routing, counted = self._with_room(tokens, segment, routing, counted)
+    seen = self._view_of_kernel(segment) if self.attention != "reference" else self._view(segment)
 
     def block(x, layer):
       layer, kind, replay = layer
@@ -148,7 +149,9 @@ class Decoder(nnx.Module):
 
     block, layers = rematerialised(block, self.remat), (self._stacked(), self._kinds(), routing)
     x, routed = jax.lax.scan(block, self._embed(tokens), layers)
-    return self._final_norm(x), routed
+    if routed is not None:
+      routed = routed._replace(experts=routed.experts[:, :, :S])
+    return self._final_norm(x[:, :S]), routed
 
   def prefill(self, tokens, first, cache_length: int):
     """tokens [B, L] -> hidden of the last column [B, D], a cache with room for `cache_length`, Routed."""
@@ -288,6 +291,23 @@ class Decoder(nnx.Module):
     distance = column[:, None] - column[None]
     return view(causal_mask(segment), distance, positions(segment), self._frequencies())
 
+  def _view_of_kernel(self, segment) -> kernels.View:
+    rope = angles(positions(segment), self._frequencies())
+    return kernels.View(self.attention, self.spec, self.mesh, dict(self.rules), segment, *rope)
+
+  def _with_room(self, tokens, segment, routing, counted):
+    """The rows, with columns behind them that make a kernel's blocks whole: a segment of their own."""
+    S = tokens.shape[1]
+    extra = kernels.room(self.attention, S, sharding.context_shards(self.mesh)) - S
+    if not extra:
+      return tokens, segment, routing, counted
+
+    def behind(x, axis, value):
+      width = [(0, extra if i == axis else 0) for i in range(x.ndim)] if x is not None else None
+      return None if x is None else jnp.pad(x, width, constant_values=value)
+
+    return behind(tokens, 1, 0), behind(segment, 1, -1), behind(routing, 2, -1), behind(counted, 1, False)
+
   def _kinds(self):
     """(window, rotary table) of each layer, to be scanned; None for what all layers share."""
     s, far = self.spec, 2**30
@@ -311,6 +331,7 @@ class Model(NamedTuple):
   init: object  # PRNG key -> parameters
   lora: Lora | None = None  # adapters, if only they are trained
   rules: sharding.Rules = sharding.RULES  # where the axes lie on a mesh
+  attention: str = "reference"  # what reads whole sequences: kernels.BACKENDS
   remat: str = "full"  # what the blocks of `forward` keep for the backward pass: parts.REMAT, or "none"
 
   def bind(self, params) -> Decoder:
@@ -319,7 +340,7 @@ class Model(NamedTuple):
     decoder = nnx.merge(self.graph, {key: value for key, value in params.items() if key not in kinds})
     decoder.beside = nnx.data({path: x for kind in kinds for path, x in params.get(kind, {}).items()})
     decoder.adapter_scale = self.lora.scale if self.lora else 0.0
-    decoder.remat = self.remat
+    decoder.remat, decoder.attention = self.remat, self.attention
     return decoder
 
   @property

@@ -1,0 +1,168 @@
+"""Attention of whole sequences by an accelerator's own kernel, where there is one for the model.
+
+Every back end computes what `attention.attend` does, which they are tested against, and never holds a score
+for each pair of columns: "splash" is JAX's Pallas kernel for TPUs (forward and fused backward; blocks that
+the causal mask or a window leaves empty are skipped), "cudnn" is NVIDIA's through `jax.nn`, which does hold
+a mask.  Both run on each device's own rows and heads, under `shard_map`.
+
+Only `Decoder.forward` reads whole sequences; prompts that are sampled from and single tokens are read by
+the reference, whose caches have layouts of their own.
+"""
+
+from functools import partial
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax.ad_checkpoint import checkpoint_name
+from jax.experimental.pallas.ops.tpu import splash_attention
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+from grpojax import sharding
+from grpojax.models.spec import Spec
+
+BACKENDS = ("reference", "splash", "cudnn")
+PLATFORMS = {"splash": "a TPU", "cudnn": "an NVIDIA GPU"}
+BLOCKS = (2048, 1024, 512, 256, 128)  # columns of keys that splash reads at a time; queries: 512 at most
+LANES = 128  # of a TPU's vector registers
+
+
+def choose(wanted: str, s: Spec, mesh: Mesh) -> tuple[str, str]:
+  """("auto" or a back end's name) -> the back end, and why it is not the one of the mesh's platform, or "".
+
+  ValueError if one was asked for by name that cannot serve.
+  """
+  device = mesh.devices.flat[0]
+  nvidia = device.platform == "gpu" and "NVIDIA" in device.device_kind
+  own = "splash" if device.platform == "tpu" else "cudnn" if nvidia else "reference"
+  if wanted == "auto":
+    why = obstacle(own, s)
+    return ("reference", f"{own} cannot serve: {why}") if why else (own, "")
+  why = obstacle(wanted, s)
+  if not why and wanted not in ("reference", own):
+    why = f"it needs {PLATFORMS[wanted]}, and the mesh is of {device.device_kind} devices"
+  if why:
+    raise ValueError(f"config.attention = '{wanted}' cannot serve: {why}; set 'auto' or 'reference'.")
+  return wanted, ""
+
+
+def obstacle(backend: str, s: Spec) -> str:
+  """What about the model a back end cannot do; "" if nothing."""
+  if backend == "splash" and s.head_dim % 64:
+    return f"head_dim = {s.head_dim} is no multiple of 64"
+  if backend == "cudnn" and s.dtype not in ("bfloat16", "float16"):
+    return f"config.model.dtype = '{s.dtype}' is neither 'bfloat16' nor 'float16'"
+  if backend == "cudnn" and s.attention_softcap:
+    return "the model caps attention scores"
+  if backend == "cudnn" and (s.head_dim % 8 or s.head_dim > 128):
+    return f"head_dim = {s.head_dim} is no multiple of 8 up to 128"
+  return ""
+
+
+def block(columns: int, shards: int = 1) -> int:
+  """The largest of BLOCKS that adds at most a sixteenth of the columns as padding."""
+  fits = (b for b in BLOCKS if _whole(columns, b * shards) <= _whole(columns, LANES * shards) * 17 / 16)
+  return next(fits)
+
+
+def room(backend: str, columns: int, shards: int) -> int:
+  """How many columns a pass over so many has, cut in `shards`: whole blocks."""
+  return _whole(columns, shards * (block(columns, shards) if backend == "splash" else 1))
+
+
+def _whole(columns: int, unit: int) -> int:
+  return -(-columns // unit) * unit
+
+
+class View(NamedTuple):
+  """What whole sequences see of themselves; as `attention.View`, without a mask."""
+
+  backend: str
+  spec: Spec
+  mesh: Mesh
+  rules: sharding.Rules
+  segment: jax.Array  # [B, S] int32
+  cos: jax.Array  # [tables, B, S, H / 2] float32
+  sin: jax.Array
+
+  def of(self, window, table):
+    """(attention, rope) of a layer; a window, of those that the model has, is data: layers are scanned."""
+    windows = sorted(set(self.spec.windows))
+    table = 0 if table is None else table
+
+    def attention(q, k, v, scale, cap):
+      read = {"splash": splash, "cudnn": cudnn}[self.backend]
+      reads = [partial(self._on_mesh, partial(read, window=w, scale=scale, cap=cap)) for w in windows]
+      if len(reads) == 1:
+        return reads[0](q, k, v), (k, v)
+      number = sum(i * (window == w) for i, w in enumerate(windows) if w)  # 0: no window, whose size is 2**30
+      return jax.lax.switch(number, reads, q, k, v), (k, v)
+
+    return attention, (self.cos[table], self.sin[table])
+
+  def _on_mesh(self, read, q, k, v):
+    """Each device reads with its own queries: its rows, columns and heads.  All columns of keys travel."""
+    mesh, N, K = self.mesh, q.shape[2], k.shape[2]
+    heads = sharding.partition(mesh, ["heads"], (N,), self.rules)[0]
+    tensor = mesh.shape[heads] if heads else 1
+    if K % tensor:  # kv heads that do not divide: as often as it takes
+      k, v = (jnp.repeat(x, tensor // K if tensor % K == 0 else N // K, axis=2) for x in (k, v))
+    rows, context = sharding.batch_axes(mesh), "context" if "context" in mesh.shape else None
+    mine, whole = PartitionSpec(rows, context, heads), PartitionSpec(rows, None, heads)
+    by_columns = NamedSharding(mesh, PartitionSpec(None, context))
+    kernel, local = read(q.shape[1], N // tensor, by_columns)
+    of_kernel = kernel.manual_sharding_spec(by_columns) if kernel else None
+    specs = of_kernel, mine, whole, whole, PartitionSpec(rows, context), PartitionSpec(rows)
+    cut = jax.shard_map(local, mesh=mesh, in_specs=specs, out_specs=mine, check_vma=False)
+    return cut(kernel, q, k, v, self.segment, self.segment)
+
+
+def splash(columns: int, heads: int, by_columns: NamedSharding, *, window: int, scale: float, cap: float):
+  """(kernel, local): local(kernel, q [B, S, N, H], k, v [B, columns, K, H], segment of q, of k) -> as q."""
+  shards = by_columns.mesh.shape.get("context", 1)
+  keys, queries = block(columns, shards), min(block(columns, shards), 512)
+  sizes = splash_attention.BlockSizes(
+    block_q=queries, block_kv=keys, block_kv_compute=queries,
+    block_q_dkv=queries, block_kv_dkv=keys, block_kv_dkv_compute=queries, use_fused_bwd_kernel=True,
+  )  # fmt: skip
+  shape = columns, columns
+  mask = splash_attention.CausalMask(shape, shard_count=shards)
+  if window:
+    mask = splash_attention.LocalMask(shape, (window - 1, 0), 0, shard_count=shards)
+  kernel = splash_attention.make_splash_mha(
+    splash_attention.MultiHeadMask([mask] * heads),
+    head_shards=1,
+    q_seq_shards=shards,
+    block_sizes=sizes,
+    attn_logits_soft_cap=cap or None,
+    residual_checkpoint_name="attention",  # the outputs and their normalisers, for parts.REMAT
+    interpret=by_columns.mesh.devices.flat[0].platform != "tpu",
+  )
+
+  def local(kernel, q, k, v, of_q, of_k):
+    one = lambda q, k, v, *ids: kernel(q, k, v, segment_ids=splash_attention.SegmentIds(*ids))  # noqa: E731
+    q = (q.astype(jnp.float32) * scale).astype(q.dtype)
+    return jax.vmap(one)(*(x.swapaxes(1, 2) for x in (q, k, v)), of_q, of_k).swapaxes(1, 2)
+
+  return kernel, local
+
+
+def cudnn(
+  columns: int, heads: int, by_columns: NamedSharding, *, window: int, scale: float, cap: float,
+  implementation: str = "cudnn",
+):  # fmt: skip
+  """The same; there is no kernel to hand over."""
+  del heads, cap  # 0: see `obstacle`
+
+  def local(_, q, k, v, of_q, of_k):
+    S = q.shape[1]
+    first = jax.lax.axis_index("context") * S if "context" in by_columns.mesh.shape else 0
+    distance = first + jnp.arange(S)[:, None] - jnp.arange(columns)[None]
+    near = (distance >= 0) & (distance < (window or columns))
+    mask = near[None] & (of_q[:, :, None] == of_k[:, None, :])
+    read = jax.nn.dot_product_attention(
+      q, k, v, mask=mask[:, None], scale=scale, implementation=implementation
+    )
+    return checkpoint_name(read, "attention")
+
+  return None, local

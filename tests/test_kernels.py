@@ -1,0 +1,138 @@
+"""The accelerators' kernels read what the reference reads: Pallas interpreted, cuDNN's call on XLA."""
+
+import dataclasses
+from functools import cache, partial
+from types import SimpleNamespace
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from ml_collections import ConfigDict
+
+from grpojax import models, sharding
+from grpojax.models import attention, kernels
+
+pytestmark = pytest.mark.usefixtures("in_a_hurry")
+
+B, S, N, K, H = 4, 256, 4, 2, 64
+SPEC = models.Spec(
+  family="llama", vocab_size=32, hidden_size=16, num_hidden_layers=2, num_attention_heads=N,
+  num_key_value_heads=K, head_dim=H, intermediate_size=16, rms_norm_eps=1e-6, tie_word_embeddings=True,
+  ropes=(models.spec.Rope(1e4),), rope_of=(0, 0), windows=(0, 96),
+)  # fmt: skip
+
+
+def mesh(**sizes):
+  return sharding.make_mesh(ConfigDict(dict.fromkeys((*sharding.AXES, "slices"), 1) | sizes))
+
+
+def segments(columns: int = S):
+  """Rows of one, two and more sequences, and one with left padding; none ends where a block does."""
+  ends = np.array([[columns, columns, columns], [40, 41, columns], [100, 150, 200], [30, 30, 230]])
+  return jnp.asarray((np.arange(columns)[None, None] >= ends[..., None]).sum(axis=1, dtype=np.int32))
+
+
+@cache
+def inputs():
+  shape = lambda heads: (B, S, heads, H)  # noqa: E731
+  keys = jax.random.split(jax.random.key(0), 4)
+  return [jax.random.normal(k, shape(n)) for k, n in zip(keys, (N, K, K, N), strict=True)]
+
+
+def outputs(view, window, cap: float):
+  """What is read, and the gradients of q, k and v of a weighted sum of it."""
+  *qkv, weights = inputs()
+
+  def loss(qkv, window):
+    read, _ = view.of(window, None)[0](*qkv, H**-0.5, cap)
+    return (read * weights).sum(), read
+
+  (_, read), grads = jax.jit(jax.value_and_grad(loss, has_aux=True))(qkv, window)
+  return [np.asarray(x) for x in (read, *grads)]
+
+
+@cache
+def expected(window: int, cap: float):
+  column = jnp.arange(S)
+  mask, distance = attention.causal_mask(segments()), column[:, None] - column[None]
+  return outputs(attention.view(mask, distance, segments(), jnp.ones((1, H // 2))), jnp.int32(window), cap)
+
+
+@pytest.mark.parametrize(
+  ("backend", "sizes", "window", "cap"),
+  [
+    ("splash", {}, 96, 0.0),
+    ("splash", dict(data=2, tensor=4), 2**30, 2.0),  # fewer kv heads than tensor shards
+    ("splash", dict(fsdp=2, tensor=2, context=2), 96, 0.0),
+    ("cudnn", dict(data=2, context=4), 2**30, 0.0),
+    ("cudnn", dict(tensor=2), 96, 0.0),
+  ],
+)
+def test_a_kernel_reads_what_the_reference_reads(backend, sizes, window, cap, monkeypatch):
+  """Forward and backward: packed rows, a layer's window among others, grouped heads, soft-cap, meshes."""
+  monkeypatch.setattr(kernels, "cudnn", partial(kernels.cudnn, implementation="xla"))
+  rope = jnp.ones((1, B, S, H // 2))
+  view = kernels.View(backend, SPEC, mesh(**sizes), sharding.RULES, segments(), rope, rope)
+  for got, want in zip(outputs(view, jnp.int32(window), cap), expected(window, cap), strict=True):
+    np.testing.assert_allclose(got, want, rtol=0, atol=3e-5 * np.abs(want).max())
+
+
+def test_a_decoder_may_take_a_kernel_for_its_updates():
+  """70 columns in a block of 128; hidden states and all gradients are the reference's."""
+  spec = dataclasses.replace(SPEC, num_attention_heads=2, num_key_value_heads=1)
+  tokens = jax.random.randint(jax.random.key(1), (B, 70), 0, 32)
+
+  def loss(params, model):
+    hidden, _ = model.bind(params).forward(tokens, segments(70))
+    return (hidden * jnp.arange(16.0)[None, None]).sum(), hidden
+
+  reference = models.from_spec(spec, mesh())._replace(remat="attention")
+  params = reference.init(jax.random.key(0))
+  run = lambda model: jax.jit(jax.value_and_grad(partial(loss, model=model), has_aux=True))(params)  # noqa: E731
+  got, want = run(reference._replace(attention="splash")), run(reference)
+  for x, y in zip(jax.tree.leaves(got), jax.tree.leaves(want), strict=True):
+    np.testing.assert_allclose(x, y, rtol=0, atol=1e-4 * np.abs(y).max())
+
+
+def on(platform: str):
+  device = SimpleNamespace(platform=platform, device_kind=f"NVIDIA {platform}")
+  return SimpleNamespace(devices=np.array([device]))
+
+
+LONG = dataclasses.replace(SPEC, dtype="bfloat16", head_dim=128)
+CAPPED = dataclasses.replace(LONG, attention_softcap=50.0)
+ODD = dataclasses.replace(LONG, head_dim=80)
+
+
+@pytest.mark.parametrize(
+  ("wanted", "platform", "spec", "backend", "why"),
+  [
+    ("auto", "cpu", LONG, "reference", ""),
+    ("auto", "tpu", CAPPED, "splash", ""),
+    ("auto", "tpu", ODD, "reference", "head_dim = 80"),
+    ("auto", "gpu", LONG, "cudnn", ""),
+    ("auto", "gpu", CAPPED, "reference", "caps attention scores"),
+    ("auto", "gpu", SPEC, "reference", "config.model.dtype = 'float32'"),
+    ("reference", "tpu", LONG, "reference", ""),
+    ("splash", "cpu", LONG, None, "config.attention = 'splash' cannot serve: it needs a TPU"),
+    ("splash", "tpu", ODD, None, "config.attention = 'splash' cannot serve: head_dim = 80"),
+    ("cudnn", "gpu", CAPPED, None, "config.attention = 'cudnn' cannot serve: the model caps"),
+    ("cudnn", "tpu", LONG, None, "config.attention = 'cudnn' cannot serve: it needs an NVIDIA GPU"),
+  ],
+)
+def test_the_platform_and_the_model_choose_the_kernel(wanted, platform, spec, backend, why):
+  if backend is None:
+    with pytest.raises(ValueError, match=why):
+      kernels.choose(wanted, spec, on(platform))
+    return
+  chosen, reason = kernels.choose(wanted, spec, on(platform))
+  assert chosen == backend and why in reason and bool(why) == bool(reason)
+
+
+def test_blocks_are_large_where_they_waste_little():
+  assert kernels.block(22527) == 2048 and kernels.room("splash", 22527, 1) == 22528
+  assert kernels.block(10239, shards=4) == 512 and kernels.room("splash", 10239, 4) == 10240
+  assert kernels.block(70) == 128 and kernels.room("splash", 70, 1) == 128
+  assert kernels.block(300) == 128 and kernels.room("splash", 300, 1) == 384  # 512 would waste a third
+  assert kernels.room("reference", 71, 4) == 72 and kernels.room("cudnn", 71, 1) == 71
