@@ -13,7 +13,7 @@ import jax.numpy as jnp
 from ml_collections import ConfigDict
 from orbax.checkpoint import v1 as ocp
 
-from grpojax import peft, setup, sharding
+from grpojax import peft, setup, sharding, storage
 from grpojax.models import Model, hf, lora
 
 
@@ -22,7 +22,7 @@ def begin(config: ConfigDict, workdir: Path, model: Model, mesh, params: dict) -
   if not model.lora:
     return {}, params
   if "path" not in config.model:
-    ocp.save(workdir.absolute() / "frozen", params, overwrite=True)
+    ocp.save(storage.absolute(workdir) / "frozen", params, overwrite=True)
   elif jax.process_index() == 0:
     (workdir / "frozen.json").write_text(json.dumps(bits(params)))
   return params, start(config, model, mesh)
@@ -43,7 +43,7 @@ def frozen(config: ConfigDict, workdir: Path, model: Model, mesh) -> dict:
     return {}
   if "path" not in config.model:
     where = sharding.param_shardings(mesh, model.axes, model.shapes, model.rules)
-    return ocp.load(workdir.absolute() / "frozen", sharding.abstract(model.shapes, where))
+    return ocp.load(storage.absolute(workdir) / "frozen", sharding.abstract(model.shapes, where))
   params = hf.load(setup.model_folder(config), model, mesh)
   if bits(params) != json.loads((workdir / "frozen.json").read_text()):
     raise ValueError(

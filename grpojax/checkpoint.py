@@ -12,7 +12,7 @@ from jax.sharding import Mesh
 from ml_collections import ConfigDict
 from orbax.checkpoint import v1 as ocp
 
-from grpojax import sharding
+from grpojax import sharding, storage
 from grpojax.models import Model
 
 # What may change between a run and its continuation: how long, how often, on what, how loudly.
@@ -77,7 +77,7 @@ def trained(workdir: Path, model: Model, mesh: Mesh, step: int | None = None) ->
 
 def _read_only(workdir: Path) -> ocp.training.Checkpointer:
   """Deletes nothing: the run may be going on."""
-  return ocp.training.Checkpointer(workdir.absolute() / "checkpoints")
+  return ocp.training.Checkpointer(storage.absolute(workdir) / "checkpoints")
 
 
 def claim_workdir(workdir: Path, config: ConfigDict) -> None:

@@ -25,7 +25,7 @@ from jax.experimental import multihost_utils
 from ml_collections import ConfigDict
 from safetensors.numpy import save_file
 
-from grpojax import adapters, checkpoint, console, peft, setup, sharding
+from grpojax import adapters, checkpoint, console, peft, setup, sharding, storage
 from grpojax.data import text
 from grpojax.models import Model, lora
 from grpojax.models import spec as spec_lib
@@ -146,7 +146,7 @@ def checkpoint_params(workdir: Path, model: Model, mesh, step: int | None = None
 def parse(argv: list[str] | None) -> argparse.Namespace:
   parser = argparse.ArgumentParser(prog="python -m grpojax.export", description=__doc__.split("\n")[0])
   add = parser.add_argument
-  add("--workdir", required=True, type=Path, help="the run whose newest checkpoint is exported")
+  add("--workdir", required=True, help="the run whose newest checkpoint is exported")
   add("--out", required=True, type=Path, help="the folder to write; it must not exist")
   add("--dtype", default="bfloat16", choices=["bfloat16", "float16", "float32"])
   add("--adapters", action="store_true", help="write the adapters alone, in PEFT's format")
@@ -157,6 +157,7 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
 def main(argv: list[str] | None = None) -> None:
   args = parse(argv)
   try:
+    args.workdir = storage.place(args.workdir, "--workdir")
     if not (args.workdir / "config.json").is_file():
       raise ValueError(f"--workdir={args.workdir} is no run: it has no config.json.")
     config = ConfigDict(json.loads((args.workdir / "config.json").read_text()))

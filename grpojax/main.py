@@ -6,25 +6,25 @@ SIGTERM and has saved, else with an error.
 
 import os
 import sys
-from pathlib import Path
 
 import jax
 from absl import flags
 
-from grpojax import commandline, layout, train
+from grpojax import commandline, layout, storage, train
 from grpojax import config as config_lib
 
-WORKDIR = flags.DEFINE_string("workdir", None, "Where the run lives; default runs/<config.name>.")
+WORKDIR = flags.DEFINE_string("workdir", None, "Where the run lives: a folder or gs://...; default runs/NAME")
 
 
 def main(argv):
   config = commandline.start(argv)
-  workdir = Path(WORKDIR.value or f"runs/{config.name}").absolute()
   try:
     if config.print_sharding:
       config_lib.check(config, jax.device_count())
-      return layout.show(config)
-    job = train.prepare(config, workdir)
+      layout.show(config)
+      return
+    workdir = storage.place(WORKDIR.value or f"runs/{config.name}", "--workdir")
+    job = train.prepare(config, storage.absolute(workdir))
   except ValueError as error:  # a config or a dataset that cannot work, said in one sentence
     sys.exit(f"error: {error}")
   try:

@@ -9,7 +9,7 @@ import numpy as np
 from jax.sharding import Mesh
 from ml_collections import ConfigDict
 
-from grpojax import learner, models, sampler, sharding
+from grpojax import learner, models, sampler, sharding, storage
 from grpojax.data import pipeline, templates, text
 from grpojax.models import int8, kernels, lora
 from grpojax.objective import Objective, trackers
@@ -72,8 +72,10 @@ def reader(config: ConfigDict, needs: tuple[str, ...]) -> tuple[Any, Path, Calla
 
 
 def model_folder(config: ConfigDict) -> Path:
-  """Where the policy's tokenizer is: the folder of the model, or the embedded one."""
-  return Path(config.model.path).expanduser() if "path" in config.model else text.EMBEDDED
+  """Where the policy's tokenizer is: the folder of the model, fetched from a bucket; or the embedded one."""
+  if "path" not in config.model:
+    return text.EMBEDDED
+  return storage.fetched(config.model.path, "config.model.path", config.cache_dir)
 
 
 def build_model(config: ConfigDict, tokenizer, mesh: Mesh | None = None) -> models.Model:

@@ -32,6 +32,7 @@ from grpojax import (
   setup,
   sft,
   sharding,
+  storage,
 )
 from grpojax import config as config_lib
 from grpojax import objective as objective_lib
@@ -86,7 +87,8 @@ def run(job: Job) -> bool:
   restored = checkpoint.latest(checkpoints, *layout(job))
   first = step = restored[1]["step"] if restored else 0
   timer, troubles = metrics.Timer(), Counter()
-  with metrics.Writer(workdir, first) as writer:
+  files, push = storage.mirror(workdir)
+  with metrics.Writer(files, first) as writer:
     start = resume(job, timer, restored) if restored else begin(job, writer, timer, troubles)
     state, frozen, reference, known, ahead = start
     if not restored:
@@ -94,7 +96,7 @@ def run(job: Job) -> bool:
 
     with (
       Interrupt() as interrupt,
-      profiler(config.profile_steps, workdir, first) as profile,
+      profiler(config.profile_steps, files, first) as profile,
       console.bar(config.steps, first, config.verbose) as progress,
     ):
       settle = partial(records.settle, config, timer, writer, progress)
@@ -130,11 +132,13 @@ def run(job: Job) -> bool:
           writer.write("eval", step, answers.held_out(job, timer, frozen | state.params) | timer.take())
         if saves:
           writer.flush()
+          push()
           checkpoint.save(checkpoints, step, *kept(job, step, state, reference, known, ahead))
     checkpoint.finish(checkpoints)
     checkpoints.close()
   if jax.process_index() == 0:
-    finish(config, workdir, first, step)
+    finish(config, files, workdir, first, step)
+    push()
   return step >= config.steps
 
 
@@ -274,14 +278,14 @@ def announce(job: Job) -> None:
     console.say("One update per rollout is on-policy: ratios are 1, nothing clips, loss is near 0.")
 
 
-def finish(config: ConfigDict, workdir: Path, first: int, step: int) -> None:
+def finish(config: ConfigDict, files: Path, workdir, first: int, step: int) -> None:
   """The report and the final table, or where an interrupted run stands."""
-  report.write(workdir)
+  report.write(files)
   if step < config.steps:
     console.say(f"Stopped after step {step} and saved; the same command goes on from there.")
     return
   if first >= config.steps:
     console.say(f"This run is finished at step {first}; raise --config.steps, or take another --workdir.")
-  written = metrics.read(workdir)
+  written = metrics.read(files)
   evals = [r for r in written if r["kind"] == "eval"]
   console.final_table(evals[0], evals[-1], workdir / "report.html", metrics.phase_seconds(written))

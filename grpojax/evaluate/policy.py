@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from ml_collections import ConfigDict
 
 from grpojax import checkpoint as checkpoint_lib
-from grpojax import export, metrics, setup, sft
+from grpojax import export, metrics, setup, sft, storage
 from grpojax.data import pipeline, text
 from grpojax.models import Model, hf
 
@@ -27,9 +27,10 @@ class Policy(NamedTuple):
 
   def results(self, config: ConfigDict) -> Path:
     """Where its results go by default."""
-    if self.step is not None:
+    if self.step is not None and isinstance(self.folder, Path):
       return self.folder / "eval" / f"step_{self.step}"
-    return Path("runs/eval") / (self.folder.resolve().name if self.folder else f"cold_start_{config.scale}")
+    name = self.folder.resolve().name if self.folder else f"cold_start_{config.scale}"
+    return Path("runs/eval") / (name if self.step is None else f"{name}_step_{self.step}")
 
 
 def find(checkpoint: str, config: ConfigDict) -> tuple[Policy, ConfigDict]:
@@ -42,7 +43,7 @@ def find(checkpoint: str, config: ConfigDict) -> tuple[Policy, ConfigDict]:
   if not checkpoint:
     return Policy(setup.model_folder(config) if "path" in config.model else None, None), config
   path, step = re.fullmatch(r"(.+?)(?:@(\d+))?", checkpoint).groups()
-  folder, step = Path(path).expanduser(), None if step is None else int(step)
+  folder, step = storage.place(path, "--checkpoint"), None if step is None else int(step)
   described = (folder / "config.json").is_file()
   if described and (folder / "checkpoints").is_dir():
     model = json.loads((folder / "config.json").read_text())["model"]
@@ -79,7 +80,7 @@ def load(policy: Policy, config: ConfigDict, model: Model, mesh, train: pipeline
   if policy.step is not None:
     return export.checkpoint_params(policy.folder, model, mesh, policy.step)[1]
   if policy.folder:
-    return hf.load(policy.folder, model, mesh)
+    return hf.load(setup.model_folder(config), model, mesh)
   with metrics.Writer(out / "cold_start") as writer:
     return sft.cold_start(config, model, mesh, train, text.load_tokenizer(), writer)
 

@@ -2,8 +2,12 @@
 
 import argparse
 
-from grpojax import report
+from grpojax import report, storage
 
 parser = argparse.ArgumentParser(prog="grpojax.report", description="Writes WORKDIR/report.html.")
 parser.add_argument("workdir", metavar="WORKDIR")
-print(report.write(parser.parse_args().workdir))
+workdir = storage.place(parser.parse_args().workdir, "WORKDIR")
+files, push = storage.mirror(workdir)
+report.write(files)
+push()
+print(workdir / "report.html")

@@ -8,22 +8,25 @@ from typing import Any
 
 import pyarrow.parquet as pq
 
+from grpojax import storage
+
 _SUFFIXES = (".jsonl", ".json", ".parquet")
 _SPLITS = ("train", "test", "valid")
 _BATCH = 128  # rows of a Parquet file in memory at once; one row of unit tests can be megabytes
 
 
 def find(key: str, path: str) -> list[Path]:
-  """The files of a path: a file, a folder, or a pattern such as '/data/gsm8k/train-*.parquet'.
+  """The files of a path: a file, a folder, or a pattern such as 'gs://data/gsm8k/train-*.parquet'.
 
   `key` names the config key in the errors.  A folder that holds several splits is one: which of its
   files are meant has to be said.
   """
   if not path:
-    raise ValueError(f"{key} is empty; set it to a local file, folder or pattern.")
-  base = Path(path).expanduser()
+    raise ValueError(f"{key} is empty; set it to a file, folder or pattern.")
+  base = storage.place(path, key)
   if has_magic(str(base)) and not base.exists():
-    files = [Path(name) for name in glob(str(base), recursive=True)]
+    local = isinstance(base, Path)
+    files = map(Path, glob(str(base), recursive=True)) if local else base.parent.glob(base.name)
   else:
     files = list(base.iterdir()) if base.is_dir() else [base]
     splits = [s for s in _SPLITS if base.is_dir() and any(s in file.stem.lower() for file in files)]
@@ -75,7 +78,7 @@ def _array(path: Path):
 
 
 def _parquet(path: Path):
-  with pq.ParquetFile(path) as file:
+  with path.open("rb") as opened, pq.ParquetFile(opened) as file:
     batches = file.iter_batches(batch_size=_BATCH)
     yield from enumerate((row for batch in batches for row in batch.to_pylist()), 1)
 

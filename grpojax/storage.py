@@ -1,0 +1,104 @@
+"""Buckets (gs://): where a run's folder, a model or data may be, beside this machine's disk.
+
+Checkpoints go straight to the bucket: Orbax and TensorStore write there.  What grows line by line cannot,
+because objects in a bucket cannot be appended to: process 0 writes it on its own disk and copies it over
+before each checkpoint and at the end.  So a checkpoint in the bucket has the records of all its steps
+beside it, and what is lost with a machine belongs to steps that are taken again.
+"""
+
+import atexit
+import hashlib
+import os
+import shutil
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+import jax
+from etils import epath
+
+MODEL_FILES = (".json", ".safetensors", ".jinja", ".model", ".txt")
+
+
+def place(name: str, key: str) -> Path | epath.Path:
+  """A path of this machine, or of a bucket.  ValueError naming `key` where buckets cannot be reached."""
+  if "://" not in name:
+    return Path(name).expanduser()
+  try:
+    epath.Path(name).exists()
+  except ImportError as error:
+    raise ValueError(f"{key} = '{name}': {error}; pip install 'grpojax[gcs]'.") from error
+  return epath.Path(name)
+
+
+def absolute(folder: Path | epath.Path) -> Path | epath.Path:
+  """As Orbax needs it."""
+  return folder.absolute() if isinstance(folder, Path) else folder
+
+
+def mirror(workdir: Path | epath.Path) -> tuple[Path, Callable[[], None]]:
+  """(the folder where this process writes a run's files, what copies them to `workdir`).
+
+  Without a bucket that is `workdir` itself, and there is nothing to copy.  Else the folder is new, with
+  the files that the run in `workdir` has so far; only process 0 reads and writes the bucket.
+  """
+  if isinstance(workdir, Path):
+    return workdir, lambda: None
+  files = Path(tempfile.mkdtemp(prefix="grpojax-"))
+  atexit.register(shutil.rmtree, files, ignore_errors=True)
+  if jax.process_index() != 0:
+    return files, lambda: None
+  if workdir.is_dir():
+    for file in workdir.iterdir():
+      if not file.is_dir():
+        (files / file.name).write_bytes(file.read_bytes())
+  sent = _stamps(files)
+
+  def push() -> None:
+    nonlocal sent
+    now = _stamps(files)
+    for file in now:
+      if now[file] != sent.get(file):
+        target = workdir / file.relative_to(files)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_bytes(file.read_bytes())
+    sent = now
+
+  return files, push
+
+
+def _stamps(folder: Path) -> dict[Path, tuple[int, int]]:
+  """File -> what changes when it is written."""
+  stats = {file: file.stat() for file in sorted(folder.rglob("*")) if file.is_file()}
+  return {file: (stat.st_size, stat.st_mtime_ns) for file, stat in stats.items()}
+
+
+def fetched(name: str, key: str, cache_dir: str) -> Path:
+  """A model's folder on this machine: `name` itself, or the copy of a bucket's, made at its first use.
+
+  Another set of files or sizes in the bucket makes another copy.
+  """
+  folder = place(name, key)
+  if isinstance(folder, Path):
+    return folder
+  files = sorted(folder.iterdir()) if folder.is_dir() else []
+  sizes = {file: file.stat().length for file in files if file.suffix in MODEL_FILES and not file.is_dir()}
+  if not sizes:
+    raise ValueError(f"{key} = '{name}' has no files; name a folder with config.json and safetensors.")
+  digest = hashlib.sha256("".join(f"{file} {size}\n" for file, size in sizes.items()).encode())
+  copy = Path(cache_dir).expanduser() / "models" / f"{folder.name}-{digest.hexdigest()[:16]}"
+  if copy.is_dir():
+    return copy
+  copy.parent.mkdir(parents=True, exist_ok=True)
+  with tempfile.TemporaryDirectory(dir=copy.parent, prefix=".fetching-") as scratch:
+    whole = Path(scratch) / "whole"
+    whole.mkdir()
+    for file in sizes:
+      with file.open("rb") as source, (whole / file.name).open("wb") as target:
+        shutil.copyfileobj(source, target, 1 << 24)
+    try:
+      os.rename(whole, copy)
+    except OSError:
+      if not copy.is_dir():  # else another process was first, with the same bytes
+        raise
+  return copy
