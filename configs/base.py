@@ -10,7 +10,7 @@ from ml_collections import ConfigDict
 
 def get_config(scale: str = "mini") -> ConfigDict:
   """GRPO without KL, strictly by the paper's estimator; the scale chooses model, data and budget."""
-  scales = {"mini": _mini, "tiny": _tiny, "local": _local}
+  scales = {"mini": _mini, "tiny": _tiny, "local": _local, "paper": _paper}
   if scale not in scales:
     raise ValueError(f"Config scale '{scale}' is unknown; choose one of {', '.join(scales)}.")
   c = ConfigDict()
@@ -241,3 +241,20 @@ def _local(c):
   c.optimizer.update(learning_rate=1e-6, warmup_steps=10)
   c.eval.update(every=50, prompts=256, samples=4)
   c.checkpoint.every = 20
+
+
+def _paper(c):
+  """A pod slice: the setting of DAPO's paper, https://arxiv.org/abs/2503.14476 section 4.1; 64 chips of v5p.
+
+  `python -m grpojax.podcheck` knows the model's shapes by this name; a run needs its folder.
+  """
+  _local(c)
+  c.model.path = "Qwen2.5-32B"
+  c.data.prompt_budget = 2048
+  c.rollout.update(prompts=512, group_size=16, max_tokens=20480, slots=512, prefill_chunk=2048)
+  c.updates_per_rollout = 16  # of 512 completions each
+  c.microbatches = 32  # a row at a time on each of 16 shards
+  c.logprob_chunk = 512
+  c.optimizer.update(warmup_steps=320, weight_decay=0.1)  # 20 rollouts
+  c.cold_start.batch_size = 512  # no cold start; divisible by any mesh's shards
+  c.mesh.update(data=1, fsdp=-1, tensor=4)

@@ -3,6 +3,7 @@
     python -m grpojax.main --config=configs/gspo.py --workdir=runs/gspo
     ... --config.objective.surrogate.high=5e-4
     ... --config.updates_per_rollout=4               # the paper's
+    ... --config=configs/gspo.py:paper               # Qwen3-30B-A3B, as the paper's, on 32 chips of v5p
 
 The clip range is the paper's.  It is that narrow on purpose: a mean log-ratio moves little, and a
 large share of the completions is clipped.
@@ -19,4 +20,9 @@ def get_config(arg: str = "mini") -> ConfigDict:
   c.objective.ratio = dict(fn="sequence")
   c.objective.surrogate = dict(fn="ppo_clip", low=3e-4, high=4e-4)
   c.objective.aggregate = dict(fn="sequence_mean")
+  if arg == "paper":
+    c.model.path = "Qwen3-30B-A3B"
+    c.rollout.update(prompts=256, max_tokens=16384, slots=256)
+    c.updates_per_rollout = 4
+    c.mesh.update(fsdp=-1, tensor=1, expert=8)
   return c

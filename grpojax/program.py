@@ -11,15 +11,17 @@ def program(name: str, fn: Callable, **jit_options) -> Callable:
   """jit(fn), compiled at its first call with a word about it; other shapes later are a TypeError.
 
   Under plain jit a shape that changes would recompile silently, at every change.  An argument that is
-  None in some calls makes two programs.
+  None in some calls makes two programs.  `call.lower`, jit's own, and where the arguments lie are for who
+  compiles without calling.
   """
-  compiled = {}
+  compiled, jitted = {}, jax.jit(fn, **jit_options)
 
   def call(*args):
     structure = jax.tree.structure(args)
     if structure not in compiled:
       with console.compiling(name):
-        compiled[structure] = jax.jit(fn, **jit_options).lower(*args).compile()
+        compiled[structure] = jitted.lower(*args).compile()
     return compiled[structure](*args)
 
+  call.lower, call.in_shardings = jitted.lower, jit_options.get("in_shardings")
   return call

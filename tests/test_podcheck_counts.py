@@ -2,7 +2,6 @@
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 import pytest
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
@@ -89,9 +88,9 @@ def test_collectives_have_their_kind_axis_and_bytes():
     return jax.lax.scan(body, x, None, length=5)
 
   P = PartitionSpec
-  fn = jax.shard_map(shared, mesh=mesh, in_specs=P(("data", "tensor")), out_specs=(P(("data", "tensor")), P()),
-                     check_vma=False)  # fmt: skip
-  x = jax.ShapeDtypeStruct((8 * 16,), jnp.float32, sharding=NamedSharding(mesh, P(("data", "tensor"))))
+  cut = P(("data", "tensor"))
+  fn = jax.shard_map(shared, mesh=mesh, in_specs=cut, out_specs=(cut, P()), check_vma=False)
+  x = jax.ShapeDtypeStruct((8 * 16,), jnp.float32, sharding=NamedSharding(mesh, cut))
   found = [(r.times, r.collective) for r in counted(fn, x).rows if r.collective]
   seen = {(c.kind, c.axis): (times, c.bytes, c.wire) for times, c in found}
   own = 16 * 4.0  # bytes on a device
@@ -205,9 +204,27 @@ def test_a_convolution_that_is_one_counts_what_meets():
 
   x, k = jnp.ones((2, 9, 3)), jnp.ones((3, 3, 5))
   met = sum(0 <= 2 * o + j - 1 < 9 for o in range(5) for j in range(3))
-  text = jax.jit(conv).lower(x, k).compile().as_text()
-  module = hlo.parse(text)
-  if not any(i.opcode == "convolution" for c in module.computations.values() for i in c.instructions.values()):
-    pytest.skip("this XLA computes it in another way")
-  assert flops(counts.count(module, SIZES)) == 2 * 2 * 3 * 5 * met
-  assert np.shape(conv(x, k)) == (2, 5, 5)
+  assert flops(counted(conv, x, k)) == 2 * 2 * 3 * 5 * met
+
+
+KERNEL = """
+ENTRY %main (q: bf16[2,8,512,128], k: bf16[2,2,512,128]) -> bf16[2,8,512,128] {{
+  %ids = s32[4]{{0}} parameter(2)
+  %q = bf16[2,8,512,128]{{3,2,1,0}} parameter(0)
+  %k = bf16[2,2,512,128]{{3,2,1,0}} parameter(1)
+  ROOT %out = {out} custom-call(%ids, %q, %k, %k), custom_call_target="tpu_custom_call", metadata={{op_name="jit(f)/{name}"}}
+}}
+"""  # noqa: E501
+ONE = "bf16[2,8,512,128]{3,2,1,0}"
+
+
+@pytest.mark.parametrize(
+  ("name", "results", "products"),
+  [("splash_mha_fwd", 1, 2), ("splash_mha_dkv", 3, 5), ("splash_mha_dkv", 2, 4), ("splash_mha_dq", 1, 3),
+   ("something_else", 1, 0)],
+)  # fmt: skip
+def test_attention_kernels_count_the_pairs_that_a_causal_mask_leaves(name, results, products):
+  out = f"({', '.join([ONE] * results)})"
+  found = counts.count(hlo.parse(KERNEL.format(out=out, name=name)), SIZES)
+  assert flops(found) == products * 2 * (2 * 8 * 512 * 512 * 128) / 2
+  assert found.rows[0].kernel == name

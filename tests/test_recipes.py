@@ -18,11 +18,11 @@ ARMS, PAYS = 4, 2
 
 @pytest.mark.parametrize("name", RECIPES)
 def test_a_recipe_is_legal_and_adds_no_key(name):
-  for scale in ("mini", "tiny", "local"):
+  for scale in ("mini", "tiny", "local", "paper"):
     c = recipe(name, scale)
     if scale == "local":
       c.model.path = "checkpoints/qwen"
-    config_lib.check(c, devices=1)
+    config_lib.check(c, devices=64 if scale == "paper" else 1)
     named = ("objective", "reward")  # hold slots under any name
     assert set(c) == set(recipe("base", scale))
     for key in set(c) - set(named):

@@ -2,7 +2,7 @@
 
 import math
 
-from grpojax.podcheck.hlo import Computation, Instruction
+from grpojax.podcheck.hlo import Array, Computation, Instruction
 
 TARGETS = ("tpu_custom_call", "__cublas", "__cudnn", "mosaic")
 
@@ -14,23 +14,30 @@ def name(i: Instruction) -> str:
   target = i.attribute(r'custom_call_target="([^"]*)"') or ""
   if not target.startswith(TARGETS):
     return ""
-  return i.attribute(r'kernel_name="?([\w.\-]+)') or (i.attribute(r'op_name="([^"]*)"') or target).split("/")[-1]
+  source = i.attribute(r'op_name="([^"]*)"') or target
+  return i.attribute(r'kernel_name="?([\w.\-]+)') or source.split("/")[-1]
 
 
 def flops(at: Computation, i: Instruction) -> float:
-  """Of one call.  Attention counts the pairs that a causal mask leaves; of any other kernel, 0.
+  """Of one call.  Attention counts the pairs that a causal mask leaves, of queries [..., S, H] and keys; of
+  any other kernel, 0.
 
-  Products of [S, H] by [S, keys]: two forward; five backward, of which a fused kernel does all, and of two
-  kernels one does four (dk, dv, scores, dp) and the other three (dq, scores, dp).
+  Forward there are two products.  Backward there are five (scores, dp, dq, dk, dv): a kernel that returns
+  all three gradients makes all; of two kernels, that of the keys makes four and that of the queries three.
   """
   known = name(i).lower()
-  if "splash" not in known and "flash" not in known and "attention" not in known:
+  if not any(word in known for word in ("splash", "flash", "attention")):
     return 0.0
-  shapes = [at.instructions[n].arrays[0].shape for n in i.operands]
-  wide = [s for s in shapes if len(s) >= 3 and s[-1] >= 32 and s[-2] > 1]
-  if len(wide) < 2:
+  arrays = [a for n in i.operands for a in at.instructions[n].arrays if _is_wide(a)]
+  if len(arrays) < 2:
     return 0.0
-  q, k = wide[0], wide[1]
-  pairs = math.prod(q[:-1]) * k[-2]
-  products = 4 if "dkv" in known else 3 if "dq" in known else 5 if "bwd" in known else 2
-  return 2.0 * products * pairs * q[-1] / 2
+  gradients = sum(map(_is_wide, i.arrays))
+  products = 2
+  if any(word in known for word in ("dkv", "dq", "bwd")):
+    products = {1: 3, 2: 4}.get(gradients, 5)
+  q, k = (a.shape for a in arrays[:2])
+  return products * math.prod(q) * k[-2]  # two for a multiply and an add, half of them masked
+
+
+def _is_wide(a: Array) -> bool:
+  return a.dtype in ("bf16", "f16", "f32") and len(a.shape) >= 3 and a.shape[-1] >= 32 and a.shape[-2] > 1

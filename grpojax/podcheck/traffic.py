@@ -4,8 +4,8 @@ from grpojax.podcheck.hlo import Array, Computation, Instruction, Module
 
 FREE = {
   "parameter", "constant", "tuple", "get-tuple-element", "bitcast", "while", "conditional", "call", "iota",
-  "after-all", "partition-id", "replica-id", "optimization-barrier", "copy-done", "async-done", "async-update",
-  "async-start", "domain", "add-dependency",
+  "after-all", "partition-id", "replica-id", "optimization-barrier", "async-update", "async-start", "domain",
+  "add-dependency",
 }  # fmt: skip
 PART = {"dynamic-slice", "slice", "gather"}  # read no more than they return
 

@@ -28,6 +28,7 @@ class Sampler(NamedTuple):
   start: Callable  # (params, Prompts, key, whole) -> what is in flight; waits for nothing.  whole: uncut
   finished: Callable  # (flight, counts, Draw or None) -> yields (numbers [n], Rollout [n, G, ...])
   feeds: bool = False  # whether a Draw is asked: its prompts follow those that have ended
+  programs: tuple[Callable, ...] = ()  # what it is made of, in order
 
   def finish(self, flight) -> tuple[Rollout, dict[str, int]]:
     """Waits for all of it: the Rollout, counts of what it took."""
@@ -54,7 +55,7 @@ def plain(mesh: Mesh, ready: Callable, prefill: Callable, decode: Callable) -> S
     rollout = sharding.to_host(flight)
     yield np.arange(len(rollout.length)), rollout
 
-  return Sampler(start, finished)
+  return Sampler(start, finished, programs=(ready, prefill, decode))
 
 
 class Flight(NamedTuple):
@@ -117,7 +118,7 @@ def continuous(
     finally:
       counts.update(_counts(_fetched(following.report).work, slots))
 
-  return Sampler(start, finished, feeds=True)
+  return Sampler(start, finished, feeds=True, programs=(ready, begin, insert, advance))
 
 
 class _Supply:

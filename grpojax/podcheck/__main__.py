@@ -1,0 +1,67 @@
+"""Would it fit, and how fast would it be, on a slice that is not here?
+
+    python -m grpojax.podcheck --config=configs/dapo.py:paper --topology=v5p:4x4x4
+    ... --topology=cpu:8      # so many devices of this machine; without --topology, what there is
+    ... --suggest             # what would have to change, if it does not fit
+    ... --search              # meshes and remat policies, the best five
+    ... --json=check.json
+
+Compiles the update, the log-prob pass, the prefill and the decode loop with the slice's own compiler (of
+TPUs: pip install grpojax[pods]) and runs nothing.  `config.model.path` may be a folder, or a name that
+`known.py` has.
+"""
+
+import json
+import sys
+import tempfile
+from pathlib import Path
+
+from absl import flags
+
+from grpojax import commandline
+from grpojax.podcheck import check, search, suggest, table, topology
+
+TOPOLOGY = flags.DEFINE_string("topology", "", "v5e:8x8, v5p:4x4x4, ..., cpu:8; default: what is here.")
+JSON = flags.DEFINE_string("json", "", "A file for the same figures as data.")
+SUGGEST = flags.DEFINE_bool("suggest", False, "If it does not fit: changes of the config, tried in turn.")
+SEARCH = flags.DEFINE_bool("search", False, "Meshes and remat policies of the update; the best five.")
+
+
+def main(argv):
+  config = commandline.start(argv)
+  try:
+    where = topology.find(TOPOLOGY.value)
+    with tempfile.TemporaryDirectory() as scratch:
+      data = (_searched if SEARCH.value else _checked)(config, where, Path(scratch))
+  except ValueError as error:
+    sys.exit(f"error: {error}")
+  if JSON.value:
+    Path(JSON.value).write_text(json.dumps(data, indent=1) + "\n")
+
+
+def _checked(config, where: topology.Slice, scratch: Path) -> dict:
+  """The table, and what would have to change."""
+  found = check.check(config, where, scratch)
+  data = table.data(found)
+  print(table.text(found))
+  if SUGGEST.value:
+    data["suggestions"] = []
+    for tried in suggest.suggest(config, found, scratch):
+      data["suggestions"].append(tried._asdict())
+      print(table.tried(tried), flush=True)
+  return data
+
+
+def _searched(config, where: topology.Slice, scratch: Path) -> dict:
+  """The best of all meshes and remat policies."""
+  candidates = []
+  for candidate in search.search(config, where, scratch):
+    candidates.append(candidate)
+    print(table.candidate(candidate), file=sys.stderr, flush=True)
+  best = search.best(candidates)
+  print(table.best(best, len(candidates)))
+  return dict(best=[c.change | dict(table.data(c.check)) for c in best], looked_at=len(candidates))
+
+
+if __name__ == "__main__":
+  commandline.run(main)

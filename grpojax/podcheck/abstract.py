@@ -1,0 +1,90 @@
+"""Shapes and types of what a run's programs are called with.  Nothing is allocated, nothing is sampled."""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import ShapeDtypeStruct
+from ml_collections import ConfigDict
+
+from grpojax import batches, models
+from grpojax.batch import Batch
+
+
+class Tokenizer(NamedTuple):
+  """In the place of one that is not needed: no text is read.  One token pads and ends."""
+
+  vocab_size: int = 2
+  pad_token_id: int = 0
+  eos_token_id: int = 1
+
+  def __len__(self):
+    return self.vocab_size
+
+
+def prompts(config: ConfigDict):
+  """(tokens, length, id, key): what a rollout starts with."""
+  P, L = config.rollout.prompts, config.data.prompt_budget
+  key = jax.eval_shape(lambda: jax.random.key(0))
+  return _i32(P, L), _i32(P), _i32(P), key
+
+
+def number():
+  """How many steps of decoding."""
+  return _i32()
+
+
+def batch(config: ConfigDict, model: models.Model) -> Batch:
+  """One of a step's optimiser batches, as `batches.deal` and `batches.compared` make them."""
+  c = config.rollout
+  P, G, T = c.prompts // config.updates_per_rollout, c.group_size, c.max_tokens
+  L, first_pass = config.data.prompt_budget, batches.first_needs_pass(config)
+  moe, replay, balance = model.spec.moe, config.routing_replay, config.load_balance
+  routing = None
+  if replay:
+    narrow = jnp.int8 if moe.num_experts <= 128 else jnp.int16
+    shape = (P, G, L + T - 1, model.spec.num_hidden_layers, moe.num_experts_per_tok)
+    routing = ShapeDtypeStruct(shape, narrow)
+  return Batch(
+    mask=_f32(P, G, T),
+    reward=_f32(P, G),
+    accuracy=_f32(P, G),
+    valid=_bool(P, G),
+    ended=_bool(P, G),
+    sampler_logp=_f32(P, G, T),
+    old_logp=_f32(P, G, T),
+    on_policy=None if first_pass else _bool(P, G),
+    ref_logp=_f32(P, G, T) if config.reference else None,
+    entropy=_f32(P, G, T) if first_pass else None,
+    tokens=_i32(P, G, L + T),
+    prompt_length=_i32(P, G),
+    place=_i32(P, G, 3) if config.packing else None,
+    routing=routing,
+    counted=_bool(P, G, L + T - 1) if balance else None,
+    expert_cost=_f32(P, G, moe.num_experts) if balance else None,
+    extra=_extra(config, P, G),
+  )
+
+
+def _extra(config: ConfigDict, P: int, G: int) -> dict:
+  extra = dict(trajectory=_i32(P, G), turn=_i32(P, G), anchor=_i32(P, G), step_reward=_f32(P, G))
+  if config.baseline.kind:
+    extra["baseline"] = _f32(P, G)
+  if config.adaptive_group.stop:
+    extra |= dict(pool_mean=_f32(P, G), pool_std=_f32(P, G))
+  if config.process.scorer:
+    K = config.process.max_steps
+    extra |= dict(step_score=_f32(P, G, K), step_end=_i32(P, G, K))
+  return extra
+
+
+def _f32(*shape):
+  return ShapeDtypeStruct(shape, jnp.float32)
+
+
+def _i32(*shape):
+  return ShapeDtypeStruct(shape, jnp.int32)
+
+
+def _bool(*shape):
+  return ShapeDtypeStruct(shape, jnp.bool_)

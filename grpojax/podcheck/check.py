@@ -1,0 +1,102 @@
+"""The whole check of one config on one slice: every program compiled, and what it would take."""
+
+from pathlib import Path
+from typing import NamedTuple
+
+import jax
+from ml_collections import ConfigDict
+
+from grpojax import sharding
+from grpojax.podcheck import compiled, estimate, necessary, programs
+from grpojax.podcheck.compiled import Compiled
+from grpojax.podcheck.estimate import Estimate
+from grpojax.podcheck.programs import Plan, Program
+from grpojax.podcheck.topology import Slice
+
+
+class Checked(NamedTuple):
+  """One program."""
+
+  calls: float  # in a step
+  compiled: Compiled
+  memory: dict[str, float]  # bytes on a chip, by what; the whole of it is `needed`
+  needed: float  # bytes: the compiler's, and what else lies there meanwhile
+  estimate: Estimate | None
+
+  @property
+  def of_step(self) -> float:
+    """Seconds in one step of training."""
+    return self.calls * self.estimate.seconds if self.estimate else float("nan")
+
+
+class Check(NamedTuple):
+  slice: Slice
+  plan: Plan
+  parts: dict[str, Checked]
+
+  @property
+  def fits(self) -> bool:
+    """By the compiler; and by the chip's memory, with what lies beside a program."""
+    room = self.slice.chip.memory if self.slice.chip else float("inf")
+    return all(not p.compiled.refused and p.needed <= room for p in self.parts.values())
+
+  @property
+  def seconds(self) -> float:
+    """Of a step in which every response takes its whole budget; rewards and the host not counted."""
+    return sum(p.of_step for p in self.parts.values())
+
+
+def check(config: ConfigDict, where: Slice, scratch: Path, only: tuple[str, ...] = ()) -> Check:
+  """`only` some programs, by name.  Raises ValueError for a config that no run would begin with."""
+  plan = programs.plan(config, where.devices, scratch)
+  todo = {"update": programs.update, "log-probs": programs.log_probs}
+  todo = {name: make(plan) for name, make in todo.items() if not only or name in only}
+  if not only or {"weights", "prefill", "decode"} & set(only):
+    todo |= programs.sampling(plan)
+  mesh = dict(plan.mesh.shape)
+  return Check(where, plan, {name: _one(where, plan, name, p, mesh) for name, p in todo.items()})
+
+
+def _one(where: Slice, plan: Plan, name: str, program: Program, mesh: dict[str, int]) -> Checked:
+  done = compiled.compile_for(where, program, mesh)
+  memory = programs.arguments(program)
+  known = sum(memory.values())
+  if name == "update":
+    memory["gradients"] = memory["parameters"]
+    memory["activations"] = activations(plan)
+    known += memory["gradients"] + memory["activations"]
+  memory["temporaries"] = max(done.needed - known, 0.0)
+  beside = resident(plan, name)
+  memory["beside"] = beside
+  times = estimate.estimate(done.counts, where.chip) if done.counts else None
+  return Checked(program.calls, done, memory, done.needed + beside, times)
+
+
+def activations(plan: Plan) -> float:
+  """Bytes on a device of what the layers keep for the backward pass of a piece, by the policy of remat."""
+  s, mesh = plan.model.spec, plan.mesh
+  columns = plan.columns / plan.pieces / sharding.batch_shards(mesh) / mesh.shape.get("context", 1)
+  heads = s.num_attention_heads * s.head_dim / mesh.shape["tensor"]
+  width = s.hidden_size + {"full": 0, "attention": heads}.get(plan.model.remat, float("nan"))
+  return s.num_hidden_layers * columns * width * jax.numpy.dtype(s.dtype).itemsize
+
+
+def resident(plan: Plan, name: str) -> float:
+  """Bytes on a device of what a program does not touch and no one frees meanwhile."""
+  config, model, mesh = plan.config, plan.model, plan.mesh
+  where = sharding.param_shardings(mesh, model.axes, model.shapes, model.rules)
+  parameters = programs.bytes_on_device(model.shapes, where)
+  reference = parameters if config.reference else 0
+  if name == "update":
+    return reference
+  state, places = programs.state(plan)
+  optimiser = programs.bytes_on_device(state.opt_state, places.opt_state)
+  own = parameters if name in ("prefill", "decode") and plan.copies else 0
+  return reference + optimiser + own
+
+
+def per_token(plan: Plan, part: Checked) -> tuple[float, float]:
+  """(seconds of one step of the decode loop, bytes it cannot do without)."""
+  steps = part.calls and programs.decode_steps(plan) / part.calls
+  least = necessary.decode(part.memory["parameters"], part.memory.get("KV", 0), plan)
+  return part.estimate.seconds / steps, least

@@ -1,0 +1,30 @@
+"""What a chip does at most, as its maker publishes it."""
+
+from typing import NamedTuple
+
+GIB = 2**30
+
+
+class Chip(NamedTuple):
+  flops: float  # a second, bfloat16
+  hbm: float  # bytes a second
+  memory: float  # bytes
+  link: float  # bytes a second of one link, one way; 0: not said here
+  clock: float  # a second, of what the compiler counts cycles in; 0: it counts none
+
+
+# https://cloud.google.com/tpu/docs/system-architecture-tpu-vm, links by https://jax-ml.github.io/scaling-book
+CHIPS = {
+  "v4": Chip(275e12, 1228e9, 32 * GIB, 45e9, 1.05e9),
+  "v5e": Chip(197e12, 819e9, 16 * GIB, 45e9, 1.5e9),
+  "v5p": Chip(459e12, 2765e9, 95 * GIB, 90e9, 1.75e9),
+  "v6e": Chip(918e12, 1640e9, 32 * GIB, 90e9, 1.75e9),
+  "H100": Chip(989e12, 3350e9, 80e9, 0.0, 0.0),
+  "H200": Chip(989e12, 4800e9, 141e9, 0.0, 0.0),
+}
+
+
+def of_device(kind: str) -> Chip | None:
+  """By what a device calls itself; None: nothing is published, as of a CPU."""
+  names = [name for name in CHIPS if name in kind]
+  return CHIPS[names[0]] if names else None

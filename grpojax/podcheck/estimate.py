@@ -1,0 +1,71 @@
+"""Seconds that a program takes on a chip: the compiler's cycles, and what they leave out by arithmetic.
+
+Kernels run at a share of the peak; collectives at twice a link's rate, as on a ring that sends both ways;
+those that begin and end apart hide behind work, as far as there is any.
+"""
+
+from collections import Counter
+from typing import NamedTuple
+
+from grpojax.podcheck.chips import Chip
+from grpojax.podcheck.counts import Counts, Row
+
+KERNELS = 0.6  # of the peak, for attention; at 1.0 an estimate is a bound
+
+
+class Estimate(NamedTuple):
+  """Of one call, on one chip."""
+
+  flops: float
+  kernel_flops: float  # of those, by formula
+  bytes: float  # of main memory
+  wire: dict[tuple[str, str], tuple[float, float]]  # (kind, axis) -> how many, bytes sent
+  mxu: float  # seconds at the peak, as are the next two
+  hbm: float
+  ici: float
+  seconds: float  # with kernels at KERNELS
+  fastest: float  # with kernels at the peak
+
+  @property
+  def bound(self) -> str:
+    """What limits a perfect schedule."""
+    times = {"MXU": self.mxu, "HBM": self.hbm, "ICI": self.ici}
+    return max(times, key=times.get)
+
+
+def estimate(counts: Counts, chip: Chip | None) -> Estimate:
+  """Without a chip's peaks, no time: NaN."""
+  rows = counts.rows
+  flops = sum(r.times * r.flops for r in rows)
+  kernel = sum(r.times * r.flops for r in rows if r.kernel)
+  moved = sum(r.times * r.bytes for r in rows)
+  sent = wire(rows)
+  if chip is None or not chip.link:
+    peak, memory = (chip.flops, chip.hbm) if chip else (float("nan"), float("nan"))
+    none = float("nan")
+    return Estimate(flops, kernel, moved, sent, flops / peak, moved / memory, none, none, none)
+  rate = 2 * chip.link
+  work = sum(r.times * _work(r, chip) for r in rows)
+  travels = [(r.collective.hidden, r.times * r.collective.wire / rate) for r in rows if r.collective]
+  waits, hides = (sum(seconds for hidden, seconds in travels if hidden == h) for h in (False, True))
+  mxu, hbm, ici = flops / chip.flops, moved / chip.hbm, waits + hides
+  total = lambda share: max(work + kernel / chip.flops / share, hides, hbm) + waits  # noqa: E731
+  return Estimate(flops, kernel, moved, sent, mxu, hbm, ici, total(KERNELS), total(1.0))
+
+
+def _work(r: Row, chip: Chip) -> float:
+  """Seconds of one instruction, kernels and collectives apart."""
+  if r.kernel and r.flops:
+    return 0.0
+  return r.cycles / chip.clock if r.cycles else max(r.flops / chip.flops, r.bytes / chip.hbm)
+
+
+def wire(rows: list[Row]) -> dict:
+  """(kind, axis) -> (how many times, bytes that a device sends)."""
+  times, sent = Counter(), Counter()
+  for r in rows:
+    if r.collective:
+      key = r.collective.kind, r.collective.axis
+      times[key] += r.times
+      sent[key] += r.times * r.collective.wire
+  return {key: (times[key], sent[key]) for key in sorted(times)}

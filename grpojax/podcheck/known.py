@@ -1,0 +1,46 @@
+"""Models by name, so that their shapes can be checked where no folder is: their config.json."""
+
+import json
+from pathlib import Path
+
+_QWEN2 = dict(
+  model_type="qwen2", architectures=["Qwen2ForCausalLM"], hidden_act="silu", rms_norm_eps=1e-6,
+  rope_theta=1e6, max_position_embeddings=131_072, vocab_size=152_064, tie_word_embeddings=False,
+)  # fmt: skip
+# https://arxiv.org/abs/2412.15115 table 1 and https://arxiv.org/abs/2505.09388 table 2
+MODELS = {
+  "Qwen2.5-0.5B": _QWEN2 | dict(
+    hidden_size=896, num_hidden_layers=24, num_attention_heads=14, num_key_value_heads=2,
+    intermediate_size=4864, vocab_size=151_936, tie_word_embeddings=True,
+  ),
+  "Qwen2.5-1.5B": _QWEN2 | dict(
+    hidden_size=1536, num_hidden_layers=28, num_attention_heads=12, num_key_value_heads=2,
+    intermediate_size=8960, vocab_size=151_936, tie_word_embeddings=True,
+  ),
+  "Qwen2.5-7B": _QWEN2 | dict(
+    hidden_size=3584, num_hidden_layers=28, num_attention_heads=28, num_key_value_heads=4,
+    intermediate_size=18_944,
+  ),
+  "Qwen2.5-32B": _QWEN2 | dict(
+    hidden_size=5120, num_hidden_layers=64, num_attention_heads=40, num_key_value_heads=8,
+    intermediate_size=27_648,
+  ),
+  "Qwen3-30B-A3B": dict(
+    model_type="qwen3_moe", architectures=["Qwen3MoeForCausalLM"], hidden_act="silu", rms_norm_eps=1e-6,
+    rope_theta=1e6, max_position_embeddings=40_960, vocab_size=151_936, tie_word_embeddings=False,
+    hidden_size=2048, num_hidden_layers=48, num_attention_heads=32, num_key_value_heads=4, head_dim=128,
+    intermediate_size=6144, num_experts=128, num_experts_per_tok=8, moe_intermediate_size=768,
+    norm_topk_prob=True, decoder_sparse_step=1, mlp_only_layers=[], attention_bias=False,
+  ),
+}  # fmt: skip
+
+
+def folder(path: str, scratch: Path) -> Path:
+  """The folder `path`; of a model that is only known by its name, one in `scratch` with its config.json."""
+  name = Path(path).name
+  if Path(path).expanduser().is_dir() or name not in MODELS:
+    return Path(path).expanduser()
+  made = scratch / name
+  made.mkdir(exist_ok=True)
+  (made / "config.json").write_text(json.dumps(MODELS[name]))
+  return made

@@ -1,0 +1,159 @@
+"""A run's own programs, by name, with what they are called with; traced, not compiled."""
+
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+from jax.sharding import Mesh
+from ml_collections import ConfigDict
+
+from grpojax import batches, learner, models, objective, setup, sharding
+from grpojax import config as config_lib
+from grpojax.data import text
+from grpojax.podcheck import abstract, known
+
+
+class Plan(NamedTuple):
+  """A run that could begin on this mesh."""
+
+  config: ConfigDict
+  mesh: Mesh
+  model: models.Model
+  programs: setup.Programs
+  slots: int  # completions that decode at a time
+  pieces: int  # of an update, one after the other
+  columns: int  # of all sequences of one update
+
+  @property
+  def copies(self) -> bool:
+    """Whether the sampler has parameters of its own."""
+    return hasattr(self.programs.sample.programs[0], "lower")
+
+
+class Program(NamedTuple):
+  """One of its programs."""
+
+  call: Callable  # of `program.py`
+  args: tuple  # shapes
+  lowered: Any  # jax.stages.Lowered
+  unknown: tuple[int, ...]  # iterations of the loops that data ends, when all responses take their budget
+  calls: float  # in one step of training
+
+
+def plan(config: ConfigDict, devices: list, scratch: Path) -> Plan:
+  """Raises ValueError as a run would, before anything is compiled."""
+  config = config.copy_and_resolve_references()
+  tokenizer = None
+  if "path" in config.model:
+    config.model.path = str(known.folder(config.model.path, scratch))
+    tokenizer = abstract.Tokenizer()
+  config_lib.check(config, len(devices))
+  mesh = sharding.make_mesh(config.mesh, devices)
+  tokenizer = tokenizer or text.load_tokenizer(setup.model_folder(config))
+  model = setup.build_model(config, tokenizer, mesh)
+  programs = setup.build_programs(config, model, tokenizer, mesh)
+  c, shards = config.rollout, sharding.batch_shards(mesh)
+  slots = setup.slots_of(config, model, mesh, c.group_size, c.max_tokens, c.kv_cache)
+  rows = c.prompts // config.updates_per_rollout * c.group_size
+  pieces = config.microbatches
+  if config.packing:
+    pieces = math.ceil(rows // shards / setup.packing_of(config, mesh).rows)
+  columns = rows * (config.data.prompt_budget + c.max_tokens - 1)
+  return Plan(config, mesh, model, programs, slots or c.prompts * c.group_size, pieces, columns)
+
+
+def state(plan: Plan):
+  """(shapes, shardings) of what an update changes."""
+  return setup.state_layout(plan.config, plan.model, plan.mesh)
+
+
+def update(plan: Plan) -> Program:
+  config, model = plan.config, plan.model
+  frozen = model.shapes if model.lora else {}
+  args = state(plan)[0], objective.build(config.objective), abstract.batch(config, model), frozen
+  call = plan.programs.update
+  return Program(call, args, call.lower(*args), (plan.pieces,), config.updates_per_rollout)
+
+
+def log_probs(plan: Plan) -> Program:
+  """Of one batch.  A step makes as many passes as its config needs."""
+  config, batch = plan.config, abstract.batch(plan.config, plan.model)
+  args = (
+    _policy(plan.model), batch.tokens, batch.prompt_length, batch.routing, batch.counted, batch.place
+  )  # fmt: skip
+  passes = config.updates_per_rollout * (1 + bool(config.reference)) - (not batches.first_needs_pass(config))
+  call = plan.programs.logp
+  return Program(call, args, call.lower(*args), (plan.pieces,), passes)
+
+
+def sampling(plan: Plan) -> dict[str, Program]:
+  """What turns parameters into completions: the sampler's own parameters, prefill, decoding."""
+  config, c = plan.config, plan.config.rollout
+  ready, *programs = plan.programs.sample.programs
+  tokens, length, ids, key = abstract.prompts(config)
+  params, found = _policy(plan.model), {}
+  if plan.copies:
+    found["weights"] = Program(ready, (params,), ready.lower(params), (), 1)
+    params = found["weights"].lowered.out_info
+  if not c.slots:
+    prefill, decode = programs
+    args = params, tokens, length
+    found["prefill"] = Program(prefill, args, prefill.lower(*args), (), 1)
+    args = params, found["prefill"].lowered.out_info, key, ids
+    found["decode"] = Program(decode, args, decode.lower(*args), (c.max_tokens - 1,), 1)
+    return found
+  begin, _, advance = programs
+  args, shards = (params, tokens, length, ids, key), sharding.batch_shards(plan.mesh)
+  chunks = math.ceil(c.prompts // shards * config.data.prompt_budget / c.prefill_chunk)
+  found["prefill"] = Program(begin, args, begin.lower(*args), (chunks,), 1)
+  args = params, *found["prefill"].lowered.out_info, abstract.number()
+  calls = decode_steps(plan) / c.segment
+  found["decode"] = Program(advance, args, advance.lower(*args), (c.segment,), calls)
+  return found
+
+
+def decode_steps(plan: Plan) -> int:
+  """Iterations of the decode loop in one rollout, wave after wave of responses of the whole budget."""
+  c = plan.config.rollout
+  return math.ceil(c.prompts * c.group_size / plan.slots) * max(c.max_tokens - 1, 1)
+
+
+def _policy(model: models.Model) -> dict:
+  return (model.shapes if model.lora else {}) | model.trained.shapes
+
+
+def arguments(program: Program) -> dict[str, int]:
+  """Bytes on a device of what a program reads, by what it is."""
+  sums = {}
+  for arg, where in zip(program.args, program.call.in_shardings, strict=True):
+    for name, part, place in _parts(arg, where):
+      sums[name] = sums.get(name, 0) + bytes_on_device(part, place)
+  return sums
+
+
+def _parts(arg, where):
+  """(what it is, shapes, shardings) of an argument."""
+  if isinstance(arg, learner.State):
+    return [("parameters", arg.params, where.params), ("optimiser", arg.opt_state, where.opt_state)]
+  if isinstance(arg, dict):
+    return [("parameters", arg, where)]
+  if hasattr(arg, "cache"):
+    place = where.cache if hasattr(where, "cache") else where
+    return [("KV", arg.cache, place)]
+  return [("batch", arg, where)]
+
+
+def bytes_on_device(shapes, where) -> int:
+  """Of a tree of arrays, whose shardings are a prefix of it."""
+  places = jax.tree.leaves(jax.tree.broadcast(where, shapes))
+  return sum(_bytes(x, place) for x, place in zip(jax.tree.leaves(shapes), places, strict=True))
+
+
+def _bytes(x, place) -> int:
+  if not hasattr(x, "shape"):  # a number of the objective
+    return 0
+  return math.prod(place.shard_shape(x.shape)) * x.dtype.itemsize
+
+

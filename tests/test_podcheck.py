@@ -1,0 +1,153 @@
+"""The pod check: what it compiles is what a run calls, what it says adds up, and TPUs' compiler agrees."""
+
+import importlib.util
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from objective_toys import recipe
+
+from grpojax import batches, models, sharding
+from grpojax.batch import Prompts, Rollout, Scored
+from grpojax.podcheck import abstract, chips, known, topology
+from grpojax.rollouts import Groups
+
+ROOT = Path(__file__).parents[1]
+
+
+def groups(config, model):
+  """Any scored rollout of this config, on the host."""
+  c, L = config.rollout, config.data.prompt_budget
+  P, G, T = c.prompts, c.group_size, c.max_tokens
+  zero = np.zeros((P, G), np.float32)
+  routing, extra = None, {}
+  if config.routing_replay == "R3":
+    shape = (P, G, L + T - 1, model.spec.num_hidden_layers, model.spec.moe.num_experts_per_tok)
+    routing = np.zeros(shape, np.int8)
+  if config.adaptive_group.stop:
+    extra = dict(pool_mean=zero, pool_std=zero)
+  if config.process.scorer:
+    steps = np.zeros((P, G, config.process.max_steps))
+    extra |= dict(step_score=steps.astype(np.float32), step_end=steps.astype(np.int32))
+  length, tokens = np.full((P, G), T, np.int32), np.zeros((P, G, T), np.int32)
+  ids = np.arange(P, dtype=np.int32)
+  prompts = Prompts(np.zeros((P, L), np.int32), np.full(P, L, np.int32), ids, [{}] * P)
+  rollout = Rollout(tokens, length, zero > 0, tokens.astype(np.float32), routing)
+  return Groups(prompts, rollout, Scored(zero, zero, zero == 0, {}, extra))
+
+
+def passes(config, model):
+  """In the place of the log-prob program."""
+
+  def logp(_, tokens, prompt_length, routing, counted, place):
+    P, G, S = tokens.shape
+    out, cost = jnp.zeros((P, G, config.rollout.max_tokens)), None
+    if counted is not None:
+      cost = jnp.zeros((P, G, model.spec.moe.num_experts))
+    if config.routing_replay:
+      shape = (P, G, S - 1, model.spec.num_hidden_layers, model.spec.moe.num_experts_per_tok)
+      routing = jnp.zeros(shape, jnp.int8)
+    return out, out, routing, cost
+
+  return logp
+
+
+CASES = {
+  "dapo": {},
+  "gspo": dict(reference="init", packing=False),
+  "moe": {},
+  "moe R2": dict(load_balance=0.0, routing_replay="R2"),
+  "moe R3": dict(load_balance=0.0, routing_replay="R3"),
+  "grpo stale": dict(staleness=1),
+  "reinforce_pp_baseline": {},
+  "lite_ppo": {"baseline.kind": "mean"},
+  "dr_grpo": {"adaptive_group.stop": "balanced", "process.scorer": "grpojax.reward_models:steps"},
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_the_batch_is_shaped_as_one_that_a_run_deals(case):
+  config = recipe(case.split()[0], "tiny")
+  config.update_from_flattened_dict(CASES[case])
+  mesh = sharding.make_mesh(config.mesh, jax.devices()[:1])
+  model = models.build(config.model, 30)
+  baseline = np.zeros(config.rollout.prompts, np.float32) if config.baseline.kind else None
+  dealt = batches.deal(config, mesh, groups(config, model), baseline)
+  reference = config.reference and {"some": 1}
+  first_pass = batches.first_needs_pass(config)
+  for batch in batches.compared(passes(config, model), {}, reference, dealt, first_pass):
+    shape = lambda x: (x.shape, x.dtype)  # noqa: E731
+    assert jax.tree.map(shape, batch) == jax.tree.map(shape, abstract.batch(config, model))
+
+
+def podcheck(*flags):
+  command = [sys.executable, "-m", "grpojax.podcheck", *flags]
+  return subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+
+
+SMALL = ["--config.rollout.prompts=8", *(f"--config.mesh.{axis}=2" for axis in ("data", "fsdp", "tensor"))]
+
+
+@pytest.fixture(scope="module")
+def on_cpu(tmp_path_factory):
+  path = tmp_path_factory.mktemp("podcheck") / "check.json"
+  done = podcheck("--config=configs/dapo.py:tiny", "--topology=cpu:8", f"--json={path}", *SMALL)
+  assert not done.returncode, done.stderr
+  return done.stdout, json.loads(path.read_text())
+
+
+def test_the_command_prints_one_table_and_writes_the_same_as_data(on_cpu):
+  text, data = on_cpu
+  assert "**fits**" in text and "data 2, fsdp 2, tensor 2" in text
+  assert set(data["programs"]) >= {"update", "log-probs", "prefill", "decode"}
+  for name, part in data["programs"].items():
+    assert f" {name} |" in text
+    assert part["flops"] > 0 or name == "weights"
+    assert not part["refused"]
+    total = sum(part["memory"].values()) - part["memory"]["beside"]
+    assert total == pytest.approx(part["of_compiler"], rel=1e-6) or part["memory"]["temporaries"] == 0
+
+
+def test_flops_are_those_of_the_model_and_of_what_is_computed_again(on_cpu):
+  _, data = on_cpu
+  # four passes' worth of products where three are necessary, and what packing and masks compute in vain
+  assert 1.2 < data["update_flops_over_necessary"] < 4
+  update, logp = (data["programs"][name]["flops"] for name in ("update", "log-probs"))
+  assert 3 < update / logp < 5
+
+
+@pytest.mark.skipif(not importlib.util.find_spec("libtpu"), reason="needs a TPU's compiler: grpojax[pods]")
+def test_a_tpus_compiler_takes_the_same_program(on_cpu, tmp_path):
+  path = tmp_path / "check.json"
+  done = podcheck("--config=configs/dapo.py:tiny", "--topology=v5e:2x4", f"--json={path}", *SMALL)
+  assert not done.returncode, done.stderr
+  data = json.loads(path.read_text())
+  assert data["fits"] and data["seconds_per_step"] > 0
+  assert data["programs"]["update"]["flops"] == on_cpu[1]["programs"]["update"]["flops"]
+  assert {w["axis"] for w in data["programs"]["update"]["wire"]} >= {"data", "fsdp", "tensor"}
+
+
+def test_what_no_compiler_knows_is_said_in_one_sentence():
+  with pytest.raises(ValueError, match=r"--topology=v5p is no|--topology=tpu:4 is no slice"):
+    topology.find("tpu:4")
+  done = podcheck("--config=configs/dapo.py:tiny", "--topology=cpu:8", "--config.mesh.data=3")
+  assert done.returncode and "Traceback" not in done.stderr and "config.mesh" in done.stderr
+
+
+@pytest.mark.parametrize("name", known.MODELS)
+def test_a_model_known_by_name_has_the_size_in_it(name, tmp_path):
+  spec = models.from_folder(known.folder(name, tmp_path))
+  shapes = models.from_spec(spec).shapes
+  count = sum(x.size for x in jax.tree.leaves(shapes)) / 1e9
+  said = float(name.split("-")[1].rstrip("B"))
+  assert count == pytest.approx(said, rel=0.1)
+
+
+def test_chips_are_found_by_what_devices_call_themselves():
+  assert chips.of_device("NVIDIA H100 80GB HBM3") == chips.CHIPS["H100"]
+  assert chips.of_device("cpu") is None
