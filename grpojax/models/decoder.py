@@ -20,7 +20,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import nnx
-from jax.sharding import Mesh
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from ml_collections import ConfigDict
 
 from grpojax import sharding
@@ -144,6 +144,7 @@ class Decoder(nnx.Module):
 
     def block(x, layer):
       layer, kind, replay = layer
+      x = self._on_mesh(x, by_columns=True)
       x, _, routed = self._whole(*layer)(x, *seen.of(*kind), replay=replay, counted=counted)
       return x, routed
 
@@ -188,7 +189,7 @@ class Decoder(nnx.Module):
         both = (jnp.concatenate(pair, axis=1) for pair in zip(before, (k, v), strict=True))
         return attention(q, *both, *how)[0], (k, v)
 
-      x, kv, routed = self._whole(*layer)(x, over_both, rope)
+      x, kv, routed = self._whole(*layer)(self._on_mesh(x), over_both, rope)
       return x, (kv, routed)
 
     x, (kv, routed) = jax.lax.scan(block, self._embed(tokens), (self._stacked(), self._kinds(), before))
@@ -274,6 +275,18 @@ class Decoder(nnx.Module):
     out = logits(hidden, self.score[...].astype(self.dtype))
     bias = self.score_bias[...].astype(jnp.float32) if self.spec.score_bias else jnp.zeros(self.spec.labels)
     return out + jnp.broadcast_to(bias, out.shape)
+
+  def _on_mesh(self, x, by_columns: bool = False):
+    """x [B, S, D] where its rows are, whole in D, its columns over `context` or whole.
+
+    Else a compiler may cut D, as matrices are, and add up products of every row on every device, which
+    is many times what gathering the matrices takes.
+    """
+    if self.mesh is None:
+      return x
+    columns = "context" if by_columns and "context" in self.mesh.shape else None
+    where = PartitionSpec(sharding.batch_axes(self.mesh), columns)
+    return jax.lax.with_sharding_constraint(x, NamedSharding(self.mesh, where))
 
   def _embed(self, tokens):
     x = self.embedding[...][tokens].astype(self.dtype)
