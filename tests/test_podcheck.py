@@ -2,9 +2,11 @@
 
 import importlib.util
 import json
+import math
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import jax
 import jax.numpy as jnp
@@ -13,8 +15,9 @@ import pytest
 from objective_toys import recipe
 
 from grpojax import batches, models, sharding
+from grpojax import config as config_lib
 from grpojax.batch import Prompts, Rollout, Scored
-from grpojax.podcheck import abstract, chips, known, topology
+from grpojax.podcheck import abstract, check, chips, compiled, known, programs, search, suggest, topology
 from grpojax.rollouts import Groups
 
 ROOT = Path(__file__).parents[1]
@@ -151,3 +154,61 @@ def test_a_model_known_by_name_has_the_size_in_it(name, tmp_path):
 def test_chips_are_found_by_what_devices_call_themselves():
   assert chips.of_device("NVIDIA H100 80GB HBM3") == chips.CHIPS["H100"]
   assert chips.of_device("cpu") is None
+
+
+def pretend(monkeypatch, gib):
+  """check.check without a compiler: a program takes gib(config), on a chip of 16 GiB."""
+  mesh = sharding.make_mesh(recipe("dapo", "tiny").mesh, jax.devices()[:1])
+  seen = []
+
+  def checked(config, where, scratch, only=()):
+    seen.append((config.to_dict(), only))
+    config_lib.check(config, 1)
+    needed = gib(config) * chips.GIB
+    done = compiled.Compiled(1.0, "", needed, 0.0, 0.0, None)
+    parts = {name: check.Checked(1, done, {}, needed, None) for name in only or ("update", "decode")}
+    plan = programs.Plan(config, mesh, None, None, config.rollout.slots, config.microbatches, 100)
+    return check.Check(where, plan, parts)
+
+  monkeypatch.setattr(check, "check", checked)
+  return topology.Slice("v5e:8x8", [], chips.CHIPS["v5e"], True), seen
+
+
+def suggestions(monkeypatch, tmp_path, gib, **changes):
+  config = recipe("dapo", "tiny")
+  config.update_from_flattened_dict(changes)
+  where, seen = pretend(monkeypatch, gib)
+  tried = list(suggest.suggest(config, check.check(config, where, tmp_path), tmp_path))
+  assert all(only == ("update", "decode") for _, only in seen[1:])
+  return tried
+
+
+def test_suggestions_stop_at_the_first_that_fits(monkeypatch, tmp_path):
+  tried = suggestions(monkeypatch, tmp_path, lambda c: 10 if c.rollout.kv_cache == "int8" else 17)
+  assert [t.fits for t in tried] == [False] * (len(tried) - 1) + [True]
+  assert tried[-1].flags == "--config.rollout.kv_cache=int8"
+  assert tried[-1].needed == 10 * chips.GIB
+  assert not suggestions(monkeypatch, tmp_path, lambda c: 15)
+
+
+def test_suggestions_end_with_all_that_is_possible_together(monkeypatch, tmp_path):
+  halves = lambda c: 40 / 2 ** ((c.rollout.kv_cache == "int8") + (c.optimizer.state_dtype == "bfloat16"))  # noqa: E731
+  tried = suggestions(monkeypatch, tmp_path, halves, remat="none")
+  assert tried[-1].fits and {"rollout.kv_cache", "optimizer.state_dtype", "remat"} <= tried[-1].change.keys()
+  alone = [t for t in tried[:-1] if not t.error]
+  assert all(len(t.change) <= 2 and not t.fits for t in alone)
+
+
+def test_a_search_looks_at_every_mesh_once_and_lists_the_fastest_that_fit():
+  found = [tuple(sizes.values()) for sizes in search.meshes(8, mixture=True)]
+  assert len(found) == len(set(found)) == 20  # ways to write 8 as a product of four
+  assert all(math.prod(sizes) == 8 for sizes in found)
+  assert {sizes[3] for sizes in (tuple(s.values()) for s in search.meshes(8, mixture=False))} == {1}
+
+  def candidate(seconds, fits=True):
+    part = SimpleNamespace(estimate=SimpleNamespace(seconds=seconds), needed=1.0)
+    return search.Candidate({}, SimpleNamespace(fits=fits, parts={"update": part}), "")
+
+  times = [3.0, 1.0, 7.0, 2.0, 6.0, 5.0]
+  listed = search.best([candidate(0.5, fits=False), search.Candidate({}, None, "no"), *map(candidate, times)])
+  assert [c.seconds for c in listed] == [1.0, 2.0, 3.0, 5.0, 6.0]

@@ -31,7 +31,7 @@ class Candidate(NamedTuple):
     return " ".join(f"--config.{key}={value}" for key, value in self.change.items())
 
 
-def meshes(chips: int, config: ConfigDict, mixture: bool) -> Iterator[dict[str, int]]:
+def meshes(chips: int, mixture: bool) -> Iterator[dict[str, int]]:
   """Every way to share so many chips among AXES, `data` 1; `expert` for mixtures only."""
   sizes = [n for n in range(1, chips + 1) if chips % n == 0]
   for tensor in sizes:
@@ -45,7 +45,7 @@ def meshes(chips: int, config: ConfigDict, mixture: bool) -> Iterator[dict[str, 
 def search(config: ConfigDict, where: Slice, scratch: Path) -> Iterator[Candidate]:
   """One after the other, as they are compiled."""
   first = programs.plan(config, where.devices, scratch)
-  for sizes in meshes(first.mesh.size, config, bool(first.model.spec.moe)):
+  for sizes in meshes(first.mesh.size, bool(first.model.spec.moe)):
     for remat in REMAT:
       change = {f"mesh.{axis}": n for axis, n in sizes.items()} | dict(remat=remat)
       changed = config.copy_and_resolve_references()

@@ -47,8 +47,7 @@ def changes(config: ConfigDict, failed: list[str], found: Check) -> list[dict]:
   """The cheapest first: what costs no time, then what costs some."""
   c, mesh, listed = config.rollout, found.plan.mesh.shape, []
   if set(failed) & set(LEARNING):
-    if found.plan.pieces < config.microbatches or config.microbatches < found.plan.columns:
-      listed.append(dict(microbatches=2 * found.plan.pieces))
+    listed.append(dict(microbatches=2 * found.plan.pieces))
     listed.append(dict(logprob_chunk=max(config.logprob_chunk // 4, 32)))
     if config.remat != "full":
       listed.append(dict(remat="full"))
