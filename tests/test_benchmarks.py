@@ -139,7 +139,7 @@ def test_the_page_has_a_place_for_every_table(name):
 
 
 def test_a_recorded_command_has_no_path_of_the_machine(monkeypatch):
-  monkeypatch.setattr(sys, "argv", ["it", "--trl", "/home/me/envs/trl/bin/python", "--rounds", "7", "here/too"])
+  monkeypatch.setattr(sys, "argv", ["it", "--trl", "/home/me/trl/bin/python", "--rounds", "7", "here/too"])
   assert setting.setting("benchmarks.peers")["command"] == (
     "python -m benchmarks.peers --trl trl/bin/python --rounds 7 here/too"
   )
