@@ -9,6 +9,7 @@ import pytest
 
 from configs import base
 from grpojax import models
+from grpojax.models.attention import attend, attend_causally
 from grpojax.models.parts import project
 
 pytestmark = pytest.mark.usefixtures("in_a_hurry")
@@ -106,6 +107,21 @@ def gradient(model):
   tokens, first = padded_batch()
   weigh = jnp.arange(32.0)[None, None]
   return lambda p: jax.grad(lambda p: (model.bind(p)(tokens, first) ** 2 * weigh).sum())(p)
+
+
+@pytest.mark.parametrize(("queries", "before"), [(1, 0), (3, 2), (13, 0), (16, 7)])
+def test_queries_in_blocks_read_what_they_read_at_once(queries, before):
+  keys = jax.random.split(jax.random.key(queries), 4)
+  shape = lambda n, heads: (2, n, heads, 4)  # noqa: E731
+  q, ct = (jax.random.normal(key, shape(queries, 4)) for key in keys[:2])
+  k, v = (jax.random.normal(key, shape(before + queries, 2)) for key in keys[2:])
+  causal = np.arange(before + queries) <= before + np.arange(queries)[:, None]
+  mask = causal & (np.random.default_rng(0).random((2, *causal.shape)) < 0.7)
+  mask[:, np.arange(queries), before + np.arange(queries)] = True  # each sees itself at least
+  outs = [jax.vjp(lambda *qkv, f=f: f(*qkv, mask, 0.5, 3.0), q, k, v) for f in (attend_causally, attend)]
+  jax.tree.map(
+    lambda *pair: np.testing.assert_allclose(*pair, atol=2e-6), *((out, back(ct)) for out, back in outs)
+  )
 
 
 def test_what_is_kept_of_a_layer_changes_the_memory_and_not_the_gradient(tiny):

@@ -1,5 +1,6 @@
 """Grouped-query attention and rotary positions, the reference implementation in plain jnp."""
 
+from itertools import pairwise
 from typing import NamedTuple
 
 import jax
@@ -23,7 +24,7 @@ class View(NamedTuple):
     table = 0 if table is None else table
 
     def attention(q, k, v, scale, cap):
-      return checkpoint_name(attend(q, k, v, mask, scale, cap), "attention"), (k, v)
+      return checkpoint_name(attend_causally(q, k, v, mask, scale, cap), "attention"), (k, v)
 
     return attention, (self.cos[table], self.sin[table])
 
@@ -64,6 +65,20 @@ def rotate(x, rope):
   a, b = jnp.split(x, 2, axis=-1)
   cos, sin = jnp.broadcast_to(cos, a.shape), jnp.broadcast_to(sin, a.shape)
   return jnp.concatenate([a * cos - b * sin, b * cos + a * sin], axis=-1)
+
+
+def attend_causally(q, k, v, mask, scale: float, cap: float = 0.0, blocks: int = 4):
+  """`attend` of the last S columns to themselves and those before, mask [B, S, keys]: none looks ahead.
+
+  A block of queries meets the keys up to its own end.  Of whole sequences that leaves 5/8 of the products.
+  """
+  S, before = q.shape[1], k.shape[1] - q.shape[1]
+  blocks = min(blocks, S)
+  outs = []
+  for start, end in pairwise(S * block // blocks for block in range(blocks + 1)):
+    own, seen = slice(start, end), slice(before + end)
+    outs.append(attend(q[:, own], k[:, seen], v[:, seen], mask[:, own, seen], scale, cap))
+  return jnp.concatenate(outs, axis=1)
 
 
 def attend(q, k, v, mask, scale: float, cap: float = 0.0):
