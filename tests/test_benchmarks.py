@@ -2,6 +2,7 @@
 
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import jax
 import pytest
@@ -9,7 +10,9 @@ import pytest
 ROOT = Path(__file__).parents[1]
 sys.path.append(str(ROOT))  # benchmarks/ is not installed
 
-from benchmarks import gpu, setting  # noqa: E402
+from benchmarks import setting  # noqa: E402
+from benchmarks.gpu import __main__ as gpu  # noqa: E402
+from benchmarks.gpu import work  # noqa: E402
 from benchmarks.peers import __main__ as peers  # noqa: E402
 from grpojax import models  # noqa: E402
 from grpojax.models import spec as spec_lib  # noqa: E402
@@ -32,14 +35,17 @@ while True:
 
 @pytest.mark.slow
 def test_the_accelerators_script_runs_dry_and_counts_what_is_necessary(in_a_hurry, monkeypatch, capsys):
-  small = ["limits", "decode:7B", "update:7B"]
-  found = {part: gpu.one(part, dry=True) for part in small}
-  monkeypatch.setattr(gpu, "collect", lambda parts, dry, seconds: {part: found[part] for part in small})
+  small = ["limits", "step:0.5B", "decode:7B", "update:7B"]
+  found = {part: work.one(part, dry=True) for part in small}
+  found["trl:0.5B"] = dict(found["step:0.5B"], seconds=3.5 * found["step:0.5B"]["seconds"])
+  monkeypatch.setattr(gpu, "collect", lambda *_: found)
   gpu.main(["--dry-run"])
   lines = capsys.readouterr().out.splitlines()
-  assert [line.split(" | ")[0] for line in lines if ":7B" in line] == ["| decode:7B", "| update:7B"]
+  parts = ["step:0.5B", "decode:7B", "update:7B", "trl:0.5B"]
+  assert [line.split(" | ")[0] for line in lines if "B |" in line] == [f"| {part}" for part in parts]
+  assert any("3.50 times as fast as TRL's (≥ 3.0: reached)" in line for line in lines)
 
-  w, (D, layers, N, K, H, F, _), V = gpu.DRY, *gpu.TINY
+  w, (D, layers, N, K, H, F, _), V = work.DRY, *work.TINY
   layer = D * (N + 2 * K) * H + (N + 2 * K) * H + N * H * D + 3 * D * F + 2 * D
   weights, kv = 2 * (layers * layer + D + V * D), 2 * layers * K * H * 2
   decode, slots = found["decode:7B"], w.prompts * w.group_size
@@ -51,14 +57,15 @@ def test_the_accelerators_script_runs_dry_and_counts_what_is_necessary(in_a_hurr
   of_layers = 2 * S * (layers * layer + D) + layers * 2 * N * H * S * S
   assert found["update:7B"]["necessary_flops"] == 3 * rows * (of_layers + 2 * w.half * V * D)
   assert found["update:7B"]["dtype"] == "float32"
+  assert found["step:0.5B"]["rows"] == w.step_prompts * w.group_size
 
 
 def test_shapes_of_the_accelerators_script_are_those_of_the_models():
   """As many parameters as the published checkpoints have."""
   for name, parameters in ("0.5B", 494_032_768), ("1.5B", 1_543_714_304), ("7B", 7_615_616_512):
-    job_sizes, vocab = gpu.MODELS[name]
-    c = gpu.base.get_config().model
-    c.update(dict(zip(gpu.SIZES, job_sizes, strict=True)))
+    job_sizes, vocab = work.MODELS[name]
+    c = work.base.get_config().model
+    c.update(dict(zip(work.SIZES, job_sizes, strict=True)))
     shapes = models.from_spec(spec_lib.from_config(c, vocab)).shapes
     assert sum(x.size for x in jax.tree.leaves(shapes)) == parameters
 
@@ -66,12 +73,16 @@ def test_shapes_of_the_accelerators_script_are_those_of_the_models():
 def test_a_part_that_fails_or_has_no_time_is_named(monkeypatch):
   def run(command, timeout, **_):
     if "--part=limits" in command:
-      return gpu.SimpleNamespace(returncode=1, stderr="Traceback\nOut of memory\n")
+      return SimpleNamespace(returncode=1, stderr="Traceback\nOut of memory\n")
     raise gpu.subprocess.TimeoutExpired(command, timeout)
 
   monkeypatch.setattr(gpu.subprocess, "run", run)
-  found = gpu.collect(["limits", "decode:7B"], dry=True, seconds=1)
-  assert found == {"limits": dict(skipped="Out of memory"), "decode:7B": dict(skipped="no time was left")}
+  found = gpu.collect(["limits", "trl:0.5B", "decode:7B"], dry=True, seconds=1)
+  assert found == {
+    "limits": dict(skipped="Out of memory"),
+    "trl:0.5B": dict(skipped="it needs --trl"),
+    "decode:7B": dict(skipped="no time was left"),
+  }
 
 
 def test_a_system_lets_as_many_steps_pass_as_were_asked_for(tmp_path):

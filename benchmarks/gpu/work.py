@@ -1,21 +1,10 @@
-"""Decoding and updating Qwen2.5 shapes on one accelerator, beside what the same device can do at most.
+"""What `python -m benchmarks.gpu` measures, part by part: limits, decoding, updates, whole steps.
 
-    python -m benchmarks.gpu                        # all of it, in 9 minutes at most
-    python -m benchmarks.gpu --only decode:7B update:7B
-    python -m benchmarks.gpu --dry-run              # the same code at tiny sizes, on a CPU too
-
-Random weights in bfloat16, made on the device.  Decoding: prompts of 512 tokens, 16 samples each of
-2,048 tokens, as many slots as memory holds; its necessary bytes are the weights and the live keys and
-values of every token step.  Updating: 16 rows of 4,096 tokens; its necessary work is forward and
-backward, recomputation not counted.  Both are the programs of training.  Each part is a process, so
-that none inherits memory; parts that no time is left for are named.  Writes benchmarks/results/gpu.json,
-and the table into docs/performance.md.
+A job without data, in which everything that runs on the device is a run's own.
 """
 
-import argparse
 import json
 import subprocess
-import sys
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -27,7 +16,6 @@ import jax.numpy as jnp
 import numpy as np
 
 from benchmarks import ends
-from benchmarks.setting import ROOT, keep, report, setting, where
 from configs import base
 from grpojax import memory, metrics, models, objective, rollouts, sampler, setup, sharding, train
 from grpojax.batch import Prompts, Rollout, Scored
@@ -41,8 +29,6 @@ MODELS = {  # Qwen2.5: https://arxiv.org/abs/2412.15115, and the vocabulary
   "7B": ((3584, 28, 28, 4, 128, 18944, False), 152_064),
 }
 TINY = (32, 2, 4, 2, 8, 64, True), 64
-PARTS = ["limits", *(f"{what}:{name}" for name in MODELS for what in ("decode", "update"))]
-TARGETS = {"decode": 0.7, "update": 0.5}
 
 
 class Work(NamedTuple):
@@ -54,12 +40,14 @@ class Work(NamedTuple):
   prompts: int = 64  # at most, where memory holds more
   rows: int = 8  # microbatches of the update, of two rows each
   half: int = 2048  # prompt and response of an updated row
+  step_prompts: int = 4  # of a whole step
   matmul: int = 8192
   copy: int = 2**31  # elements of 2 bytes
   memory: float = 0.0  # bytes of the device; 0: what it says
 
 
-DRY = Work(4, 8, 8, 2, 2, 8, 128, 2**16, 1e9)
+STEPS = 2  # of those that are timed whole
+DRY = Work(4, 8, 8, 2, 2, 8, 2, 128, 2**16, 1e9)
 
 
 def build(name: str, dry: bool, param_dtype: str, **rollout):
@@ -176,18 +164,13 @@ def update(name: str, work: Work, dry: bool) -> dict:
     rng.integers(0, job.model.spec.vocab_size, (P, G, T)).astype(np.int32),
     np.full((P, G), T, np.int32), np.zeros((P, G), bool), np.full((P, G, T), -9.0, np.float32),
   )  # fmt: skip
-  reward = rng.random((P, G)).astype(np.float32)
-  groups = rollouts.Groups(prompts, rollout, Scored(reward, reward, reward >= 0, {}, {}))
-  timer, known = metrics.Timer(), memory.start(job.config, P)
+  groups = graded(prompts, rollout, rng.random((P, G)))
   state = job.programs.fresh(initial(job))
   start, seconds = time.perf_counter(), []
   for _ in range(5):  # the first compiles
-    outcomes = rollouts.outcomes_of([groups])
-    dealt, _ = train.compare(job, timer, state.params, None, known, groups, outcomes, 0.5)
-    jax.block_until_ready(dealt)
+    dealt = compared(job, state.params, groups)
     began = time.perf_counter()
-    state, learned = train.learn(job, state, {}, known, dealt)
-    jax.block_until_ready((state, learned))
+    state = learned(job, state, dealt)
     seconds.append(time.perf_counter() - began)
     if len(seconds) > 1 and time.perf_counter() - start > 60:
       break
@@ -201,79 +184,65 @@ def update(name: str, work: Work, dry: bool) -> dict:
   )  # fmt: skip
 
 
-def one(part: str, dry: bool) -> dict:
+def step(name: str, work: Work, dry: bool) -> dict:
+  """Whole steps of one update: sample, grade, compare, learn.  Parameters and optimiser in bfloat16."""
+  sizes = dict(group_size=work.group_size, max_tokens=work.new, prompt=work.prompt)
+  slots = work.step_prompts * work.group_size
+  job, prompts = build(name, dry, "bfloat16", prompts=work.step_prompts, slots=slots, **sizes)
+  state, seconds = job.programs.fresh(initial(job)), []
+  for number in range(1 + STEPS):  # the first compiles
+    began = time.perf_counter()
+    rollout, _ = job.programs.sample(state.params, prompts, jax.random.key(number))
+    groups = graded(prompts, rollout, (rollout.tokens % 2 == 0).mean(-1))
+    state = learned(job, state, compared(job, state.params, groups))
+    seconds.append(time.perf_counter() - began)
+  took = float(np.median(seconds[1:]))
+  return dict(rows=slots, seconds=took, tokens_per_second=slots * work.new / took, dtype="bfloat16")
+
+
+def in_trl(name: str, work: Work, dry: bool, python: str) -> dict:
+  """The same steps in TRL, in its own environment."""
+  sizes, vocab = TINY if dry else MODELS[name]
+  asked = dict(zip(SIZES, sizes, strict=True)) | dict(
+    vocab_size=vocab, prompts=work.step_prompts, group_size=work.group_size, prompt=work.prompt,
+    new=work.new, steps=STEPS,
+  )  # fmt: skip
+  script = [python, str(Path(__file__).with_name("on_trl.py")), json.dumps(asked)]
+  done = subprocess.run(script, capture_output=True, text=True)
+  if done.returncode:
+    return dict(skipped=f"{done.stderr.strip().splitlines()[-1]:.120}")
+  found, rows = json.loads(done.stdout.splitlines()[-1]), work.step_prompts * work.group_size
+  took = float(np.median(found["seconds"]))
+  return dict(
+    rows=rows, seconds=took, tokens_per_second=rows * work.new / took, dtype="bfloat16",
+    versions=found["versions"], device=found["device"],
+  )  # fmt: skip
+
+
+def graded(prompts: Prompts, rollout: Rollout, reward) -> rollouts.Groups:
+  reward = np.asarray(reward, np.float32)
+  return rollouts.Groups(prompts, rollout, Scored(reward, reward, reward >= 0, {}, {}))
+
+
+def compared(job, params, groups) -> list:
+  outcomes, known = rollouts.outcomes_of([groups]), memory.start(job.config, len(groups.prompts.id))
+  dealt, _ = train.compare(job, metrics.Timer(), params, None, known, groups, outcomes, 0.5)
+  return jax.block_until_ready(dealt)
+
+
+def learned(job, state, dealt):
+  known = memory.start(job.config, len(dealt[0].prompt_length))
+  return jax.block_until_ready(train.learn(job, state, {}, known, dealt))[0]
+
+
+def one(part: str, dry: bool, trl: str = "") -> dict:
   what, _, name = part.partition(":")
   work = DRY if dry else Work()
   try:
-    return limits(work) if what == "limits" else dict(decode=decode, update=update)[what](name, work, dry)
+    if what == "limits":
+      return limits(work)
+    if what == "trl":
+      return in_trl(name, work, dry, trl)
+    return dict(decode=decode, update=update, step=step)[what](name, work, dry)
   except jax.errors.JaxRuntimeError as error:  # out of memory, for one
     return dict(skipped=f"{str(error).splitlines()[0]:.120}")
-
-
-def table(results: dict) -> str:
-  peak = results["limits"]
-  lines = [
-    f"{peak['device']}: copies {peak['bytes_per_second'] / 1e12:.2f} TB/s, products in bfloat16 "
-    f"{peak['flops_per_second'] / 1e12:.0f} TFLOP/s, both measured.\n",
-    "| part | size | seconds | tokens/s | share of the device's limit | target | |",
-    "|---|---|---|---|---|---|---|",
-  ]
-  for part, r in results.items():
-    what = part.split(":")[0]
-    if what == "limits":
-      continue
-    if "skipped" in r:
-      lines.append(f"| {part} | not run: {r['skipped']} | | | | | |")
-      continue
-    size = f"{r['slots']} slots" if what == "decode" else f"{r['rows']} rows, {r['dtype']}"
-    kind = "bytes" if what == "decode" else "flops"
-    share = r[f"necessary_{kind}"] / r["seconds"] / peak[f"{kind}_per_second"]
-    met = "reached" if share >= TARGETS[what] else "**not reached**"
-    rate = f"{r['tokens_per_second']:,.0f}"
-    lines.append(
-      f"| {part} | {size} | {r['seconds']:.2f} | {rate} | {share:.2f} | ≥ {TARGETS[what]} | {met} |"
-    )
-  return "\n".join(lines)
-
-
-def collect(parts: list[str], dry: bool, seconds: float) -> dict:
-  """part -> what its own process found."""
-  end, results = time.monotonic() + seconds, {}
-  for part in ["limits", *(part for part in parts if part != "limits")]:
-    command = [sys.executable, "-m", "benchmarks.gpu", f"--part={part}", *(["--dry-run"] if dry else [])]
-    left = end - time.monotonic()
-    try:
-      done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=max(left, 1))
-    except subprocess.TimeoutExpired:
-      results[part] = dict(skipped="no time was left")
-      continue
-    if done.returncode:
-      results[part] = dict(skipped=f"{done.stderr.strip().splitlines()[-1]:.120}")
-    else:
-      results[part] = json.loads(done.stdout.splitlines()[-1])
-    print(f"{part}: {results[part]}", file=sys.stderr)
-  return results
-
-
-def main(argv: list[str] | None = None) -> None:
-  parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-  parser.add_argument("--only", nargs="+", choices=PARTS, default=PARTS)
-  parser.add_argument("--seconds", type=float, default=520)
-  parser.add_argument("--dry-run", action="store_true")
-  parser.add_argument("--part", choices=PARTS, help="one part in this process, for the driver")
-  args = parser.parse_args(argv)
-  if args.part:
-    print(json.dumps(one(args.part, args.dry_run)))
-    return
-  results = collect(args.only, args.dry_run, args.seconds)
-  now = setting("benchmarks.gpu")
-  text = f"{table(results)}\n\n{where(now)}"
-  if args.dry_run:
-    print(text)
-    return
-  keep("gpu", now | dict(parts=results))
-  report("gpu", text)
-
-
-if __name__ == "__main__":
-  main()
