@@ -212,9 +212,13 @@ ENTRY %main (q: bf16[2,8,512,128], k: bf16[2,2,512,128]) -> bf16[2,8,512,128] {{
   %ids = s32[4]{{0}} parameter(2)
   %q = bf16[2,8,512,128]{{3,2,1,0}} parameter(0)
   %k = bf16[2,2,512,128]{{3,2,1,0}} parameter(1)
-  ROOT %out = {out} custom-call(%ids, %q, %k, %k), custom_call_target="tpu_custom_call", metadata={{op_name="jit(f)/{name}"}}
+  ROOT %out = {out} custom-call(%ids, %q, %k, %k), custom_call_target="tpu_custom_call", frontend_attributes={{kernel_metadata={{
+"xprof_metadata":"{{\\"block_q\\": 512}}"
+}}}}, metadata={{op_name="jit(f)/{name}/pallas_call"}}
 }}
 """  # noqa: E501
+
+
 ONE = "bf16[2,8,512,128]{3,2,1,0}"
 
 
@@ -224,7 +228,8 @@ ONE = "bf16[2,8,512,128]{3,2,1,0}"
    ("something_else", 1, 0)],
 )  # fmt: skip
 def test_attention_kernels_count_the_pairs_that_a_causal_mask_leaves(name, results, products):
-  out = f"({', '.join([ONE] * results)})"
+  scratch = "f32[8,512,128]{2,1,0}"
+  out = f"({', '.join([scratch] + [ONE] * results)})"
   found = counts.count(hlo.parse(KERNEL.format(out=out, name=name)), SIZES)
   assert flops(found) == products * 2 * (2 * 8 * 512 * 512 * 128) / 2
   assert found.rows[0].kernel == name

@@ -68,7 +68,7 @@ class Module(NamedTuple):
 def parse(text: str) -> Module:
   """Of an HLO module as XLA prints it."""
   computations, entry, current = {}, "", None
-  for line in text.splitlines():
+  for line in re.sub(r"\n(?=[\"}].)", "", text).splitlines():  # a kernel's metadata has lines of its own
     if line.startswith(("%", "ENTRY")) and line.rstrip().endswith("{"):
       name = re.match(r"(?:ENTRY )?%?([\w.\-]+)", line).group(1)
       current = computations[name] = Computation(name, {})

@@ -15,15 +15,15 @@ def name(i: Instruction) -> str:
   if not target.startswith(TARGETS):
     return ""
   source = i.attribute(r'op_name="([^"]*)"') or target
-  return i.attribute(r'kernel_name="?([\w.\-]+)') or source.split("/")[-1]
+  return source.removesuffix("/pallas_call").split("/")[-1]
 
 
 def flops(at: Computation, i: Instruction) -> float:
   """Of one call.  Attention counts the pairs that a causal mask leaves, of queries [..., S, H] and keys; of
   any other kernel, 0.
 
-  Forward there are two products.  Backward there are five (scores, dp, dq, dk, dv): a kernel that returns
-  all three gradients makes all; of two kernels, that of the keys makes four and that of the queries three.
+  Forward there are two products.  Backward there are five (scores, dp, dq, dk, dv), in one kernel, or four
+  of them in that of the keys and three in that of the queries.
   """
   known = name(i).lower()
   if not any(word in known for word in ("splash", "flash", "attention")):
@@ -31,11 +31,10 @@ def flops(at: Computation, i: Instruction) -> float:
   arrays = [a for n in i.operands for a in at.instructions[n].arrays if _is_wide(a)]
   if len(arrays) < 2:
     return 0.0
-  gradients = sum(map(_is_wide, i.arrays))
-  products = 2
-  if any(word in known for word in ("dkv", "dq", "bwd")):
-    products = {1: 3, 2: 4}.get(gradients, 5)
   q, k = (a.shape for a in arrays[:2])
+  gradients = sum(_is_wide(a) and len(a.shape) >= len(q) for a in i.arrays)  # others are its scratch
+  backward = any(word in known for word in ("dkv", "dq", "bwd"))
+  products = {1: 3, 2: 4}.get(gradients, 5) if backward else 2
   return products * math.prod(q) * k[-2]  # two for a multiply and an add, half of them masked
 
 
