@@ -18,9 +18,9 @@ JOBSET = (LAUNCH / "jobset.yaml").read_text()
 AGAIN = {75, 134, 137, 143}
 
 
-def in_comments(text: str, start: str) -> list[str]:
-  """The words of the command that begins with `start` in the comments of a file."""
-  lines = [line.lstrip("# ") for line in re.sub(r"\\\n#", "", text).splitlines()]
+def quoted(text: str, start: str) -> list[str]:
+  """The words of the command that begins with `start` in the comments or the indented blocks of a file."""
+  lines = [line.lstrip("# ") for line in re.sub(r"\\\n#?", "", text).splitlines()]
   return next(shlex.split(line) for line in lines if line.startswith(start))
 
 
@@ -30,18 +30,20 @@ def job() -> dict:
 
 def flags_of_main() -> dict[str, list[str]]:
   """Where -> the arguments that it gives python -m grpojax.main."""
-  xpk = next(word for word in in_comments(JOBSET, "xpk") if word.startswith("--command="))
+  xpk = next(word for word in quoted(JOBSET, "xpk") if word.startswith("--command="))
   pod = job()["template"]["spec"]["containers"][0]["command"]
   assert pod[1:3] == ["-m", "grpojax.main"] and "-m grpojax.main" in xpk
-  slurm = in_comments((LAUNCH / "slurm.sh").read_text(), "sbatch")
+  slurm = quoted((LAUNCH / "slurm.sh").read_text(), "sbatch")
+  readme = quoted((LAUNCH.parent / "README.md").read_text(), "./tpu_setup.sh up")
   return {
     "jobset": pod[3:],
     "xpk": xpk.partition("grpojax.main ")[2].split(),
     "slurm": slurm[slurm.index("launch/slurm.sh") + 1 :],
+    "readme": readme[readme.index("--") + 1 :],
   }
 
 
-@pytest.mark.parametrize("where", ["jobset", "xpk", "slurm"])
+@pytest.mark.parametrize("where", ["jobset", "xpk", "slurm", "readme"])
 def test_every_flag_of_the_commands_exists(where):
   words = flags_of_main()[where]
   assert {"--config", "--workdir"} <= {word.split("=")[0] for word in words}
