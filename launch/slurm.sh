@@ -18,13 +18,19 @@
 #SBATCH --open-mode=append
 #SBATCH --output=%x-%j.log
 set -uo pipefail
+failed=grpojax-$SLURM_JOB_ID.failed
 
-# SIGTERM, from a preemption or 300 s before the time limit, reaches the processes; they save and exit with 75.
-srun --kill-on-bad-exit=1 .venv/bin/python -m grpojax.main "$@"
+# SIGTERM, from a preemption or 300 s before the time limit, reaches every task; they save and exit with 75.  A task
+# that fails ends the others by itself, with a status above its own: so who failed is noted, and not guessed from srun's.
+# shellcheck disable=SC2016  # expanded by the task's shell, which a SIGTERM to both does not end
+task='trap : TERM; "$@"; code=$?
+  case $code in 0 | 75 | 134 | 137 | 143) ;; *) echo "task $SLURM_PROCID: status $code" >>"$0" ;; esac; exit $code'
+rm -f "$failed"
+srun --kill-on-bad-exit=0 bash -c "$task" "$failed" .venv/bin/python -m grpojax.main "$@"
 code=$?
-case $code in
-  75 | 134 | 137 | 143) # asked to stop; aborted, killed or terminated because another one was
-    ((${SLURM_RESTART_COUNT:-0} < 20)) && scontrol requeue "$SLURM_JOB_ID"
-    ;;
-esac
+if [[ -f $failed ]]; then
+  cat "$failed"
+elif ((code != 0 && ${SLURM_RESTART_COUNT:-0} < 20)); then
+  scontrol requeue "$SLURM_JOB_ID"
+fi
 exit $code

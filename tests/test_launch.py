@@ -77,26 +77,38 @@ def eval_topology(text: str) -> int:
   return chips
 
 
-@pytest.mark.parametrize("code", [0, 1, *sorted(AGAIN)])
-def test_slurm_queues_again_what_may_go_on(tmp_path, code):
-  for name, body in (("srun", f'echo "$@" >srun.log; exit {code}'), ("scontrol", 'echo "$@" >scontrol.log')):
+@pytest.mark.parametrize(
+  ("codes", "requeues"),
+  [((0, 0), False), ((75, 75), True), ((137, 134), True), ((1, 134), False), ((143, 2), False)],
+)
+def test_slurm_queues_again_what_may_go_on(tmp_path, codes, requeues):
+  """Two tasks; srun's own status is the larger one."""
+  stubs = {
+    "srun": """shift; code=0
+      for i in 0 1; do SLURM_PROCID=$i "$@"; own=$?; ((own > code)) && code=$own; done; exit $code""",
+    "scontrol": 'echo "$@" >scontrol.log',
+    ".venv/bin/python": f'echo "$@" >main.log; codes=({codes[0]} {codes[1]}); exit ${{codes[SLURM_PROCID]}}',
+  }
+  (tmp_path / ".venv" / "bin").mkdir(parents=True)
+  for name, body in stubs.items():
     (tmp_path / name).write_text(f"#!/usr/bin/env bash\n{body}\n")
     (tmp_path / name).chmod(0o755)
   environment = os.environ | {"PATH": f"{tmp_path}:{os.environ['PATH']}", "SLURM_JOB_ID": "7"}
   job = ["bash", LAUNCH / "slurm.sh", "--config=configs/gspo.py", "--workdir=a b"]
-  assert subprocess.run(job, cwd=tmp_path, env=environment).returncode == code
-  assert (tmp_path / "srun.log").read_text().endswith("grpojax.main --config=configs/gspo.py --workdir=a b\n")
-  assert (tmp_path / "scontrol.log").exists() == (code in AGAIN)
-  if code in AGAIN:
-    assert (tmp_path / "scontrol.log").read_text() == "requeue 7\n"
-    (tmp_path / "scontrol.log").unlink()
+  requeued = tmp_path / "scontrol.log"
+  assert subprocess.run(job, cwd=tmp_path, env=environment).returncode == max(codes)
+  assert (tmp_path / "main.log").read_text() == "-m grpojax.main --config=configs/gspo.py --workdir=a b\n"
+  assert requeued.exists() == requeues
+  if requeues:
+    assert requeued.read_text() == "requeue 7\n"
+    requeued.unlink()
     subprocess.run(job, cwd=tmp_path, env=environment | {"SLURM_RESTART_COUNT": "20"})
-    assert not (tmp_path / "scontrol.log").exists()
+    assert not requeued.exists()
 
 
 def test_the_launcher_and_the_examples_agree_on_what_may_go_on():
   script = (LAUNCH.parent / "tpu_setup.sh").read_text()
   (again,) = re.findall(r'^AGAIN="(.*?)"', script, re.M)
   assert set(again.split("|")) == {"0", "lost", *map(str, AGAIN)}
-  (slurm,) = re.findall(r"^  ([0-9 |]+)\)", (LAUNCH / "slurm.sh").read_text(), re.M)
-  assert {int(code) for code in slurm.split("|")} == AGAIN
+  (slurm,) = re.findall(r"case \$code in ([0-9 |]+)\)", (LAUNCH / "slurm.sh").read_text())
+  assert {int(code) for code in slurm.split("|")} == {0, *AGAIN}
