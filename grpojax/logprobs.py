@@ -9,28 +9,50 @@ from functools import partial
 
 import jax
 import jax.numpy as jnp
+from jax.sharding import Mesh, PartitionSpec
 
-from grpojax import models
+from grpojax import models, sharding
 
 
 def token_logprobs(
-  hidden, unembedding, targets, *, temperature: float, chunk: int, cap: float = 0.0, wanted=None
-):
+  hidden, unembedding, targets, *, temperature: float, chunk: int, cap: float = 0.0, wanted=None,
+  mesh: Mesh | None = None,
+):  # fmt: skip
   """hidden [B, T, D], unembedding [V, D], targets [B, T] int32 -> logp, entropy, both [B, T] float32.
 
   Both are those of softmax(logits / temperature), in nats; the temperature is the sampler's, so that
   ratios compare like with like.  `cap` is the model's soft-cap of logits, 0: none.  Chunks that begin at
-  column `wanted` [] or behind it are 0 and not computed; None: all are wanted.
+  column `wanted` [] or behind it are 0 and not computed; None: all are wanted.  On a mesh each device has
+  its own rows and columns of every chunk, and adds up its own part of the head's gradient.
   """
   B, T, D = hidden.shape
   chunks = -(-T // chunk)
-  size = -(-T // chunks)  # equal chunks, so that almost nothing is padded
+  shards = sharding.context_shards(mesh)
+  size = -(-T // (chunks * shards)) * shards  # equal chunks, so that almost nothing is padded
   pad = chunks * size - T
   hidden = jnp.pad(hidden, ((0, 0), (0, pad), (0, 0))).reshape(B, chunks, size, D)
   targets = jnp.pad(targets, ((0, 0), (0, pad))).reshape(B, chunks, size)
   asked = jnp.ones(chunks, bool) if wanted is None else size * jnp.arange(chunks) < wanted
-  outs = _scan(hidden.swapaxes(0, 1), unembedding, targets.swapaxes(0, 1), asked, temperature, cap)
+  scan = _on_mesh(mesh, lambda *args: _scan(*args, temperature, cap))
+  outs = scan(hidden.swapaxes(0, 1), unembedding, targets.swapaxes(0, 1), asked)
   return tuple(o.swapaxes(0, 1).reshape(B, chunks * size)[:, :T] for o in outs)
+
+
+def _on_mesh(mesh: Mesh | None, scan):
+  """The scan over chunks, of each device's own rows and columns; what cuts the head is left to the compiler.
+
+  Under the compiler alone the head's gradient would be summed over all devices once per chunk.
+  """
+  axes = [*sharding.batch_axes(mesh), "context"] if mesh else []
+  axes = [axis for axis in axes if mesh.shape.get(axis, 1) > 1]
+  if not axes:
+    return scan
+  rows = tuple(axis for axis in axes if axis != "context")
+  cut = PartitionSpec(None, rows or None, "context" if "context" in axes else None)
+  specs = cut, PartitionSpec(), cut, PartitionSpec()
+  return jax.shard_map(
+    scan, mesh=mesh, in_specs=specs, out_specs=(cut, cut), axis_names=set(axes), check_vma=False
+  )
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(4, 5))
@@ -92,7 +114,7 @@ def packed_logprobs(decoder, piece, **kwargs):
   routing = None if piece.routing is None else models.by_layers(piece.routing)
   hidden, routed = decoder.forward(piece.tokens, piece.segment, routing, piece.counted)
   hidden = jax.vmap(lambda h, column: h[column])(hidden, piece.column)
-  how = dict(cap=decoder.spec.logit_softcap, wanted=piece.wanted)
+  how = dict(cap=decoder.spec.logit_softcap, wanted=piece.wanted, mesh=decoder.mesh)
   outs = token_logprobs(hidden, decoder.unembedding(), piece.target, **how, **kwargs)
   if routed is not None:
     routed = routed._replace(experts=models.by_rows(routed.experts, decoder.spec))
@@ -118,8 +140,8 @@ def response_logprobs(
     counted = counted.reshape(P * G, S - 1)
   segment = models.left_padded(S - 1, L - prompt_length.reshape(P * G))
   hidden, routed = decoder.forward(rows[:, :-1], segment, routing, counted)
-  cap = decoder.spec.logit_softcap
-  outs = token_logprobs(hidden[:, L - 1 :], decoder.unembedding(), rows[:, L:], cap=cap, **kwargs)
+  how = dict(cap=decoder.spec.logit_softcap, mesh=decoder.mesh)
+  outs = token_logprobs(hidden[:, L - 1 :], decoder.unembedding(), rows[:, L:], **how, **kwargs)
   if routed is not None:
     experts = models.by_rows(routed.experts, decoder.spec)
     routed = routed._replace(experts=experts.reshape(P, G, *experts.shape[1:]))

@@ -15,7 +15,7 @@ from ml_collections import ConfigDict
 
 AXES = ("data", "fsdp", "tensor", "expert", "context")  # of the mesh; the last are nearest neighbours
 RULES = {
-  "embed": "fsdp",
+  "embed": "fsdp,context",
   "heads": "tensor",
   "kv_heads": "tensor",
   "mlp": "tensor",
@@ -132,6 +132,15 @@ def batch_shards(mesh: Mesh) -> int:
 def context_shards(mesh: Mesh | None) -> int:
   """Pieces that the columns of the learner's rows are cut in."""
   return mesh.shape.get("context", 1) if mesh else 1
+
+
+def cut_columns(mesh: Mesh | None, x, columns: str | None = "context"):
+  """x [B, S, ...] of the learner's rows, its columns cut over `context`, or whole on each device: None."""
+  if context_shards(mesh) == 1:
+    return x
+  free = [PartitionSpec.UNCONSTRAINED] * (x.ndim - 2)
+  where = NamedSharding(mesh, PartitionSpec(batch_axes(mesh), columns, *free))
+  return jax.lax.with_sharding_constraint(x, where)
 
 
 def kv_sharding(mesh: Mesh, heads: int, rules: Rules = RULES) -> NamedSharding:

@@ -15,7 +15,7 @@ ALLOWED = {
   "agents": set(),
   "models": {"sharding"},
   "sharding": set(),
-  "logprobs": {"models"},
+  "logprobs": {"models", "sharding"},
   "reward_models": {"data", "models", "sharding"},
 }
 

@@ -61,15 +61,14 @@ def packed(batch, shards, rows):
 
 def update_fn(mesh_sizes=None, microbatches=1, optimizer=None, how=None):
   """update and a state, on a mesh of all eight devices or on one."""
-  mesh = None
-  if mesh_sizes:
-    mesh = make_mesh(mesh_sizes)
+  mesh = make_mesh(mesh_sizes) if mesh_sizes else None
+  model = models.build(CONFIG.model, V, mesh)
   schedule = optax.constant_schedule(1e-2)
   tx = optimizer or learner.make_optimizer(CONFIG.optimizer, schedule)
   if how:
-    logp = learner.make_packed_logp(MODEL, temperature=1.0, chunk=4)
+    logp = learner.make_packed_logp(model, temperature=1.0, chunk=4)
   else:
-    logp = learner.make_logp(MODEL, response_budget=T, temperature=1.0, chunk=4)
+    logp = learner.make_logp(model, response_budget=T, temperature=1.0, chunk=4)
   update = learner.make_update(logp, tx, schedule, microbatches, packing=how)
   init = learner.make_init(MODEL, tx)
   if mesh is None:
@@ -111,7 +110,8 @@ def unpacked():
 
 
 @pytest.mark.parametrize(
-  ("sizes", "rows"), [(None, 1), (None, 5), (None, P * G), (dict(data=2), 3), (dict(fsdp=2, tensor=2), 4)]
+  ("sizes", "rows"),
+  [(None, 1), (None, 5), (None, P * G), (dict(fsdp=2, tensor=2), 4), (dict(data=2, context=4), 3)],
 )
 def test_packing_changes_nothing(sizes, rows):
   """Whatever the rows of a piece, on any devices.  All recipes, without the model: test_objective_devices."""
@@ -146,13 +146,25 @@ def test_a_packed_update_needs_no_more_memory_than_one_of_as_many_rows():
 
 
 @pytest.mark.parametrize(
-  "sizes", [dict(data=8), dict(data=2, fsdp=2, tensor=2), dict(fsdp=-1, tensor=4)]
+  "sizes", [dict(data=8), dict(data=2, fsdp=2, tensor=2), dict(fsdp=-1, tensor=4), dict(tensor=2, context=4)]
 )
 def test_devices_and_layout_change_nothing(sizes):
   batch = make_batch()
   mesh = make_mesh(sizes)
   on_mesh = gradient_of(dapo, sharding.to_device(mesh, batch), mesh_sizes=sizes)
   assert_same(gradient_of(dapo, batch), on_mesh)
+
+
+def test_along_context_columns_are_cut():
+  """Scores and logits, at least: each device has a quarter of the queries, and of a chunk's columns."""
+  mesh, S = make_mesh(dict(data=2, context=4)), L + T - 1
+  model = models.build(CONFIG.model, V, mesh)
+  logp = learner.make_logp(model, response_budget=T, temperature=1.0, chunk=4)
+  seen = jax.ShapeDtypeStruct((P, G, L + T), jnp.int32), jax.ShapeDtypeStruct((P, G), jnp.int32)
+  rows = sharding.batch_sharding(mesh)
+  text = jax.jit(logp, in_shardings=(None, rows, rows)).lower(model.shapes, *seen).compile().as_text()
+  assert f",{-(-S // 4)},{S + 1}]" in text and f",{S + 1},{S + 1}]" not in text  # scores, of 15 + 1 columns
+  assert f",1,{V}]" in text and f",4,{V}]" not in text
 
 
 def test_parameters_moments_and_batch_are_really_cut():

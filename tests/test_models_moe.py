@@ -155,9 +155,11 @@ def block_and_gradient(**sizes):
   return jax.tree.leaves(jax.tree.map(np.asarray, program(params, h)))
 
 
-@pytest.mark.parametrize("sizes", [dict(fsdp=2, tensor=2, expert=2), dict(fsdp=2, expert=3)])
+@pytest.mark.parametrize(
+  "sizes", [dict(fsdp=2, tensor=2, expert=2), dict(context=3, expert=2), dict(fsdp=2, expert=3)]
+)
 def test_a_mesh_computes_the_same_and_the_same_gradient(sizes):
-  """Cut over rows, experts and widths; three shards of four experts cannot be cut and hold all."""
+  """Cut over rows, columns, experts and widths; three shards of four experts cannot be cut and hold all."""
   for a, b in zip(block_and_gradient(**sizes), block_and_gradient(), strict=True):
     np.testing.assert_allclose(a, b, atol=1e-5 * np.abs(b).max())
 

@@ -57,7 +57,7 @@ def test_the_table_says_what_every_device_holds(experts):
   """Against the shards of real arrays; kv heads that do not divide are whole."""
   c = base.get_config("tiny").model
   c.num_experts, c.num_key_value_heads = experts, 1
-  rules = sharding.RULES | dict(embed="fsdp,context")
+  rules = sharding.RULES
   mesh = sharding.make_mesh(config(fsdp=2, context=2, **dict(expert=2) if experts else dict(tensor=2)))
   model = models.build(c, 64, mesh, rules)
   where = sharding.param_shardings(mesh, model.axes, model.shapes, rules)

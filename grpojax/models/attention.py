@@ -6,7 +6,9 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 from jax.ad_checkpoint import checkpoint_name
+from jax.sharding import Mesh
 
+from grpojax import sharding
 from grpojax.models.parts import softcap
 
 
@@ -17,6 +19,7 @@ class View(NamedTuple):
   distance: jax.Array  # [S, keys] int32, columns from a key to its query
   cos: jax.Array  # [tables, B, S, H / 2] float32
   sin: jax.Array
+  mesh: Mesh | None = None  # whose `context` cuts the queries; keys and values travel to all of them
 
   def of(self, window, table):
     """(attention, rope) of a layer, as `Block` takes them; None: no window, the only table."""
@@ -24,14 +27,18 @@ class View(NamedTuple):
     table = 0 if table is None else table
 
     def attention(q, k, v, scale, cap):
-      return checkpoint_name(attend_causally(q, k, v, mask, scale, cap), "attention"), (k, v)
+      if sharding.context_shards(self.mesh) == 1:
+        read = attend_causally(q, k, v, mask, scale, cap)
+      else:  # queries are cut already
+        read = attend(q, *(sharding.cut_columns(self.mesh, x, None) for x in (k, v)), mask, scale, cap)
+      return checkpoint_name(read, "attention"), (k, v)
 
     return attention, (self.cos[table], self.sin[table])
 
 
-def view(mask, distance, positions, frequencies) -> View:
+def view(mask, distance, positions, frequencies, mesh: Mesh | None = None) -> View:
   """mask [B, S, keys], distance [S, keys], positions [B, S], frequencies [tables, H / 2]."""
-  return View(mask, distance, *angles(positions, frequencies))
+  return View(mask, distance, *angles(positions, frequencies), mesh)
 
 
 def angles(positions, frequencies):
