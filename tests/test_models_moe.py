@@ -142,7 +142,7 @@ def block_and_gradient(**sizes):
   small = dict(num_experts=4, num_experts_per_tok=2, intermediate_size=6, norm_topk_prob=True)
   spec = dataclasses.replace(loaded("qwen2_moe")[0].spec, moe=models.Moe(**small))
   devices = mesh(**sizes) if sizes else None
-  graph, params = nnx.split(moe.Mixture(spec, devices, sharding.RULES, nnx.Rngs(0)))
+  graph, params = nnx.split(moe.Mixture(spec, devices, nnx.Rngs(0)))
   h = jax.random.normal(jax.random.key(1), (24, 3, spec.hidden_size))
 
   def loss(params, h):

@@ -63,7 +63,7 @@ class Block(nnx.Module):
     if s.post_norms:
       self.post_attention_norm, self.post_mlp_norm = norm(("embed",), D), norm(("embed",), D)
     if s.moe:
-      self.moe = Mixture(s, mesh, rules, rngs)
+      self.moe = Mixture(s, mesh, rngs, rules)
     else:
       self.gate = matrix(rngs, ("embed", "mlp"), (D, F), D**-0.5, dtype)
       self.up = matrix(rngs, ("embed", "mlp"), (D, F), D**-0.5, dtype)

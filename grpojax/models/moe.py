@@ -34,7 +34,7 @@ class Routed(NamedTuple):
 class Mixture(nnx.Module):
   """Router and experts, and Qwen2-MoE's shared expert behind its sigmoid gate."""
 
-  def __init__(self, s: Spec, mesh: Mesh | None, rules: sharding.Rules, rngs: nnx.Rngs):
+  def __init__(self, s: Spec, mesh: Mesh | None, rngs: nnx.Rngs, rules: sharding.Rules = sharding.RULES):
     D, E, F, dtype = s.hidden_size, s.moe.num_experts, s.moe.intermediate_size, s.param_dtype
     out_scale = (2 * s.num_hidden_layers) ** -0.5
     self.spec, self.mesh, self.rules = s, mesh, tuple(rules.items())  # static: hashed
