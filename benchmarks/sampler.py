@@ -59,7 +59,7 @@ def continuous(model, params, eos, prompts: int, slots: int, segment: int = 0):
   )
   programs = jax.jit(begin), insert, jax.jit(advance, donate_argnums=2)
   mesh = sharding.make_mesh(base.get_config().mesh)
-  run = sampler.continuous(mesh, lambda params: params, *programs, slots, segment)
+  run = sampler.continuous(mesh, None, *programs, slots, segment)
   asked = Prompts(*requests(prompts), []), jax.random.key(0)
   return lambda: run.finish(run.start(params, *asked, whole=not segment))[0]
 

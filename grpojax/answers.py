@@ -26,10 +26,15 @@ class Asked(NamedTuple):
 
 def ask(job: Job, timer, params, prompts: Prompts, step: int, draw: int) -> Asked:
   """Starts to sample, and waits for nothing."""
+  sampler, own = job.programs.sample, params
+  ahead = bool(job.config.staleness)  # the host will be elsewhere: one piece
+  if sampler.ready:
+    with timer.phase("reshard"):
+      own = sampler.ready(params)
+      if not ahead:  # which sampling waits for, and nothing else
+        jax.block_until_ready(own)
   with timer.phase("rollout"):
-    ahead = bool(job.config.staleness)  # the host will be elsewhere: one piece
-    flight = job.programs.sample.start(params, prompts, key_of(job, step, draw), whole=ahead)
-    return Asked(prompts, params, flight)
+    return Asked(prompts, params, sampler.start(own, prompts, key_of(job, step, draw), whole=ahead))
 
 
 def key_of(job: Job, step: int, draw: int):

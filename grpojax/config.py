@@ -187,6 +187,14 @@ def _check_batch(c: ConfigDict, mesh: dict[str, int]) -> None:
       f"config.rollout.prompts = {P} gives {P // U // M} prompts per {piece}, which "
       f"config.mesh.data * config.mesh.fsdp * config.mesh.expert = {shards} must divide."
     )
+  if c.mesh.sampler.tensor:
+    own = sharding.sampler_sizes(c.mesh, math.prod(mesh.values()))
+    left = own["data"] * own["expert"]
+    if P % left:
+      raise ValueError(
+        f"config.rollout.prompts = {P} must be divisible by the {left} shards of prompts that "
+        "config.mesh.sampler leaves; raise its tensor, or the prompts."
+      )
   if c.cold_start.batch_size % shards:
     raise ValueError(
       f"config.cold_start.batch_size = {c.cold_start.batch_size} must be divisible by "

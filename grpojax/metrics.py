@@ -27,7 +27,7 @@ import jax
 import numpy as np
 from tensorboardX import SummaryWriter
 
-PHASES = ("start", "rollout", "reward", "logprob", "update", "host", "eval", "checkpoint")
+PHASES = ("start", "reshard", "rollout", "reward", "logprob", "update", "host", "eval", "checkpoint")
 
 
 class Writer:

@@ -9,14 +9,15 @@ import numpy as np
 from jax.sharding import Mesh
 from ml_collections import ConfigDict
 
-from grpojax import learner, models, sampler, sharding, storage
+from grpojax import learner, models, sampler, sharding, storage, weights
 from grpojax.data import pipeline, templates, text
-from grpojax.models import int8, kernels, lora
+from grpojax.models import kernels, lora
 from grpojax.objective import Objective, trackers
 from grpojax.packing import Packing
 from grpojax.program import program
 from grpojax.rewards import Rewards
 from grpojax.sampler import Sampler
+from grpojax.weights import Weights
 
 
 class Data(NamedTuple):
@@ -194,27 +195,16 @@ def _policy_layout(model: models.Model, mesh: Mesh) -> dict:
   return frozen_layout(model, mesh) | trained
 
 
-def _in_int8(name: str, model: models.Model, mesh: Mesh) -> tuple[Callable, dict]:
-  """(the program that rounds the weights of now, where what it returns lives)."""
-
-  def round_all(params):
-    if model.lora:
-      params = lora.merge_all(params, model.spec, model.lora.scale)
-    return int8.weights(params, model.spec)
-
-  shapes = jax.eval_shape(lambda params: int8.weights(params, model.spec), model.shapes)
-  where = sharding.param_shardings(mesh, int8.axes(model.axes, model.spec), shapes, model.rules)
-  inside = (_policy_layout(model, mesh),)
-  return program(f"{name} weights in int8", round_all, in_shardings=inside, out_shardings=where), where
+def weights_of(config: ConfigDict, name: str, model: models.Model, mesh: Mesh, precision: str) -> Weights:
+  """What samples, where, and of which parameters, for a learner on `mesh`."""
+  return weights.build(config, name, model, mesh, _policy_layout(model, mesh), precision)
 
 
 def _sampler(
   config, name, model, tokenizer, mesh, group_size, max_tokens, choice, record_routing, bits
 ) -> Sampler:
-  weights, kv_cache = bits
-  ready, where = lambda params: params, _policy_layout(model, mesh)
-  if weights == "int8":
-    ready, where = _in_int8(name, model, mesh)
+  precision, kv_cache = bits
+  model, mesh, where, ready, _ = weights_of(config, name, model, mesh, precision)
   common = dict(
     group_size=group_size, max_tokens=max_tokens, choice=choice, eos_ids=eos_ids(config, tokenizer),
     record_routing=record_routing, kv_cache=kv_cache,
@@ -255,7 +245,7 @@ def _of_slots(config, name: str, model, mesh: Mesh, where, slots: int, common: d
 
 
 def slots_of(config: ConfigDict, model, mesh: Mesh, group_size: int, max_tokens: int, kv_cache: str) -> int:
-  """Slots of a sampler on the whole mesh: of `config.rollout.slots` as many as are asked for and fit."""
+  """Slots of a sampler on its whole mesh: of `config.rollout.slots` as many as are asked for and fit."""
   c = config.rollout
   if not c.slots:
     return 0

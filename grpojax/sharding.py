@@ -57,6 +57,31 @@ def make_mesh(config: ConfigDict, devices=None) -> Mesh:
   return Mesh(arranged(sizes, config.slices, used), AXES, axis_types=(AxisType.Auto,) * len(AXES))
 
 
+def sampler_sizes(config: ConfigDict, devices: int) -> dict[str, int]:
+  """Size of each axis of the sampler's own mesh of so many devices, if `config.mesh.sampler` asks for one."""
+  tensor, expert = config.sampler.tensor, config.sampler.expert
+  if tensor < 0 or expert < 1 or devices % max(tensor * expert, 1):
+    raise ValueError(
+      f"config.mesh.sampler.tensor = {tensor} times .expert = {expert} must divide the {devices} devices of "
+      "config.mesh; tensor = 0 samples where the learner's parameters lie."
+    )
+  data = devices // (tensor * expert) if tensor else devices
+  if data % config.slices:
+    raise ValueError(
+      f"config.mesh.sampler leaves {data} shards of prompts, which config.mesh.slices = {config.slices} "
+      "must divide; lower its tensor or expert."
+    )
+  return dict.fromkeys(AXES, 1) | {"data": data, "tensor": tensor, "expert": expert}
+
+
+def sampler_mesh(config: ConfigDict, mesh: Mesh) -> Mesh:
+  """The same devices in the same order, in the sampler's sizes; or the learner's mesh itself."""
+  if not config.sampler.tensor:
+    return mesh
+  sizes = sampler_sizes(config, mesh.size)
+  return Mesh(mesh.devices.reshape(*sizes.values()), AXES, axis_types=(AxisType.Auto,) * len(AXES))
+
+
 def arranged(sizes: dict[str, int], slices: int, devices) -> np.ndarray:
   """The devices as an array of these sizes; slices, joined by a slow network, follow each other in `data`.
 

@@ -267,7 +267,14 @@ def announce(job: Job) -> None:
     for note in split.notes:
       console.say(f"  {note}")
   c = config.rollout
-  slots = setup.slots_of(config, model, mesh, c.group_size, c.max_tokens, c.kv_cache)
+  weights = setup.weights_of(config, "rollout", model, mesh, c.weights)
+  if weights.ready:
+    axes = " x ".join(f"{axis} {n}" for axis, n in weights.mesh.shape.items())
+    size = f"{weights.bytes_per_chip:,} bytes per chip"
+    console.say(f"sampler: mesh {axes}, its own copy of the parameters ({size}), made anew for each rollout")
+  elif model.rules["embed"] and mesh.shape["fsdp"] * mesh.shape["context"] > 1:
+    console.say("note: each decoded token gathers all parameters, unless config.mesh.sampler.tensor is set")
+  slots = setup.slots_of(config, weights.model, weights.mesh, c.group_size, c.max_tokens, c.kv_cache)
   if slots < min(c.slots, c.prompts * c.group_size):
     console.say(f"rollout: {slots} of {c.slots} slots, as many as fit in config.rollout.kv_memory_gb")
   if config.dynamic_sampling.enabled and not asking.feeds(job):

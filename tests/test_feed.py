@@ -38,7 +38,7 @@ def continuous(devices: int):
   advance = jax.jit(programs[2], out_shardings=(state, rows, report), donate_argnums=2)
   send = lambda *args: SENT.append(devices) or advance(*args)  # noqa: E731
   params = jax.device_put(params, everywhere)
-  return sampler.continuous(where, lambda p: p, begin, insert, send, S, SEGMENT), params
+  return sampler.continuous(where, None, begin, insert, send, S, SEGMENT), params
 
 
 @functools.cache
@@ -46,7 +46,7 @@ def expected(draw: int):
   """What the plain sampler makes of a draw."""
   model, params = tiny()
   build = sampler.build(model, group_size=G, max_tokens=T, choice=sampler.Choice(), eos_ids=EOS[1])
-  run = sampler.plain(mesh(), lambda p: p, *map(jax.jit, build))
+  run = sampler.plain(mesh(), None, *map(jax.jit, build))
   return run(params, *DRAWS[draw])[0]
 
 

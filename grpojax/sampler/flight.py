@@ -27,6 +27,7 @@ class Sampler(NamedTuple):
 
   start: Callable  # (params, Prompts, key, whole) -> what is in flight; waits for nothing.  whole: uncut
   finished: Callable  # (flight, counts, Draw or None) -> yields (numbers [n], Rollout [n, G, ...])
+  ready: Callable | None = None  # the learner's parameters -> those of `start`; None: they are the same
   feeds: bool = False  # whether a Draw is asked: its prompts follow those that have ended
   programs: tuple[Callable, ...] = ()  # what it is made of, in order
 
@@ -40,22 +41,22 @@ class Sampler(NamedTuple):
     return jax.tree.map(lambda *x: np.concatenate(x)[order], *parts), counts
 
   def __call__(self, params, prompts: Prompts, key) -> tuple[Rollout, dict[str, int]]:
+    params = self.ready(params) if self.ready else params
     return self.finish(self.start(params, prompts, key, whole=True))
 
 
-def plain(mesh: Mesh, ready: Callable, prefill: Callable, decode: Callable) -> Sampler:
-  """Of the programs of `generate.py`; all rows end together.  `ready` prepares the parameters."""
+def plain(mesh: Mesh, ready: Callable | None, prefill: Callable, decode: Callable) -> Sampler:
+  """Of the programs of `generate.py`; all rows end together."""
 
   def start(params, prompts: Prompts, key, whole: bool = True) -> Rollout:
     tokens, length, ids, key = _on_device(mesh, prompts, key)
-    params = ready(params)
     return decode(params, prefill(params, tokens, length), key, ids)
 
   def finished(flight: Rollout, counts: Counter, draw=None) -> Iterator[tuple[np.ndarray, Rollout]]:
     rollout = sharding.to_host(flight)
     yield np.arange(len(rollout.length)), rollout
 
-  return Sampler(start, finished, programs=(ready, prefill, decode))
+  return Sampler(start, finished, ready, programs=(ready, prefill, decode))
 
 
 class Flight(NamedTuple):
@@ -73,8 +74,9 @@ class Flight(NamedTuple):
 
 
 def continuous(
-  mesh: Mesh, ready: Callable, begin: Callable, insert: Callable, advance: Callable, slots: int, segment: int
-) -> Sampler:
+  mesh: Mesh, ready: Callable | None, begin: Callable, insert: Callable, advance: Callable, slots: int,
+  segment: int,
+) -> Sampler:  # fmt: skip
   """Of the programs of `slots.py`, in segments of so many steps."""
 
   @functools.cache  # to put it there, several processes wait for each other
@@ -88,7 +90,6 @@ def continuous(
 
   def start(params, prompts: Prompts, key, whole: bool = False) -> Flight:
     tokens, length, ids, key = _on_device(mesh, prompts, key)
-    params = ready(params)
     return sent(params, *begin(params, tokens, length, ids, key), np.arange(len(prompts.id)), whole)
 
   def finished(flight: Flight, counts: Counter, draw: Draw | None = None) -> Iterator:
@@ -118,7 +119,7 @@ def continuous(
     finally:
       counts.update(_counts(_fetched(following.report).work, slots))
 
-  return Sampler(start, finished, feeds=True, programs=(ready, begin, insert, advance))
+  return Sampler(start, finished, ready, feeds=True, programs=(ready, begin, insert, advance))
 
 
 class _Supply:

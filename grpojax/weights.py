@@ -1,0 +1,53 @@
+"""The parameters that the sampler reads: the learner's own, or a copy in its own layout or precision.
+
+A learner cuts every matrix over all devices and gathers it where it is used, once for many tokens; a
+decoded token would gather all of them for itself.  So the sampler may have its own mesh of the same devices,
+`config.mesh.sampler`, where matrices are cut over `tensor` (and experts) alone.  One program makes its copy
+from the learner's parameters wherever sampling starts: adapters merged, matrices rounded as every use of
+them rounds them, every array sent to its place.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+from jax.sharding import Mesh
+from ml_collections import ConfigDict
+
+from grpojax import models, sharding
+from grpojax.models import int8, lora
+from grpojax.program import program
+
+
+class Weights(NamedTuple):
+  """What samples, where, and of which parameters."""
+
+  model: models.Model
+  mesh: Mesh
+  where: dict  # shardings of the parameters
+  ready: Callable | None  # the learner's parameters -> those; None: they are the same
+  bytes_per_chip: int  # of the copy; 0: none is made
+
+
+def build(
+  config: ConfigDict, name: str, model: models.Model, mesh: Mesh, inside: dict, precision: str
+) -> Weights:
+  """Of a learner whose parameters lie on `mesh` as `inside` says; precision "int8" rounds to eight bits."""
+  on, spec = sharding.sampler_mesh(config.mesh, mesh), model.spec
+  if on == mesh and precision == "full":
+    return Weights(model, mesh, inside, None, 0)
+  if precision == "int8":
+    rounded, axes = int8.weights, int8.axes(model.axes, spec)
+  else:
+    rounded, axes = models.in_compute_dtype, model.axes
+
+  def copied(params):
+    if model.lora:
+      params = lora.merge_all(params, spec, model.lora.scale)
+    return rounded(params, spec)
+
+  shapes = jax.eval_shape(lambda params: rounded(params, spec), model.shapes)
+  where = sharding.param_shardings(on, axes, shapes, model.rules)
+  ready = program(f"{name} weights", copied, in_shardings=(inside,), out_shardings=where)
+  samples = models.from_spec(spec, on, model.rules)
+  return Weights(samples, on, where, ready, sharding.bytes_per_chip(shapes, where))
