@@ -159,12 +159,12 @@ def context_shards(mesh: Mesh | None) -> int:
   return mesh.shape.get("context", 1) if mesh else 1
 
 
-def cut_columns(mesh: Mesh | None, x, columns: str | None = "context"):
-  """x [B, S, ...] of the learner's rows, its columns cut over `context`, or whole on each device: None."""
+def whole_columns(mesh: Mesh | None, x):
+  """x [B, S, ...] of the learner's rows, gathered over `context` on each device; else cut as it was."""
   if context_shards(mesh) == 1:
     return x
   free = [PartitionSpec.UNCONSTRAINED] * (x.ndim - 2)
-  where = NamedSharding(mesh, PartitionSpec(batch_axes(mesh), columns, *free))
+  where = NamedSharding(mesh, PartitionSpec(batch_axes(mesh), None, *free))
   return jax.lax.with_sharding_constraint(x, where)
 
 

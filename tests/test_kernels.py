@@ -80,7 +80,7 @@ def test_a_kernel_reads_what_the_reference_reads(backend, sizes, window, cap, mo
 
 def test_a_decoder_may_take_a_kernel_for_its_updates():
   """70 columns in a block of 128; hidden states and all gradients are the reference's."""
-  spec = dataclasses.replace(SPEC, num_attention_heads=2, num_key_value_heads=1)
+  spec = dataclasses.replace(SPEC, num_attention_heads=2, num_key_value_heads=1, windows=(30, 30))
   tokens = jax.random.randint(jax.random.key(1), (B, 70), 0, 32)
 
   def loss(params, model):
@@ -90,7 +90,12 @@ def test_a_decoder_may_take_a_kernel_for_its_updates():
   reference = models.from_spec(spec, mesh())._replace(remat="attention")
   params = reference.init(jax.random.key(0))
   run = lambda model: jax.jit(jax.value_and_grad(partial(loss, model=model), has_aux=True))(params)  # noqa: E731
-  got, want = run(reference._replace(attention="splash")), run(reference)
+  splash = reference._replace(attention="splash")
+  for policy in "attention", "full":  # the kernel's normalisers [layers, B, heads, columns] are kept, or not
+    of_policy = splash._replace(remat=policy)
+    traced = jax.make_jaxpr(jax.grad(partial(loss, model=of_policy), has_aux=True))(params)
+    assert (f"f32[2,{B},2,128]" in str(traced)) == (policy == "attention")
+  got, want = run(splash), run(reference)
   for x, y in zip(jax.tree.leaves(got), jax.tree.leaves(want), strict=True):
     np.testing.assert_allclose(x, y, rtol=0, atol=1e-4 * np.abs(y).max())
 

@@ -30,7 +30,8 @@ class View(NamedTuple):
       if sharding.context_shards(self.mesh) == 1:
         read = attend_causally(q, k, v, mask, scale, cap)
       else:  # queries are cut already
-        read = attend(q, *(sharding.cut_columns(self.mesh, x, None) for x in (k, v)), mask, scale, cap)
+        read = attend(q, *(sharding.whole_columns(self.mesh, x) for x in (k, v)), mask, scale, cap)
+      return checkpoint_name(read, "attention"), (k, v)
       return checkpoint_name(read, "attention"), (k, v)
 
     return attention, (self.cos[table], self.sin[table])

@@ -146,13 +146,13 @@ class Decoder(nnx.Module):
       layer, kind, replay = layer
       x = self._on_mesh(x, by_columns=True)
       x, _, routed = self._whole(*layer)(x, *seen.of(*kind), replay=replay, counted=counted)
-      return sharding.cut_columns(self.mesh, x), routed
+      return x, routed
 
     block, layers = rematerialised(block, self.remat), (self._stacked(), self._kinds(), routing)
-    x, routed = jax.lax.scan(block, sharding.cut_columns(self.mesh, self._embed(tokens)), layers)
+    x, routed = jax.lax.scan(block, self._embed(tokens), layers)
     if routed is not None:
       routed = routed._replace(experts=routed.experts[:, :, :S])
-    return sharding.cut_columns(self.mesh, self._final_norm(x), None)[:, :S], routed
+    return sharding.whole_columns(self.mesh, self._final_norm(x))[:, :S], routed
 
   def prefill(self, tokens, first, cache_length: int):
     """tokens [B, L] -> hidden of the last column [B, D], a cache with room for `cache_length`, Routed."""

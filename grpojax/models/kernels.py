@@ -75,7 +75,11 @@ def _whole(columns: int, unit: int) -> int:
 
 
 class View(NamedTuple):
-  """What whole sequences see of themselves; as `attention.View`, without a mask."""
+  """What whole sequences see of themselves; as `attention.View`, without a mask.
+
+  Where layers differ in their windows each has its kernel, behind a switch; through that, parts.REMAT keeps
+  nothing, and the backward pass reads again.
+  """
 
   backend: str
   spec: Spec

@@ -55,7 +55,8 @@ def plan(config: ConfigDict, devices: list, scratch: Path) -> Plan:
   model = setup.build_model(config, tokenizer, mesh)
   programs = setup.build_programs(config, model, tokenizer, mesh)
   c, shards = config.rollout, sharding.batch_shards(mesh)
-  slots = setup.slots_of(config, model, mesh, c.group_size, c.max_tokens, c.kv_cache)
+  samples = sharding.sampler_mesh(config.mesh, mesh)
+  slots = setup.slots_of(config, model, samples, c.group_size, c.max_tokens, c.kv_cache)
   rows = c.prompts // config.updates_per_rollout * c.group_size
   pieces = config.microbatches
   if config.packing:
@@ -105,7 +106,8 @@ def sampling(plan: Plan) -> dict[str, Program]:
     found["decode"] = Program(decode, args, decode.lower(*args), (c.max_tokens - 1,), 1)
     return found
   begin, _, advance = programs
-  args, shards = (params, tokens, length, ids, key), sharding.batch_shards(plan.mesh)
+  args = params, tokens, length, ids, key
+  shards = sharding.batch_shards(sharding.sampler_mesh(config.mesh, plan.mesh))
   chunks = math.ceil(c.prompts // shards * config.data.prompt_budget / c.prefill_chunk)
   found["prefill"] = Program(begin, args, begin.lower(*args), (chunks,), 1)
   args = params, *found["prefill"].lowered.out_info, abstract.number()
