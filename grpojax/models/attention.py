@@ -32,7 +32,6 @@ class View(NamedTuple):
       else:  # queries are cut already
         read = attend(q, *(sharding.whole_columns(self.mesh, x) for x in (k, v)), mask, scale, cap)
       return checkpoint_name(read, "attention"), (k, v)
-      return checkpoint_name(read, "attention"), (k, v)
 
     return attention, (self.cos[table], self.sin[table])
 
