@@ -79,3 +79,6 @@ def test_the_table_is_printed_on_request(capsys):
   assert lines[0].startswith("8 cpu device(s): data 8 x fsdp 1")
   assert any(line.startswith("adapters.layers.q.a ") for line in lines)
   assert lines[-1].startswith("optimiser state: ")
+  c.mesh.sampler.tensor = 4
+  layout.show(c)
+  assert "data 2 x fsdp 1 x tensor 4 x" in capsys.readouterr().out.splitlines()[-1]
