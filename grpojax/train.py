@@ -110,6 +110,7 @@ def run(job: Job) -> bool:
         else:
           known, owed = settle(known, owed), None  # the last step's record, while the device samples
         groups, outcomes, stats = asking.collect(job, timer, troubles, known, asked, step)
+        asked = asked._replace(flight=None)  # and with it the sampler's own copy of the parameters
         known = settle(known, owed)  # or while it updated and the host scored
         seen = stats | rollouts.describe(groups)
         origin = reference and frozen | reference

@@ -51,7 +51,7 @@ def by_loops(block, h, experts, probs, normalise):
 @pytest.mark.parametrize("crowded", [False, True])
 def test_no_token_is_dropped_even_if_all_choose_one_expert(crowded):
   spec = loaded("qwen3_moe")[0].spec
-  block = moe.Mixture(spec, None, sharding.RULES, nnx.Rngs(0))
+  block = moe.Mixture(spec, None, nnx.Rngs(0))
   h = jax.random.normal(jax.random.key(1), (3, 7, spec.hidden_size))
   replay = jnp.broadcast_to(jnp.asarray([4, 2]), (3, 7, 2)) if crowded else None
   y, routed = jax.jit(block)(h, replay)
@@ -78,7 +78,7 @@ def test_load_balance_loss_is_that_of_transformers():
 
 
 def test_a_replayed_token_counts_in_no_load():
-  block = moe.Mixture(loaded("qwen3_moe")[0].spec, None, sharding.RULES, nnx.Rngs(0))
+  block = moe.Mixture(loaded("qwen3_moe")[0].spec, None, nnx.Rngs(0))
   h = jax.random.normal(jax.random.key(1), (1, 4, 24))
   replay = jnp.full((1, 4, K), -1).at[0, 1].set(jnp.asarray([3, 1]))
   counted = jnp.asarray([[True, True, True, False]])
