@@ -233,3 +233,33 @@ def test_attention_kernels_count_the_pairs_that_a_causal_mask_leaves(name, resul
   found = counts.count(hlo.parse(KERNEL.format(out=out, name=name)), SIZES)
   assert flops(found) == products * 2 * (2 * 8 * 512 * 512 * 128) / 2
   assert found.rows[0].kernel == name
+
+
+ASYNC = """
+%start (x: bf16[1,56,1024]) -> (bf16[1,56,1024], bf16[1,3584,1024]) {
+  %x = bf16[1,56,1024]{2,1,0} parameter(0)
+  %g = bf16[1,3584,1024]{2,1,0} all-gather(%x), channel_id=124, replica_groups=mesh['a'=8] {'a'}, dimensions={1}
+  ROOT %c = (bf16[1,56,1024]{2,1,0}, bf16[1,3584,1024]{2,1,0}) custom-call(%g), custom_call_target="Start"
+}
+
+%done (x: bf16[1,56,1024], y: bf16[1,3584,1024]) -> bf16[1,3584,1024] {
+  %x = bf16[1,56,1024]{2,1,0} parameter(0)
+  %y = bf16[1,3584,1024]{2,1,0} parameter(1)
+  %g = bf16[1,3584,1024]{2,1,0} all-gather(%x), channel_id=124, replica_groups=mesh['a'=8] {'a'}, dimensions={1}
+  ROOT %c = bf16[1,3584,1024]{2,1,0} custom-call(%x, %y, %g), custom_call_target="Done"
+}
+
+ENTRY %main (x: bf16[1,56,1024]) -> bf16[1,3584,1024] {
+  %x = bf16[1,56,1024]{2,1,0} parameter(0)
+  %async-collective-start.2 = (bf16[1,56,1024]{2,1,0}, bf16[1,3584,1024]{2,1,0}) fusion(%x), kind=kCustom, calls=%start
+  %y = bf16[1,3584,1024]{2,1,0} get-tuple-element(%async-collective-start.2), index=1
+  ROOT %async-collective-done.2 = bf16[1,3584,1024]{2,1,0} fusion(%x, %y), kind=kCustom, calls=%done
+}
+"""  # noqa: E501
+
+
+def test_a_collective_that_begins_and_ends_apart_is_one():
+  found = [r.collective for r in counts.count(hlo.parse(ASYNC), SIZES).rows if r.collective]
+  assert [(c.kind, c.axis, c.hidden, c.bytes) for c in found] == [
+    ("all-gather", "data+tensor", True, 8 * 56 * 1024 * 2)
+  ]

@@ -13,6 +13,8 @@ from grpojax.podcheck.estimate import Estimate
 from grpojax.podcheck.programs import Plan, Program
 from grpojax.podcheck.topology import Slice
 
+PROGRAMS = "update", "log-probs", "weights", "prefill", "decode"
+
 
 class Checked(NamedTuple):
   """One program."""
@@ -48,11 +50,13 @@ class Check(NamedTuple):
 
 def check(config: ConfigDict, where: Slice, scratch: Path, only: tuple[str, ...] = ()) -> Check:
   """`only` some programs, by name.  Raises ValueError for a config that no run would begin with."""
+  if set(only) - set(PROGRAMS):
+    raise ValueError(f"--only={','.join(only)}: the programs are {', '.join(PROGRAMS)}.")
   plan = programs.plan(config, where.devices, scratch)
   todo = {"update": programs.update, "log-probs": programs.log_probs}
   todo = {name: make(plan) for name, make in todo.items() if not only or name in only}
-  if not only or {"weights", "prefill", "decode"} & set(only):
-    todo |= programs.sampling(plan)
+  if not only or set(PROGRAMS[2:]) & set(only):
+    todo |= {name: p for name, p in programs.sampling(plan).items() if not only or name in only}
   mesh = dict(plan.mesh.shape)
   return Check(where, plan, {name: _one(where, plan, name, p, mesh) for name, p in todo.items()})
 

@@ -20,6 +20,7 @@ class Collective(NamedTuple):
   devices: int  # that take part in one
   bytes: float  # of the whole array on one device: what is gathered to, or reduced from
   hidden: bool  # it begins and ends apart, so that work can be done meanwhile
+  channel: str = ""  # one number for all appearances of the same
 
   @property
   def wire(self) -> float:
@@ -41,7 +42,7 @@ def find(at: Computation, i: Instruction, mesh: dict[str, int]) -> Collective | 
   if kind == "all-reduce" and "all-reduce-scatter" in at.name:  # how a TPU's compiler writes it
     kind = "reduce-scatter"
   hidden = i.opcode.endswith("-start") or at.name.startswith("async")
-  return Collective(kind, axis, devices, size, hidden)
+  return Collective(kind, axis, devices, size, hidden, i.attribute(r"channel_id=(\d+)") or "")
 
 
 def _over(i: Instruction, mesh: dict[str, int]) -> tuple[int, str]:

@@ -41,6 +41,7 @@ def count(module: Module, mesh: dict[str, int], unknown: tuple[int, ...] = ()) -
 
 def _walk(module, at: Computation, mesh, unknown, times: float, depth: int, known, found: Counts) -> None:
   """Adds what `at` does, `times` times, inside `depth` open loops."""
+  begun = set()  # channels: some collectives are written where they begin, beside work, and where they end
   for i in at.instructions.values():
     if i.opcode == "while":
       n, inside = loops.trips(module, at, i, known), depth
@@ -63,11 +64,15 @@ def _walk(module, at: Computation, mesh, unknown, times: float, depth: int, know
       for name in i.called:
         _walk(module, module.computations[name], mesh, unknown, times, depth, {}, found)
     else:
-      found.rows.extend(_rows(module, at, i, mesh, times))
+      found.rows.extend(_rows(module, at, i, mesh, times, begun))
 
 
-def _rows(module: Module, at: Computation, i: Instruction, mesh, times: float) -> list[Row]:
+def _rows(module: Module, at: Computation, i: Instruction, mesh, times: float, begun: set) -> list[Row]:
   work, inner = _inside(module, at, i, mesh)
+  inner = [c for c in inner if c.channel not in begun]
+  if i.name.startswith("async-collective-start"):
+    inner = [c._replace(hidden=True) for c in inner]
+    begun.update(c.channel for c in inner)
   kernel = kernels.name(i)
   work += kernels.flops(at, i) if kernel else 0.0
   moved = traffic.of_instruction(module, at, i)
