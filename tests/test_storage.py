@@ -14,7 +14,7 @@ from etils import epath
 
 from grpojax import checkpoint, export, metrics, storage, train
 from grpojax.data.local import files as data_files
-from tests.test_train import comparable, tiny
+from test_train import comparable, tiny
 
 MISSING = [name for name in ("gcsfs", "gcp_storage_emulator") if importlib.util.find_spec(name) is None]
 

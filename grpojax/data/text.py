@@ -14,7 +14,12 @@ def load_tokenizer(folder: str | Path = EMBEDDED) -> PreTrainedTokenizerBase:
   """The tokenizer of a local Hugging Face folder; by default the one of the embedded task."""
   if not Path(folder, "tokenizer_config.json").is_file():
     raise ValueError(f"'{folder}' holds no tokenizer_config.json, so it is no tokenizer folder.")
-  tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
+  try:
+    tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+  except ValueError as error:
+    if "trust_remote_code" not in str(error):
+      raise
+    raise ValueError(f"The tokenizer of '{folder}' is a program of its own, and none is run.") from error
   if tokenizer.pad_token_id is None:
     tokenizer.pad_token = tokenizer.eos_token  # only fills the shape: lengths are explicit
   return tokenizer

@@ -29,6 +29,8 @@ class Tensors:
     names = ["model.safetensors"]  # and not consolidated.safetensors, which has the same under other names
     if index.is_file():
       names = sorted(set(json.loads(index.read_text())["weight_map"].values()))
+    if foreign := [name for name in names if Path(name).name != name]:
+      raise ValueError(f"{index} names {foreign[0]}, which is not a file of the folder; do not trust it.")
     lost = [name for name in names if not (folder / name).is_file()]
     if lost:
       raise ValueError(f"{folder} lacks {', '.join(lost)}; bring the whole checkpoint, as safetensors.")

@@ -139,7 +139,7 @@ def from_folder(folder: str | Path, dtype: str = "float32", param_dtype: str = "
   family = json.loads(path.read_text()).get("model_type")
   if family not in _FAMILIES:
     raise ValueError(f"{path}: model_type = {family!r}, but this decoder has only {', '.join(_FAMILIES)}.")
-  h = AutoConfig.from_pretrained(folder, local_files_only=True)  # one spelling for old and new files
+  h = _config(folder)
   _refuse_what_is_missing(path, h)
   ropes, rope_of = _ropes(path, h)
   own = _FAMILIES[family](h)
@@ -162,10 +162,15 @@ def from_folder(folder: str | Path, dtype: str = "float32", param_dtype: str = "
   )
 
 
+def _config(folder: str | Path):
+  """config.json in one spelling, old or new; code that the folder may bring is not run."""
+  return AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+
+
 def scores_from_folder(folder: str | Path, task: str, dtype: str = "float32") -> Spec:
   """The same of a classifier: `task` is "SequenceClassification" or "TokenClassification"."""
   spec, path = from_folder(folder, dtype, dtype), Path(folder) / "config.json"
-  h = AutoConfig.from_pretrained(folder, local_files_only=True)
+  h = _config(folder)
   names = h.architectures or []
   if not any(name.endswith(f"For{task}") for name in names):
     raise ValueError(f"{path}: architectures = {names}, but what scores here is a model for {task}.")
