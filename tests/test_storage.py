@@ -11,10 +11,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from etils import epath
+from test_train import comparable, tiny
 
 from grpojax import checkpoint, export, metrics, storage, train
 from grpojax.data.local import files as data_files
-from test_train import comparable, tiny
 
 MISSING = [name for name in ("gcsfs", "gcp_storage_emulator") if importlib.util.find_spec(name) is None]
 
