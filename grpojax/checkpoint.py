@@ -5,14 +5,17 @@ rides along as its JSON metadata.  Randomness needs no saving: every key is deri
 and the step.  Saving is asynchronous; commits are atomic.
 """
 
+import contextlib
 import json
 from pathlib import Path
 
+import jax
+from jax.experimental import multihost_utils
 from jax.sharding import Mesh
 from ml_collections import ConfigDict
 from orbax.checkpoint import v1 as ocp
 
-from grpojax import sharding, storage
+from grpojax import console, digest, sharding, storage
 from grpojax.models import Model
 
 # What may change between a run and its continuation: how long, how often, on what, how loudly.
@@ -31,26 +34,105 @@ def open_checkpoints(workdir: Path, keep: int) -> ocp.training.Checkpointer:
 
 
 def save(checkpoints, step: int, tree, host: dict) -> None:
-  """Starts saving the state after `step` steps; returns before it is on disk (`finish` waits)."""
+  """Starts saving the state after `step` steps; returns before it is on disk (`finish` waits).
+
+  OSError if it cannot be written, or if there is no room for it.
+  """
   finish(checkpoints)
   if checkpoints.latest is not None and checkpoints.latest.step >= step:
     return  # on disk already: a run that is stopped right after an interval's save
-  checkpoints.save_checkpointables_async(step, {"tree": tree}, custom_metadata=host)
+  storage.check_room(checkpoints.directory, sum(x.nbytes for x in jax.tree.leaves(tree)))
+  kept = {"host": host, "digests": digest.of_leaves(tree)}
+  with _writing(checkpoints):
+    checkpoints.save_checkpointables_async(step, {"tree": tree}, custom_metadata=kept)
 
 
 def finish(checkpoints) -> None:
-  """Waits for the save under way and raises what went wrong with it (a full disk, for one)."""
-  checkpoints.wait()
+  """Waits for the save under way.  OSError if it could not be written."""
+  with _writing(checkpoints):
+    checkpoints.wait()
+
+
+@contextlib.contextmanager
+def _writing(checkpoints):
+  """Orbax's storage has errors of its own for a full disk or a folder that has gone."""
+  try:
+    yield
+  except Exception as error:
+    raise OSError(f"{checkpoints.directory}: a checkpoint could not be written ({error!r:.300})") from error
 
 
 def latest(checkpoints, shapes, shardings):
-  """(tree, host) of the newest checkpoint, laid out as `shardings`; None if there is none."""
-  if checkpoints.latest is None:
-    return None
-  step = checkpoints.latest.step
+  """(tree, host) of the newest checkpoint that is whole, laid out as `shardings`; None if there is none.
+
+  One that cannot be read, or is not what was saved, is set aside in `damaged/`, and the one before it is
+  taken.  ValueError if all are damaged, or if one is of another model, optimiser or objective.
+  """
+  aside = checkpoints.directory.parent / "damaged"
   abstract = sharding.abstract(shapes, shardings)
-  tree = checkpoints.load_checkpointables(step, {"tree": abstract})["tree"]
-  return tree, checkpoints.metadata(step).custom_metadata
+  for step in sorted((one.step for one in checkpoints.checkpoints), reverse=True):
+    found, why = _whole(checkpoints, step, abstract)
+    if not why:
+      return found
+    _set_aside(checkpoints, step, aside)
+    console.say(f"checkpoint {step} is damaged and now in {aside}: {why}")
+  if aside.is_dir() and any(aside.iterdir()):
+    raise ValueError(
+      f"--workdir={aside.parent}: every checkpoint is damaged (they are in {aside}); bring one back into "
+      f"{checkpoints.directory}, or choose another --workdir to begin anew."
+    )
+  return None
+
+
+def _whole(checkpoints, step: int, abstract):
+  """((tree, host), "") of a checkpoint, or (None, what is wrong with it)."""
+  try:
+    saved = checkpoints.checkpointables_metadata(step).metadata["tree"]
+    if saved is None:
+      return None, "the metadata of its arrays cannot be read"
+    host = checkpoints.metadata(step).custom_metadata["host"]
+  except Exception as error:  # whatever Orbax and its storage make of a damaged file
+    return None, f"{error!r:.300}"
+  _refuse_another(checkpoints.directory, step, saved, abstract)
+  try:
+    tree = checkpoints.load_checkpointables(step, {"tree": abstract})["tree"]
+    changed = _changed(checkpoints, step, tree)
+    return (tree, host), f"not what was saved: {', '.join(changed)}" if changed else ""
+  except (jax.errors.JaxRuntimeError, MemoryError):  # no room here says nothing of the files
+    raise
+  except Exception as error:
+    return None, f"{error!r:.300}"
+
+
+def _changed(checkpoints, step: int, tree) -> list[str]:
+  """Paths of the leaves that are not what was saved."""
+  saved = checkpoints.metadata(step).custom_metadata["digests"]
+  return [path for path, now in digest.of_leaves(tree).items() if saved.get(path) != now]
+
+
+def _refuse_another(directory, step: int, saved, abstract) -> None:
+  """ValueError naming the leaves in which a checkpoint differs from what this run would save."""
+  leaves = lambda tree: dict(zip(digest.paths(tree), jax.tree.leaves(tree), strict=True))  # noqa: E731
+  form = lambda x: f"{x.dtype}{list(x.shape)}" if x is not None else "missing"  # noqa: E731
+  there, here = leaves(saved), leaves(abstract)
+  both = {path: (form(there.get(path)), form(here.get(path))) for path in sorted(there.keys() | here.keys())}
+  other = [f"{path}: {was} -> {now}" for path, (was, now) in both.items() if was != now]
+  if other:
+    more = f" and {len(other) - 5} more" if len(other) > 5 else ""
+    raise ValueError(
+      f"checkpoint {step} in {directory} is of another model, optimiser or objective "
+      f"({', '.join(other[:5])}{more}); give its config, or choose another --workdir."
+    )
+
+
+def _set_aside(checkpoints, step: int, aside) -> None:
+  """Moves a checkpoint out of the run's way; process 0 does, and all wait."""
+  if jax.process_index() == 0:
+    aside.mkdir(exist_ok=True)
+    number = sum(other.name.split("-")[0] == str(step) for other in aside.iterdir())
+    (checkpoints.directory / str(step)).rename(aside / (f"{step}-{number}" if number else str(step)))
+  multihost_utils.sync_global_devices("a damaged checkpoint is set aside")
+  checkpoints.reload()
 
 
 def steps(workdir: Path) -> list[int]:
@@ -72,6 +154,10 @@ def trained(workdir: Path, model: Model, mesh: Mesh, step: int | None = None) ->
     context.pytree.loading.partial_load = True
     with context:
       tree = checkpoints.load_checkpointables(step, {"tree": (state, *[None] * others)})["tree"]
+    changed = _changed(checkpoints, step, ({"params": tree[0]["params"]},))
+    if changed:
+      what = ", ".join(changed)
+      raise ValueError(f"checkpoint {step} in --workdir={workdir} is not what was saved: {what}.")
   return step, tree[0]["params"]
 
 

@@ -25,12 +25,14 @@ def main(argv):
       return
     workdir = storage.place(WORKDIR.value or f"runs/{config.name}", "--workdir")
     job = train.prepare(config, storage.absolute(workdir))
-  except ValueError as error:  # a config or a dataset that cannot work, said in one sentence
+  except (ValueError, OSError) as error:  # a config, a dataset or a disk that cannot work, in one sentence
     sys.exit(f"error: {error}")
   try:
     finished = train.run(job)
   except KeyboardInterrupt:  # before the first step, or a second one
     sys.exit("Interrupted; the same command goes on from the last checkpoint, if there is one.")
+  except OSError as error:  # a disk that is full or has gone
+    sys.exit(f"error: {error}; the same command goes on from the last checkpoint once that is mended.")
   if not finished:
     sys.exit(os.EX_TEMPFAIL)
 

@@ -67,6 +67,15 @@ def mirror(workdir: Path | epath.Path) -> tuple[Path, Callable[[], None]]:
   return files, push
 
 
+def check_room(folder: Path | epath.Path, nbytes: int) -> None:
+  """OSError where the disk of a folder has no room for so many bytes.  A bucket always has."""
+  if "://" in str(folder):
+    return
+  free = shutil.disk_usage(folder).free
+  if free < nbytes:
+    raise OSError(f"{folder}: {free / 1e9:.2f} GB are free, and a checkpoint needs {nbytes / 1e9:.2f} GB")
+
+
 def _stamps(folder: Path) -> dict[Path, tuple[int, int]]:
   """File -> what changes when it is written."""
   stats = {file: file.stat() for file in sorted(folder.rglob("*")) if file.is_file()}

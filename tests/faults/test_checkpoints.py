@@ -1,0 +1,207 @@
+"""Checkpoints that storage has damaged, that are another run's, or that no disk has room for."""
+
+import importlib
+import os
+import re
+import shutil
+import subprocess
+
+import jax
+import numpy as np
+import pytest
+
+from grpojax import checkpoint, metrics, train
+
+pytestmark = [
+  pytest.mark.usefixtures("in_a_hurry"),
+  pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),  # readers that gave up
+]
+
+
+def config(cache):
+  c = importlib.import_module("configs.grpo").get_config("tiny")
+  c.update(steps=4, verbose=False, cache_dir=str(cache))
+  c.mesh.data = 1
+  c.eval.every = 100
+  c.checkpoint.update(every=2, keep=3)
+  c.reward.accuracy = dict(fn=f"{__name__}:short")
+  return c
+
+
+def short(sample):
+  return float(sample.length < 30)
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory):
+  return tmp_path_factory.mktemp("cache")
+
+
+@pytest.fixture(scope="module")
+def finished(cache, tmp_path_factory):
+  """A run's folder, with checkpoints after steps 2 and 4; and its job."""
+  workdir = tmp_path_factory.mktemp("run")
+  job = train.prepare(config(cache), workdir)
+  train.run(job)
+  return workdir, job
+
+
+@pytest.fixture
+def run(finished, tmp_path):
+  copy = tmp_path / "run"
+  shutil.copytree(finished[0], copy)
+  return copy, finished[1]
+
+
+def newest(workdir, job):
+  checkpoints = checkpoint.open_checkpoints(workdir, 3)
+  try:
+    return checkpoint.latest(checkpoints, *train.layout(job))
+  finally:
+    checkpoints.close()
+
+
+def timeless(workdir):
+  """The training records without what depends on the clock."""
+  clock = re.compile("time/|tokens_per_second/|wall$")
+  train = [r for r in metrics.read(workdir) if r["kind"] == "train"]
+  return [{k: v for k, v in r.items() if not clock.match(k)} for r in train]
+
+
+def files(folder, name):
+  return sorted((f for f in (folder / "tree").rglob(name) if f.is_file()), key=lambda f: f.stat().st_size)
+
+
+def rewrite(file, change):
+  data = bytearray(file.read_bytes())
+  file.write_bytes(change(data) or data)
+
+
+def flip(data):
+  data[len(data) // 2] ^= 4
+
+
+DAMAGE = {
+  "one bit flipped": lambda step: rewrite(files(step, "*")[-1], flip),
+  "truncated": lambda step: rewrite(files(step, "*")[-1], lambda data: data[: len(data) // 2]),
+  "zeroed": lambda step: rewrite(files(step, "*")[-1], lambda data: bytes(len(data))),
+  "a file is missing": lambda step: files(step, "*")[-1].unlink(),
+  "metadata is garbage": lambda step: (step / "tree" / "_METADATA").write_text("{"),
+  "no host state": lambda step: (step / "_CHECKPOINT_METADATA").write_text("{}"),
+  "empty": lambda step: (shutil.rmtree(step), step.mkdir()),
+}
+
+
+@pytest.mark.parametrize("kind", DAMAGE)
+def test_the_one_before_a_damaged_one_is_taken(kind, run, capsys):
+  workdir, job = run
+  DAMAGE[kind](workdir / "checkpoints" / "4")
+  _, host = newest(workdir, job)
+  said = capsys.readouterr().out
+  assert host["step"] == 2 and f"checkpoint 4 is damaged and now in {workdir / 'damaged'}: " in said
+  assert [one.name for one in (workdir / "damaged").iterdir()] == ["4"]
+
+
+def test_a_bit_that_storage_gives_back_without_a_word_is_found_by_its_leaf(run, capsys):
+  """The leaf is written anew with one bit changed, so that every file is sound; the digests are old."""
+  workdir, job = run
+  checkpoints = checkpoint.open_checkpoints(workdir, 3)
+  (state, *others), host = checkpoint.latest(checkpoints, *train.layout(job))
+  kept = checkpoints.metadata(4).custom_metadata
+  bits = np.asarray(state.params["embedding"]).view(np.uint32).copy()
+  bits[5, 3] ^= 1
+  params = state.params | {"embedding": jax.numpy.asarray(bits.view(np.float32))}
+  tree = (state._replace(params=params), *others)
+  checkpoints.save_checkpointables(5, {"tree": tree}, custom_metadata=kept | {"host": host | {"step": 5}})
+  checkpoints.close()
+  with pytest.raises(ValueError, match=r"checkpoint 5 .* is not what was saved: 0/params/embedding\."):
+    checkpoint.trained(workdir, job.model, job.mesh)
+  assert newest(workdir, job)[1]["step"] == 4
+  assert "damaged: not what was saved: 0/params/embedding\n" in capsys.readouterr().out.replace(
+    f" and now in {workdir / 'damaged'}", ""
+  )
+
+
+def test_a_run_whose_last_checkpoint_is_damaged_ends_as_the_undisturbed_one(finished, run):
+  """The steps after the one before are taken again, and their records replaced."""
+  whole, job = finished
+  workdir, _ = run
+  DAMAGE["truncated"](workdir / "checkpoints" / "4")
+  train.run(job._replace(workdir=workdir))
+  assert timeless(whole) == timeless(workdir)
+  trees = [newest(folder, job)[0] for folder in (whole, workdir)]
+  jax.tree.map(np.testing.assert_array_equal, *trees)
+
+
+def test_a_run_with_none_left_stops_and_does_not_begin_anew(run):
+  workdir, job = run
+  for step in ("2", "4"):
+    DAMAGE["truncated"](workdir / "checkpoints" / step)
+  for _ in range(2):  # neither now nor at the next start
+    with pytest.raises(ValueError, match=r"every checkpoint is damaged \(they are in .*damaged\)"):
+      newest(workdir, job)
+  assert sorted(one.name for one in (workdir / "damaged").iterdir()) == ["2", "4"]
+
+
+def test_a_checkpoint_of_another_model_or_optimiser_is_refused_and_left_alone(run, cache):
+  workdir, _ = run
+  (workdir / "config.json").unlink()  # which would have refused it before
+  wide, alone = config(cache), config(cache)
+  wide.model.intermediate_size = 96
+  del alone.objective.penalty.kl
+  alone.reference = ""
+  wider = r"layers/gate: float32\[2, 32, 64\] -> float32\[2, 32, 96\]"
+  for c, what in (wide, wider), (alone, r"1/embedding: float32\[260, 32\] -> missing"):
+    with pytest.raises(ValueError, match=rf"of another model, optimiser or objective \(.*{what}"):
+      newest(workdir, train.prepare(c, workdir / "none"))
+    shutil.rmtree(workdir / "none")
+  assert not (workdir / "damaged").exists()
+
+
+@pytest.fixture
+def small_disk(tmp_path):
+  """A file system of 3 MB, of which a tiny checkpoint takes under one."""
+  disk = tmp_path / "disk"
+  disk.mkdir()
+  mount = ["mount", "-t", "tmpfs", "-o", "size=3m", "tmpfs", str(disk)]
+  if os.geteuid() or subprocess.run(mount, capture_output=True).returncode:
+    pytest.skip("needs the right to mount a tmpfs")
+  yield disk
+  subprocess.run(["umount", "--lazy", str(disk)], check=True)
+
+
+def test_a_full_disk_is_found_before_the_save_and_the_last_checkpoint_stays(finished, small_disk):
+  _, job = finished
+  checkpoints = checkpoint.open_checkpoints(small_disk / "run", 3)
+  tree, host = newest(finished[0], job)
+  checkpoint.save(checkpoints, 2, tree, host | {"step": 2})
+  checkpoint.finish(checkpoints)
+  free = shutil.disk_usage(small_disk).free
+  (small_disk / "other").write_bytes(bytes(free - 50_000))
+  with pytest.raises(OSError, match=r"run/checkpoints: 0.00 GB are free, and a checkpoint needs"):
+    checkpoint.save(checkpoints, 4, tree, host)
+  checkpoints.close()
+  (small_disk / "other").unlink()
+  assert newest(small_disk / "run", job)[1]["step"] == 2
+
+
+def test_a_disk_that_fills_up_while_saving_is_an_error_of_the_disk(finished, small_disk, monkeypatch):
+  _, job = finished
+  monkeypatch.setattr(checkpoint.storage, "check_room", lambda *_: None)
+  checkpoints = checkpoint.open_checkpoints(small_disk / "run", 3)
+  tree, host = newest(finished[0], job)
+  (small_disk / "other").write_bytes(bytes(shutil.disk_usage(small_disk).free - 100_000))
+  with pytest.raises(OSError, match="checkpoints: a checkpoint could not be written"):
+    checkpoint.save(checkpoints, 4, tree, host)
+    checkpoint.finish(checkpoints)
+
+
+def test_a_folder_that_has_gone_is_an_error_of_the_disk(finished, tmp_path):
+  _, job = finished
+  tree, host = newest(finished[0], job)
+  workdir = tmp_path / "run"
+  checkpoints = checkpoint.open_checkpoints(workdir, 3)
+  shutil.rmtree(workdir)
+  with pytest.raises(OSError, match="checkpoints"):
+    checkpoint.save(checkpoints, 2, tree, host)
+    checkpoint.finish(checkpoints)
