@@ -263,3 +263,36 @@ def test_a_collective_that_begins_and_ends_apart_is_one():
   assert [(c.kind, c.axis, c.hidden, c.bytes) for c in found] == [
     ("all-gather", "data+tensor", True, 8 * 56 * 1024 * 2)
   ]
+
+
+NESTED = """
+%shape (x: f32[64,128]) -> f32[128,64] {
+  %x = f32[64,128]{1,0} parameter(0)
+  ROOT %b = f32[128,64]{0,1} bitcast(%x)
+}
+
+%product (x: f32[64,128], y: f32[8,128], z: f32[9,128]) -> f32[8,64] {
+  %x = f32[64,128]{1,0} parameter(0)
+  %y = f32[8,128]{1,0:S(1)} parameter(1)
+  %z = f32[9,128]{1,0} parameter(2)
+  %s = f32[8,128]{1,0} slice(%z), slice={[0:8], [0:128]}
+  %a = f32[8,128]{1,0} add(%y, %s)
+  %w = f32[128,64]{0,1} fusion(%x), kind=kLoop, calls=%shape
+  ROOT %d = f32[8,64]{1,0} dot(%a, %w), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+}
+
+ENTRY %main (x: f32[64,128], y: f32[8,128], z: f32[9,128]) -> f32[8,64] {
+  %x = f32[64,128]{1,0} parameter(0)
+  %y = f32[8,128]{1,0:S(1)} parameter(1)
+  %z = f32[9,128]{1,0} parameter(2)
+  %part = f32[4,128]{1,0:S(1)} slice(%x), slice={[0:4], [0:128]}
+  ROOT %f = f32[8,64]{1,0:S(1)} fusion(%x, %y, %z), kind=kOutput, calls=%product
+}
+"""
+
+
+def test_what_a_fusion_reads_in_another_shape_is_all_of_it_and_of_a_slice_the_part():
+  of = {r.name: r for r in counts.count(hlo.parse(NESTED), SIZES).rows}
+  assert of["f"].flops == 2 * 8 * 64 * 128
+  assert of["f"].bytes == 64 * 128 * 4 + 8 * 128 * 4  # y and the result lie beside the cores
+  assert of["part"].bytes == 4 * 128 * 4

@@ -57,12 +57,11 @@ def check(config: ConfigDict, where: Slice, scratch: Path, only: tuple[str, ...]
   todo = {name: make(plan) for name, make in todo.items() if not only or name in only}
   if not only or set(PROGRAMS[2:]) & set(only):
     todo |= {name: p for name, p in programs.sampling(plan).items() if not only or name in only}
-  mesh = dict(plan.mesh.shape)
-  return Check(where, plan, {name: _one(where, plan, name, p, mesh) for name, p in todo.items()})
+  return Check(where, plan, {name: _one(where, plan, name, p) for name, p in todo.items()})
 
 
-def _one(where: Slice, plan: Plan, name: str, program: Program, mesh: dict[str, int]) -> Checked:
-  done = compiled.compile_for(where, program, mesh)
+def _one(where: Slice, plan: Plan, name: str, program: Program) -> Checked:
+  done = compiled.compile_for(where, program)
   memory = programs.arguments(program)
   known = sum(memory.values())
   if name == "update":

@@ -8,7 +8,7 @@ GIB = 2**30
 class Chip(NamedTuple):
   flops: float  # a second, bfloat16
   hbm: float  # bytes a second
-  memory: float  # bytes
+  memory: float  # bytes that a program may have
   link: float  # bytes a second of one link, one way; 0: not said here
   clock: float  # a second, of what the compiler counts cycles in; 0: it counts none
 
@@ -16,7 +16,7 @@ class Chip(NamedTuple):
 # https://cloud.google.com/tpu/docs/system-architecture-tpu-vm, links by https://jax-ml.github.io/scaling-book
 CHIPS = {
   "v4": Chip(275e12, 1228e9, 32 * GIB, 45e9, 1.05e9),
-  "v5e": Chip(197e12, 819e9, 16 * GIB, 45e9, 1.5e9),
+  "v5e": Chip(197e12, 819e9, 15.75 * GIB, 45e9, 1.5e9),
   "v5p": Chip(459e12, 2765e9, 95 * GIB, 90e9, 1.75e9),
   "v6e": Chip(918e12, 1640e9, 32 * GIB, 90e9, 1.75e9),
   "H100": Chip(989e12, 3350e9, 80e9, 0.0, 0.0),

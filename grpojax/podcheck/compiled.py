@@ -25,7 +25,7 @@ class Compiled(NamedTuple):
   counts: Counts | None
 
 
-def compile_for(where: Slice, program: Program, mesh: dict[str, int], name: str = "") -> Compiled:
+def compile_for(where: Slice, program: Program) -> Compiled:
   """Compiles a lowered program; one that does not fit is refused, not raised."""
   start = time.perf_counter()
   with tempfile.TemporaryDirectory() as dump:
@@ -38,7 +38,7 @@ def compile_for(where: Slice, program: Program, mesh: dict[str, int], name: str 
     text = _dumped(Path(dump)) if where.abstract else done.as_text()
   m = done.memory_analysis()
   needed = m.argument_size_in_bytes + m.output_size_in_bytes - m.alias_size_in_bytes + m.temp_size_in_bytes
-  found = counts.count(hlo.parse(text), mesh, program.unknown)
+  found = counts.count(hlo.parse(text), program.mesh, program.unknown)
   needed += m.generated_code_size_in_bytes
   return Compiled(seconds, "", needed, m.temp_size_in_bytes, m.argument_size_in_bytes, found)
 

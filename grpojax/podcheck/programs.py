@@ -40,6 +40,7 @@ class Program(NamedTuple):
   lowered: Any  # jax.stages.Lowered
   unknown: tuple[int, ...]  # iterations of the loops that data ends, when all responses take their budget
   calls: float  # in one step of training
+  mesh: dict[str, int]  # what it runs on: the sampler may have its own
 
 
 def plan(config: ConfigDict, devices: list, scratch: Path) -> Plan:
@@ -75,7 +76,7 @@ def update(plan: Plan) -> Program:
   frozen = model.shapes if model.lora else {}
   args = state(plan)[0], objective.build(config.objective), abstract.batch(config, model), frozen
   call = plan.programs.update
-  return Program(call, args, call.lower(*args), (plan.pieces,), config.updates_per_rollout)
+  return _program(plan.mesh, call, args, (plan.pieces,), config.updates_per_rollout)
 
 
 def log_probs(plan: Plan) -> Program:
@@ -86,7 +87,7 @@ def log_probs(plan: Plan) -> Program:
   )  # fmt: skip
   passes = config.updates_per_rollout * (1 + bool(config.reference)) - (not batches.first_needs_pass(config))
   call = plan.programs.logp
-  return Program(call, args, call.lower(*args), (plan.pieces,), passes)
+  return _program(plan.mesh, call, args, (plan.pieces,), passes)
 
 
 def sampling(plan: Plan) -> dict[str, Program]:
@@ -94,26 +95,29 @@ def sampling(plan: Plan) -> dict[str, Program]:
   config, c = plan.config, plan.config.rollout
   ready, *programs = plan.programs.sample.programs
   tokens, length, ids, key = abstract.prompts(config)
-  params, found = _policy(plan.model), {}
+  params, found, on = _policy(plan.model), {}, sharding.sampler_mesh(config.mesh, plan.mesh)
   if plan.copies:
-    found["weights"] = Program(ready, (params,), ready.lower(params), (), 1)
+    found["weights"] = _program(plan.mesh, ready, (params,), (), 1)
     params = found["weights"].lowered.out_info
   if not c.slots:
     prefill, decode = programs
     args = params, tokens, length
-    found["prefill"] = Program(prefill, args, prefill.lower(*args), (), 1)
+    found["prefill"] = _program(on, prefill, args, (), 1)
     args = params, found["prefill"].lowered.out_info, key, ids
-    found["decode"] = Program(decode, args, decode.lower(*args), (c.max_tokens - 1,), 1)
+    found["decode"] = _program(on, decode, args, (c.max_tokens - 1,), 1)
     return found
   begin, _, advance = programs
   args = params, tokens, length, ids, key
-  shards = sharding.batch_shards(sharding.sampler_mesh(config.mesh, plan.mesh))
-  chunks = math.ceil(c.prompts // shards * config.data.prompt_budget / c.prefill_chunk)
-  found["prefill"] = Program(begin, args, begin.lower(*args), (chunks,), 1)
+  chunks = math.ceil(c.prompts // sharding.batch_shards(on) * config.data.prompt_budget / c.prefill_chunk)
+  found["prefill"] = _program(on, begin, args, (chunks,), 1)
   args = params, *found["prefill"].lowered.out_info, abstract.number()
   calls = decode_steps(plan) / c.segment
-  found["decode"] = Program(advance, args, advance.lower(*args), (c.segment,), calls)
+  found["decode"] = _program(on, advance, args, (c.segment,), calls)
   return found
+
+
+def _program(mesh: Mesh, call, args: tuple, unknown: tuple[int, ...], calls: float) -> Program:
+  return Program(call, args, call.lower(*args), unknown, calls, dict(mesh.shape))
 
 
 def decode_steps(plan: Plan) -> int:

@@ -21,7 +21,7 @@ def of_instruction(module: Module, at: Computation, i: Instruction) -> float:
   operands = [at.instructions[name] for name in i.operands]
   written = sum(map(main, i.arrays))
   if i.opcode in PART:
-    return min(written, sum(map(main, operands[0].arrays))) + written
+    return min(sum(a.bytes for a in i.arrays), sum(map(main, operands[0].arrays))) + written
   if i.opcode in ("dynamic-update-slice", "scatter"):
     new = sum(main(a) for o in operands[1 if i.opcode[0] == "d" else -1 :] for a in o.arrays)
     return 2.0 * new
@@ -67,6 +67,12 @@ def _behind(at: Computation, i: Instruction) -> Instruction:
 
 def _of_parameter(module: Module, at: Computation, parameter: Instruction) -> float | None:
   """Bytes that are read of a fusion's parameter; None: all of it."""
+  total, handed_on = _reads(module, at, parameter)
+  return None if handed_on else total
+
+
+def _reads(module: Module, at: Computation, parameter: Instruction) -> tuple[float | None, bool]:
+  """(bytes, None for all of it; whether the computation returns the parameter itself, in another shape)."""
   total, names = 0.0, {parameter.name}
   for i in at.instructions.values():  # in order of their use
     mine = [n for n, name in enumerate(i.operands) if name in names]
@@ -80,10 +86,12 @@ def _of_parameter(module: Module, at: Computation, parameter: Instruction) -> fl
       total += 0.0  # what is replaced is not read
     elif i.opcode == "fusion":
       inner = module.computations[i.called[0]]
-      parts = [_of_parameter(module, inner, inner.parameters()[n]) for n in mine]
-      if None in parts:
-        return None
-      total += sum(parts)
+      parts = [_reads(module, inner, inner.parameters()[n]) for n in mine]
+      if any(part is None for part, _ in parts):
+        return None, False
+      total += sum(part for part, _ in parts)
+      if any(handed_on for _, handed_on in parts):
+        names.add(i.name)
     else:
-      return None
-  return total
+      return None, False
+  return total, at.root.name in names
