@@ -170,11 +170,16 @@ def build_programs(config: ConfigDict, model: models.Model, tokenizer, mesh: Mes
 
 
 def compiler_options(mesh: Mesh) -> dict[str, str] | None:
-  """Of an update and a log-prob pass: a TPU's products are faster in twice the 16 MiB of its own memory that
-  its compiler grants them; one of before v5 has too little for that (benchmarks/pods.md)."""
+  """Of an update and a log-prob pass on TPUs; what each is worth is in benchmarks/pods.md."""
   kind = mesh.devices.flat[0].device_kind
-  newer = kind.startswith("TPU") and not any(old in kind for old in ("v2", "v3", "v4"))
-  return {"xla_tpu_scoped_vmem_limit_kib": "32768"} if newer else None
+  if not kind.startswith("TPU"):
+    return None
+  # Gathered matrices are gathered whole: multiplied part by part, the sum would be written once a part.
+  parts = "xla_tpu_enable_windowed_einsum_for_"
+  options = {f"{parts}all_gather": "false", f"{parts}reduce_scatter": "false"}
+  if not any(old in kind for old in ("v2", "v3", "v4")):  # they have too little for it
+    options["xla_tpu_scoped_vmem_limit_kib"] = "32768"  # of memory beside the cores, for one product
+  return options
 
 
 def packing_of(config: ConfigDict, mesh: Mesh) -> Packing | None:
