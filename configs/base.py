@@ -256,8 +256,10 @@ def _paper(c):
   c.data.prompt_budget = 2048
   c.rollout.update(prompts=512, group_size=16, max_tokens=20480, slots=512, prefill_chunk=2048)
   c.updates_per_rollout = 16  # of 512 completions each
-  c.microbatches = 32  # a row at a time on each of 16 shards
+  c.microbatches = 16  # two rows at a time on each of 16 shards
+  c.remat = "attention"
   c.logprob_chunk = 512
   c.optimizer.update(warmup_steps=320, weight_decay=0.1)  # 20 rollouts
   c.cold_start.batch_size = 512  # no cold start; divisible by any mesh's shards
-  c.mesh.update(data=1, fsdp=-1, tensor=4)
+  c.mesh.update(data=1, fsdp=-1, context=4)
+  c.mesh.sampler.tensor = 4
