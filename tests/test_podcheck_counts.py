@@ -296,3 +296,16 @@ def test_what_a_fusion_reads_in_another_shape_is_all_of_it_and_of_a_slice_the_pa
   assert of["f"].flops == 2 * 8 * 64 * 128
   assert of["f"].bytes == 64 * 128 * 4 + 8 * 128 * 4  # y and the result lie beside the cores
   assert of["part"].bytes == 4 * 128 * 4
+
+
+DOT = """
+ENTRY %main (a: f32[3,8,16], b: f32[3,16,4]) -> f32[8,4] {
+  %a = f32[3,8,16]{2,1,0} parameter(0)
+  %b = f32[3,16,4]{2,1,0} parameter(1)
+  ROOT %d = f32[8,4]{1,0} dot(%a, %b), lhs_contracting_dims={0,2}, rhs_contracting_dims={0,1}
+}
+"""
+
+
+def test_a_product_summed_over_two_axes():
+  assert flops(counts.count(hlo.parse(DOT), SIZES)) == 2 * 8 * 4 * 3 * 16
