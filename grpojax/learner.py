@@ -138,11 +138,13 @@ def make_update(
   logp_fn, tx: optax.GradientTransformation, schedule: optax.Schedule, microbatches: int,
   load_balance: float = 0.0, packing: Packing | None = None,
 ):  # fmt: skip
-  """Returns update(state, objective, batch, frozen=None) -> (state, metrics), a pure function to be jitted.
+  """Returns update(state, objective, batch, frozen=None, limit=inf) -> (state, metrics), a pure function to
+  be jitted.
 
   `objective` is an argument, so that a sweep over its numbers compiles once, and so is `frozen`: what
   else the policy is made of when only adapters are trained.  Metrics are those of the policy the
-  update started from, over the whole optimiser batch, with `grad_norm` before clipping.
+  update started from, over the whole optimiser batch, with `grad_norm` before clipping.  Where loss or
+  gradient is not finite, or the gradient's norm is above `limit`, the state stays as it is.
   `load_balance` is the coefficient of the loss of that name, where the batch has an `expert_cost`.
   With a `packing`, logp_fn is that of `make_packed_logp`, and as many pieces as are occupied are
   computed, instead of `microbatches`.
@@ -157,7 +159,7 @@ def make_update(
       loss, metrics = loss + balance, metrics | {"loss/load_balance": balance}
     return loss, (metrics, logp)
 
-  def update(state: State, objective, batch: Batch, frozen: dict | None = None):
+  def update(state: State, objective, batch: Batch, frozen: dict | None = None, limit=jnp.inf):
     padding = _padding(batch, packing)
     batch = objective_lib.prepare(objective, batch)
     gradient = partial(jax.value_and_grad(loss_fn, argnums=1, has_aux=True), frozen, state.params)
@@ -170,8 +172,11 @@ def make_update(
     metrics["update/padding"] = padding
     metrics["grad_norm"] = optax.global_norm(grads)
     metrics["learning_rate"] = jnp.asarray(schedule(state.updates), jnp.float32)
-    state = State(optax.apply_updates(state.params, updates), opt_state, state.updates + 1)
-    return state, metrics
+    finite = jnp.isfinite(metrics["grad_norm"]) & jnp.isfinite(metrics["loss"])
+    taken = finite & (metrics["grad_norm"] <= limit)
+    metrics["update/nonfinite"], metrics["update/skipped"] = 1.0 - finite, 1.0 - taken
+    moved = State(optax.apply_updates(state.params, updates), opt_state, state.updates + 1)
+    return jax.tree.map(partial(jnp.where, taken), moved, state), metrics
 
   return update
 

@@ -31,6 +31,8 @@ def main(argv):
     finished = train.run(job)
   except KeyboardInterrupt:  # before the first step, or a second one
     sys.exit("Interrupted; the same command goes on from the last checkpoint, if there is one.")
+  except ArithmeticError as error:  # what guard.py stops
+    sys.exit(f"error: {error}.")
   except OSError as error:  # a disk that is full or has gone
     sys.exit(f"error: {error}; the same command goes on from the last checkpoint once that is mended.")
   if not finished:

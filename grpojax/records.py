@@ -1,12 +1,14 @@
 """What a step leaves in metrics.jsonl, written while the device already works on the next one."""
 
+from pathlib import Path
 from typing import NamedTuple
 
 import jax
 from ml_collections import ConfigDict
 
-from grpojax import console, memory, metrics
+from grpojax import console, guard, memory, metrics
 from grpojax.memory import Memory
+from grpojax.rollouts import Groups
 
 
 class Owed(NamedTuple):
@@ -17,10 +19,16 @@ class Owed(NamedTuple):
   seen: dict[str, float]  # all that the host knows already
   showcase: list[dict]  # for completions.jsonl
   times: dict[str, float] | None  # the step's seconds by phase; None: it ends when the updates have
+  groups: Groups  # to be kept if an update was skipped
 
 
-def settle(config: ConfigDict, timer, writer, progress, known: Memory, owed: Owed | None) -> Memory:
-  """Waits for the step's updates, writes its record and shows it; the memory that has taken note of it."""
+def settle(
+  config: ConfigDict, files: Path, timer, writer, progress, known: Memory, owed: Owed | None
+) -> Memory:
+  """Waits for the step's updates, writes its record and shows it; the memory that has taken note of it.
+
+  ArithmeticError where `guard` stops the run.
+  """
   if owed is None:
     return known
   with timer.phase("update"):
@@ -32,6 +40,9 @@ def settle(config: ConfigDict, timer, writer, progress, known: Memory, owed: Owe
   writer.write("train", owed.step, seen)
   writer.completions(owed.step, owed.showcase)
   console.advance(progress, owed.step, seen)
+  if seen["update/skipped"]:
+    guard.keep(files, owed.step, jax.process_index(), owed.groups)
+  guard.check(config, owed.step, known, seen)
   return known
 
 

@@ -33,7 +33,7 @@ class Programs(NamedTuple):
   sample: Sampler
   sample_eval: Sampler  # with config.eval's choice of tokens, budget and number of samples
   logp: Callable  # learner.make_old_logp's, of a whole optimiser batch
-  update: Callable  # (state, objective, batch, frozen) -> (state, metrics)
+  update: Callable  # (state, objective, batch, frozen, limit) -> (state, metrics)
   fresh: Callable  # params -> State with a new optimiser
   follow: Callable  # (reference, params, rate) -> the reference that has moved towards the policy
 
@@ -155,7 +155,7 @@ def build_programs(config: ConfigDict, model: models.Model, tokenizer, mesh: Mes
     update=program(
       "update",
       learner.make_update(logp, tx, schedule, config.microbatches, config.load_balance, packing),
-      in_shardings=(where, everywhere, rows, frozen),
+      in_shardings=(where, everywhere, rows, frozen, everywhere),
       out_shardings=(where, everywhere),
       donate_argnums=0,
       compiler_options=compiler_options(mesh),

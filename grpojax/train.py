@@ -22,6 +22,7 @@ from grpojax import (
   checkpoint,
   console,
   difficulty,
+  guard,
   memory,
   metrics,
   peft,
@@ -99,7 +100,7 @@ def run(job: Job) -> bool:
       profiler(config.profile_steps, files, first) as profile,
       console.bar(config.steps, first, config.verbose) as progress,
     ):
-      settle = partial(records.settle, config, timer, writer, progress)
+      settle = partial(records.settle, config, files, timer, writer, progress)
       owed, stop = None, step >= config.steps
       while not stop:
         step += 1
@@ -121,7 +122,8 @@ def run(job: Job) -> bool:
           state, learned = learn(job, state, frozen, known, dealt)
           reference = follow(job, step, reference, state.params)
         showcase = answers.showcase(data.tokenizer, groups)
-        owed = Owed(step, learned, seen | troubles, showcase, timer.take() if config.staleness else None)
+        times = timer.take() if config.staleness else None
+        owed = Owed(step, learned, seen | troubles, showcase, times, groups)
         troubles.clear()
 
         stop = step == config.steps or interrupt.asked  # asked once: what stops has been saved
@@ -216,9 +218,10 @@ def learn(job: Job, state: State, frozen: dict, known: Memory, dealt: list) -> t
   """One update per batch, started; and the metrics of each, on the device."""
   objective = objective_lib.scale_kl(job.objective, known.kl_scale)
   objective = jax.device_put(objective, sharding.replicated(job.mesh))  # its numbers are arguments
+  limit = jax.device_put(guard.limit(job.config, known), sharding.replicated(job.mesh))
   learned = []
   for batch in dealt:
-    state, of_update = job.programs.update(state, objective, batch, frozen)
+    state, of_update = job.programs.update(state, objective, batch, frozen, limit)
     learned.append(of_update)
   return state, learned
 

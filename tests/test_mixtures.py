@@ -138,7 +138,7 @@ def test_replaying_the_choice_of_pi_old_is_exact_first_and_holds_when_the_router
   batch = batches.deal(job.config, job.mesh, groups, None)[0]
   batch = batches.with_logps(job.programs.logp, params, None, batch)
   update = lambda params, batch: job.programs.update(  # noqa: E731
-    job.programs.fresh(jax.tree.map(jnp.copy, params)), job.objective, batch, {}
+    job.programs.fresh(jax.tree.map(jnp.copy, params)), job.objective, batch, {}, np.float32(np.inf)
   )
   first, seen = update(params, batch)
   natural, expected = update(params, batch._replace(routing=None))

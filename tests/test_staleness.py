@@ -72,7 +72,7 @@ def test_it_is_the_loop_whose_rollouts_are_one_update_old(cache, tmp_path, monke
     (batch,) = batches.deal(config, job.mesh, groups, None)
     batch = batches.with_logps(job.programs.logp, old, policies[0], batch)
     before = here
-    here, seen = job.programs.update(before, job.objective, batch, {})
+    here, seen = job.programs.update(before, job.objective, batch, {}, np.float32(np.inf))
     assert all(x.is_deleted() for x in jax.tree.leaves(before))  # donated: nothing is held twice
     policies.append(jax.tree.map(jnp.copy, here.params))
     losses.append((float(seen["loss"]), float(seen["ppo_kl"])))

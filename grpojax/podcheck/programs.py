@@ -74,7 +74,8 @@ def state(plan: Plan):
 def update(plan: Plan) -> Program:
   config, model = plan.config, plan.model
   frozen = model.shapes if model.lora else {}
-  args = state(plan)[0], objective.build(config.objective), abstract.batch(config, model), frozen
+  limit = jax.ShapeDtypeStruct((), "float32")
+  args = state(plan)[0], objective.build(config.objective), abstract.batch(config, model), frozen, limit
   call = plan.programs.update
   return _program(plan.mesh, call, args, (plan.pieces,), config.updates_per_rollout)
 

@@ -1,0 +1,58 @@
+"""What a run does about numbers that no training should come from: it skips, keeps, warns, and stops."""
+
+from pathlib import Path
+
+import numpy as np
+from ml_collections import ConfigDict
+
+from grpojax import console
+from grpojax.memory import Memory
+from grpojax.rollouts import Groups
+
+MISMATCH = "sampling/sampling_logp_difference/mean"
+
+
+def limit(config: ConfigDict, known: Memory) -> np.float32:
+  """The gradient norm above which an update is skipped; infinite unless asked for, and at first."""
+  c = config.guard
+  return np.float32(np.inf if np.isnan(known.grad_norm) or not c.spike else c.spike * known.grad_norm)
+
+
+def check(config: ConfigDict, step: int, known: Memory, seen: dict[str, float]) -> None:
+  """Warns, or raises ArithmeticError, of what a step `seen` has measured; `known` has taken note of it.
+
+  All of it is the same on every process, so that all stop at the same step.
+  """
+  c = config.guard
+  if seen["update/nonfinite"]:
+    console.say(f"step {step}: a loss or gradient was not finite; the update was skipped")
+  elif seen["update/skipped"]:
+    console.say(f"step {step}: gradient norm {seen['grad_norm']:.3g} is a spike; the update was skipped")
+  if c.nonfinite and known.nonfinite >= c.nonfinite:
+    raise FloatingPointError(
+      f"no finite loss and gradient in {c.nonfinite} steps in a row, up to step {step} (their batches are in "
+      "bad_batches/ of the workdir); lower config.optimizer.learning_rate, or see what the batches have"
+    )
+  apart = seen.get(MISMATCH, 0.0)
+  if c.stop_mismatch and not apart <= c.stop_mismatch:
+    raise ArithmeticError(
+      f"step {step}: log-probs of sampler and learner are {apart:.3g} nats a token apart, more than "
+      "config.guard.stop_mismatch; the sampler has other weights, or another model, than the learner"
+    )
+  if c.warn_mismatch and apart > c.warn_mismatch:
+    console.say_once(
+      f"step {step}: log-probs of sampler and learner are {apart:.3g} nats a token apart, more than "
+      "config.guard.warn_mismatch; see config.objective.correct"
+    )
+
+
+def keep(folder: Path, step: int, rank: int, groups: Groups) -> None:
+  """Writes this process's groups of a step to bad_batches/, arrays by their names, without pickle."""
+  folder = folder / "bad_batches"
+  folder.mkdir(parents=True, exist_ok=True)
+  prompts, rollout, scored = groups
+  arrays = {"prompt_tokens": prompts.tokens, "prompt_length": prompts.length, "prompt_id": prompts.id}
+  arrays |= {name: x for name, x in rollout._asdict().items() if x is not None}
+  arrays |= {"reward": scored.reward, "accuracy": scored.accuracy, "valid": scored.valid}
+  arrays |= {f"parts/{name}": x for name, x in (scored.parts or {}).items()}
+  np.savez(folder / f"step_{step:06d}_process_{rank}.npz", allow_pickle=False, **arrays)

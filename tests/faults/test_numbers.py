@@ -1,0 +1,141 @@
+"""Losses and gradients that are not finite, spikes, and a sampler that has other weights than the learner."""
+
+import importlib
+import subprocess
+import sys
+from itertools import pairwise
+
+import jax
+import numpy as np
+import pytest
+
+from grpojax import guard, memory, metrics, train
+
+pytestmark = pytest.mark.usefixtures("in_a_hurry")
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory):
+  return tmp_path_factory.mktemp("cache")
+
+
+def config(cache, **changes):
+  c = importlib.import_module("configs.dr_grpo").get_config("tiny")
+  c.update(steps=4, verbose=False, cache_dir=str(cache), updates_per_rollout=1)
+  c.mesh.data = 1
+  c.eval.every = c.checkpoint.every = 100
+  c.guard.update(changes)
+  c.reward.accuracy = dict(fn=f"{__name__}:short")
+  return c
+
+
+def short(sample):
+  return float(sample.length < 30)
+
+
+def run(config, workdir, spoil=None):
+  """The training records, and the parameters before each update; spoil(number, batch) -> batch."""
+  job = train.prepare(config, workdir)
+  seen = []
+
+  def update(state, objective, batch, *rest):
+    seen.append(jax.tree.map(np.asarray, state))
+    batch = spoil(len(seen), batch) if spoil else batch
+    return job.programs.update(state, objective, batch, *rest)
+
+  try:
+    train.run(job._replace(programs=job.programs._replace(update=update)))
+  finally:
+    records = [r for r in metrics.read(workdir) if r["kind"] == "train"]
+  return records, seen
+
+
+def same(a, b):
+  return all(np.array_equal(x, y) for x, y in zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True))
+
+
+def at(steps, change):
+  return lambda number, batch: change(batch) if number in steps else batch
+
+
+def spoilt(batch):
+  return batch._replace(reward=batch.reward.at[0, 0].set(np.inf))
+
+
+def test_an_update_that_is_not_finite_is_skipped_counted_and_kept(cache, tmp_path, capsys):
+  records, states = run(config(cache), tmp_path, at({2}, spoilt))
+  assert [r["update/skipped"] for r in records] == [0, 1, 0, 0]
+  assert [r["update/nonfinite"] for r in records] == [0, 1, 0, 0]
+  moved = [not same(*pair) for pair in pairwise(states)]
+  assert moved == [True, False, True]  # parameters, moments and the schedule's count
+  assert "step 2: a loss or gradient was not finite; the update was skipped\n" in capsys.readouterr().out
+  (kept,) = (tmp_path / "bad_batches").iterdir()
+  with np.load(kept, allow_pickle=False) as arrays:
+    assert kept.name == "step_000002_process_0.npz"
+    assert arrays["tokens"].shape[:2] == arrays["reward"].shape == arrays["length"].shape
+    assert arrays["prompt_tokens"].shape[0] == arrays["prompt_id"].shape[0]
+
+
+def test_so_many_in_a_row_stop_the_run_also_across_a_restart(cache, tmp_path):
+  c = config(cache, nonfinite=2)
+  c.checkpoint.every = 1
+  c.steps = 2
+  records, _ = run(c, tmp_path, at({2}, spoilt))
+  assert len(records) == 2
+  c.steps = 9
+  with pytest.raises(FloatingPointError, match="in 2 steps in a row, up to step 3"):
+    run(c, tmp_path, at({1}, spoilt))  # the first after the restart
+  assert len(list((tmp_path / "bad_batches").iterdir())) == 2
+
+
+def test_a_spike_is_skipped_if_asked_for_and_does_not_move_the_average(cache, tmp_path, capsys):
+  larger = lambda batch: batch._replace(reward=batch.reward * 1000)  # noqa: E731
+  records, states = run(config(cache, spike=5.0), tmp_path / "a", at({3}, larger))
+  assert [r["update/skipped"] for r in records] == [0, 0, 1, 0] and not records[2]["update/nonfinite"]
+  assert same(states[2], states[3]) and "is a spike; the update was skipped" in capsys.readouterr().out
+  assert records[2]["grad_norm"] > 5 * records[1]["grad_norm"]
+  records, _ = run(config(cache), tmp_path / "b", at({3}, larger))
+  assert not any(r["update/skipped"] for r in records)  # off unless asked for
+
+
+def test_the_average_is_of_the_steps_that_were_taken():
+  c = config("none", spike=3.0, rate=0.5)
+  known = memory.start(c, 4)
+  assert guard.limit(c, known) == np.inf
+  seen = {"reward": 0.0, "grad_norm": 2.0, "update/skipped": 0.0, "update/nonfinite": 0.0}
+  known = memory.after(c, known, seen)
+  assert guard.limit(c, known) == 6
+  known = memory.after(c, known, seen | {"grad_norm": 50.0, "update/skipped": 0.5})
+  assert guard.limit(c, known) == 6
+  known = memory.after(c, known, seen | {"grad_norm": 4.0})
+  assert guard.limit(c, known) == 9
+  c.guard.spike = 0.0
+  assert guard.limit(c, known) == np.inf
+
+
+def test_a_sampler_with_other_weights_is_said_and_then_stops_the_run(cache, tmp_path, capsys):
+  """The sampler keeps the first step's weights, as it has in codes that peers shipped; the policy moves."""
+  c = config(cache, warn_mismatch=1e-3, stop_mismatch=0.2)
+  c.optimizer.update(learning_rate=1e-3, warmup_steps=0)
+  c.steps = 40
+  job = train.prepare(c, tmp_path)
+  sample, first = job.programs.sample, []
+
+  def start(params, *rest, **how):
+    first.append(jax.tree.map(np.asarray, params))
+    return sample.start(first[0], *rest, **how)
+
+  programs = job.programs._replace(sample=sample._replace(start=start))
+  with pytest.raises(ArithmeticError, match="stop_mismatch; the sampler has other weights"):
+    train.run(job._replace(programs=programs))
+  assert "config.guard.warn_mismatch" in capsys.readouterr().out
+  apart = [r[guard.MISMATCH] for r in metrics.read(tmp_path) if r["kind"] == "train"]
+  assert apart[0] < 1e-5 and apart[-1] > 0.2 and len(apart) < 40
+
+
+def test_the_command_says_it_in_one_sentence(cache, tmp_path):
+  flags = ["--config=configs/dr_grpo.py:tiny", f"--config.cache_dir={cache}", f"--workdir={tmp_path}"]
+  flags += ["--config.guard.stop_mismatch=1e-12", "--config.mesh.data=1"]
+  done = subprocess.run([sys.executable, "-m", "grpojax.main", *flags], capture_output=True, text=True)
+  assert done.returncode == 1 and "Traceback" not in done.stderr
+  assert done.stderr.splitlines()[-1].startswith("error: step 1: log-probs of sampler and learner are ")
