@@ -20,6 +20,9 @@ def check(c: ConfigDict, devices: int) -> None:
     raise ValueError(f"config.staleness = {c.staleness} is 0, or 1 to sample one step ahead.")
   if c.profile_steps < 0:
     raise ValueError(f"config.profile_steps = {c.profile_steps} is a number of steps; 0 is off.")
+  for key, value in c.guard.items():
+    if not value >= 0:
+      raise ValueError(f"config.guard.{key} = {value} must be at least 0, which turns it off.")
   _check_sampling(c)
   sharding.check_rules(c.mesh.rules)
   _check_batch(c, sharding.mesh_sizes(c.mesh, devices))

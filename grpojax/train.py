@@ -46,6 +46,7 @@ from grpojax.profiling import profiler
 from grpojax.records import Owed
 from grpojax.rollouts import Groups
 from grpojax.setup import Job
+from grpojax.watchdog import watchdog
 
 
 class Start(NamedTuple):
@@ -99,11 +100,13 @@ def run(job: Job) -> bool:
       Interrupt() as interrupt,
       profiler(config.profile_steps, files, first) as profile,
       console.bar(config.steps, first, config.verbose) as progress,
+      watchdog(config.guard.minutes, files / f"stacks_{jax.process_index()}.txt") as alive,
     ):
       settle = partial(records.settle, config, files, timer, writer, progress)
       owed, stop = None, step >= config.steps
       while not stop:
         step += 1
+        alive()
         profile(step)
         asked = ahead or asking.ask(job, timer, frozen | state.params, known, step)
         if config.staleness:
@@ -132,6 +135,7 @@ def run(job: Job) -> bool:
         if evaluates or saves:
           known, owed = settle(known, owed), None
         if evaluates:
+          alive()
           writer.write("eval", step, answers.held_out(job, timer, frozen | state.params) | timer.take())
         if saves:
           writer.flush()

@@ -27,6 +27,7 @@ def test_the_default_is_legal():
   ("changes", "sentence"),
   [
     (dict(rollout__max_tokens=0), "config.rollout.max_tokens = 0 must be at least 1"),
+    (dict(guard__spike=-1.0), "config.guard.spike = -1.0 must be at least 0, which turns it off"),
     (dict(rollout__group_size=0), "config.rollout.group_size = 0 must be at least 1"),
     (dict(rollout__prompts=31), "config.rollout.prompts = 31 must be divisible by"),
     (dict(microbatches=5, packing=False), "config.microbatches = 5 must divide the 16 prompts of one update"),
