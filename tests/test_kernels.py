@@ -107,7 +107,7 @@ def on(platform: str):
 
 LONG = dataclasses.replace(SPEC, dtype="bfloat16", head_dim=128)
 CAPPED = dataclasses.replace(LONG, attention_softcap=50.0)
-ODD = dataclasses.replace(LONG, head_dim=80)
+ODD = dataclasses.replace(LONG, head_dim=36)
 
 
 @pytest.mark.parametrize(
@@ -115,13 +115,14 @@ ODD = dataclasses.replace(LONG, head_dim=80)
   [
     ("auto", "cpu", LONG, "reference", ""),
     ("auto", "tpu", CAPPED, "splash", ""),
-    ("auto", "tpu", ODD, "reference", "head_dim = 80"),
+    ("auto", "tpu", ODD, "splash", ""),
+    ("auto", "gpu", ODD, "reference", "head_dim = 36"),
     ("auto", "gpu", LONG, "cudnn", ""),
     ("auto", "gpu", CAPPED, "reference", "caps attention scores"),
     ("auto", "gpu", SPEC, "reference", "config.model.dtype = 'float32'"),
     ("reference", "tpu", LONG, "reference", ""),
     ("splash", "cpu", LONG, None, "config.attention = 'splash' cannot serve: it needs a TPU"),
-    ("splash", "tpu", ODD, None, "config.attention = 'splash' cannot serve: head_dim = 80"),
+    ("cudnn", "gpu", ODD, None, "config.attention = 'cudnn' cannot serve: head_dim = 36"),
     ("cudnn", "gpu", CAPPED, None, "config.attention = 'cudnn' cannot serve: the model caps"),
     ("cudnn", "tpu", LONG, None, "config.attention = 'cudnn' cannot serve: it needs an NVIDIA GPU"),
   ],
