@@ -64,8 +64,7 @@ def test_a_mixture_trains_resumes_and_is_the_same_on_four_devices_in_two_pieces(
   assert start(tiny(cache), tmp_path / "cut", monkeypatch) == whole
 
   four = tiny(cache, microbatches=2, packing=False)
-  four.mesh.update(expert=2, context=2)  # experts, and columns; the sampler cuts widths instead
-  four.mesh.sampler.update(tensor=2, expert=2)
+  four.mesh.expert = 4
   for a, b in zip(start(four, tmp_path / "four", monkeypatch), whole, strict=True):
     assert a.keys() == b.keys() and a["reward"] == b["reward"] and a["num_tokens"] == b["num_tokens"]
     for name in ("loss", "loss/load_balance", "grad_norm", "entropy"):

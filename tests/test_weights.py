@@ -57,6 +57,7 @@ def asked():
     (dict(sampler__tensor=4), 8, {}),  # more shards than the two kv heads, which are whole then
     (dict(sampler__tensor=2, sampler__expert=2), 0, dict(num_experts=4)),
     (dict(sampler__tensor=8), 0, dict(rank=2)),
+    ({}, 0, dict(num_experts=4)),  # no own layout: one token has no columns to cut
   ],
 )
 def test_the_samplers_own_layout_changes_no_token(sampler, slots, change):
@@ -68,7 +69,7 @@ def test_the_samplers_own_layout_changes_no_token(sampler, slots, change):
 
   want, alone, _ = sampled(made(), asked())
   got, run, params = sampled(made(**LEARNER, **sampler), asked())
-  assert alone.ready is None
+  assert alone.ready is None and bool(run.ready) == bool(sampler)
   for x, y in zip(got[:3], want[:3], strict=True):
     np.testing.assert_array_equal(x, y)
   np.testing.assert_allclose(got.sampler_logp, want.sampler_logp, atol=1e-5)
