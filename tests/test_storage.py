@@ -131,7 +131,7 @@ def test_data_in_a_bucket_is_read_as_from_disk(bucket, tmp_path):
   pq.write_table(pa.table({"prompt": ["3 + 3?"], "answer": ["6"]}), tmp_path / "train-1.parquet")
   for file in tmp_path.iterdir():
     (bucket / "data" / file.name).write_bytes(file.read_bytes())
-  for pattern in ("/", "/train-*", "/train-1.parquet"):
+  for pattern in ("/", "/train-*", "/*-0*", "/train-1.parquet"):
     here, there = (data_files.find("config.data.path", f"{root}{pattern}") for root in (tmp_path, "gs://bucket/data"))
     assert [f.name for f in here] == [f.name for f in there] and here
     for ours, theirs in zip(here, there, strict=True):

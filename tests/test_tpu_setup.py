@@ -82,7 +82,7 @@ def test_up_goes_from_nothing_to_a_finished_run_and_a_second_time_makes_nothing_
     "--zone=us-west4-a",
     "--quiet",
   ]
-  assert cloud.lines("starts.0") == ["-m grpojax.main --config=configs/gspo.py --workdir=gs://bucket/a run"]
+  assert cloud.lines("starts.0") == ["-m|grpojax.main|--config=configs/gspo.py|--workdir=gs://bucket/a run"]
   assert len(cloud.lines("installs")) == 2  # one a worker
   assert all("jax[tpu] --editable .[gcs]" in line for line in cloud.lines("installs"))
   assert "every worker sees 16 devices" in said and "the run on grpojax: finished" in said
@@ -94,7 +94,7 @@ def test_up_goes_from_nothing_to_a_finished_run_and_a_second_time_makes_nothing_
 
 
 def test_a_run_that_goes_on_is_watched_and_left_alone_then_stopped(cloud):
-  cloud.plan(ends="long")
+  cloud.plan(ends="long long")
   for command in ("create", "install", "start", "start"):
     cloud(command, *RUN)
   assert len(cloud.lines("starts.0")) == 1
@@ -107,6 +107,8 @@ def test_a_run_that_goes_on_is_watched_and_left_alone_then_stopped(cloud):
   assert "the run on grpojax: stopped" in watching.stdout.read()
   assert len(cloud.lines("starts.0")) == 1 and len(cloud.calls("tpu-vm", "scp")) == 1
   assert "Stopped after step 3 and saved" in (cloud.logs / "grpojax" / "0.log").read_text()
+  cloud("start", *RUN)
+  assert "run running" in cloud("status")
 
 
 def test_a_spot_slice_from_the_queue_that_is_taken_away_comes_back_and_the_same_run_is_started_again(cloud):
