@@ -130,8 +130,9 @@ def _set_aside(checkpoints, step: int, aside) -> None:
   """Moves a checkpoint out of the run's way; process 0 does, and all wait."""
   if jax.process_index() == 0:
     aside.mkdir(exist_ok=True)
-    number = sum(other.name.split("-")[0] == str(step) for other in aside.iterdir())
-    (checkpoints.directory / str(step)).rename(aside / (f"{step}-{number}" if number else str(step)))
+    before = aside.iterdir() if aside.is_dir() else []  # in a bucket there is no empty folder
+    number = sum(other.name.split("-")[0] == str(step) for other in before)
+    storage.move(checkpoints.directory / str(step), aside / (f"{step}-{number}" if number else str(step)))
   multihost_utils.sync_global_devices("a damaged checkpoint is set aside")
   checkpoints.reload()
 

@@ -76,6 +76,19 @@ def check_room(folder: Path | epath.Path, nbytes: int) -> None:
     raise OSError(f"{folder}: {free / 1e9:.2f} GB are free, and a checkpoint needs {nbytes / 1e9:.2f} GB")
 
 
+def move(source: epath.Path, target: epath.Path) -> None:
+  """A folder to a new place on the same disk or in the same bucket, which knows of files only."""
+  if "://" not in str(source):
+    source.rename(target)
+    return
+  for each in list(source.iterdir()):
+    if each.is_dir():
+      move(each, target / each.name)
+    else:
+      each.copy(target / each.name)
+  source.rmtree(missing_ok=True)
+
+
 def _stamps(folder: Path) -> dict[Path, tuple[int, int]]:
   """File -> what changes when it is written."""
   stats = {file: file.stat() for file in sorted(folder.rglob("*")) if file.is_file()}

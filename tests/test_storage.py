@@ -6,6 +6,7 @@ import shutil
 import socket
 import sys
 
+import jax
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -123,6 +124,28 @@ def test_a_run_in_a_bucket_goes_on_from_there_alone(bucket, tmp_path, monkeypatc
   assert "<html" in (place / "report.html").read_text()
   export.main(["--workdir=gs://bucket/run", f"--out={tmp_path / 'exported'}"])
   assert "after step 2" in capsys.readouterr().out
+
+
+def test_a_damaged_checkpoint_in_a_bucket_is_set_aside_and_the_one_before_it_taken(bucket, capsys):
+  mesh = jax.sharding.Mesh(np.array(jax.devices()[:1]), "data")
+  where = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec())
+  tree = {"weights": jax.device_put(np.arange(1000, dtype=np.float32), where)}
+  layout = {"weights": jax.ShapeDtypeStruct((1000,), np.float32)}, {"weights": where}
+  run = bucket / "damaged_run"
+  for _ in range(2):  # the second time another one of step 3
+    checkpoints = checkpoint.open_checkpoints(run, 2)
+    for step in (2, 3):
+      checkpoint.save(checkpoints, step, tree, {"step": step})
+    checkpoint.finish(checkpoints)
+    for file in (run / "checkpoints" / "3" / "tree" / "d").iterdir():
+      file.write_bytes(bytes(len(file.read_bytes())))
+    found, host = checkpoint.latest(checkpoints, *layout)
+    checkpoints.close()
+    np.testing.assert_array_equal(found["weights"], tree["weights"])
+    assert host == {"step": 2} and "checkpoint 3 is damaged and now in gs://" in capsys.readouterr().out
+  assert {folder.name for folder in (run / "damaged").iterdir()} == {"3", "3-1"}
+  assert {folder.name for folder in (run / "checkpoints").iterdir()} == {"2"}
+  assert list((run / "damaged" / "3" / "tree" / "d").iterdir())
 
 
 def test_data_in_a_bucket_is_read_as_from_disk(bucket, tmp_path):
