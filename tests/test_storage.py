@@ -126,12 +126,13 @@ def test_a_run_in_a_bucket_goes_on_from_there_alone(bucket, tmp_path, monkeypatc
   assert "after step 2" in capsys.readouterr().out
 
 
-def test_a_damaged_checkpoint_in_a_bucket_is_set_aside_and_the_one_before_it_taken(bucket, capsys):
+@pytest.mark.parametrize("where_it_is", ["bucket", "disk"])
+def test_a_damaged_checkpoint_is_set_aside_and_the_one_before_it_taken(where_it_is, bucket, tmp_path, capsys):
   mesh = jax.sharding.Mesh(np.array(jax.devices()[:1]), "data")
   where = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec())
   tree = {"weights": jax.device_put(np.arange(1000, dtype=np.float32), where)}
   layout = {"weights": jax.ShapeDtypeStruct((1000,), np.float32)}, {"weights": where}
-  run = bucket / "damaged_run"
+  run = {"bucket": bucket, "disk": tmp_path}[where_it_is] / "damaged_run"
   for _ in range(2):  # the second time another one of step 3
     checkpoints = checkpoint.open_checkpoints(run, 2)
     for step in (2, 3):
@@ -142,7 +143,7 @@ def test_a_damaged_checkpoint_in_a_bucket_is_set_aside_and_the_one_before_it_tak
     found, host = checkpoint.latest(checkpoints, *layout)
     checkpoints.close()
     np.testing.assert_array_equal(found["weights"], tree["weights"])
-    assert host == {"step": 2} and "checkpoint 3 is damaged and now in gs://" in capsys.readouterr().out
+    assert host == {"step": 2} and "checkpoint 3 is damaged and now in" in capsys.readouterr().out
   assert {folder.name for folder in (run / "damaged").iterdir()} == {"3", "3-1"}
   assert {folder.name for folder in (run / "checkpoints").iterdir()} == {"2"}
   assert list((run / "damaged" / "3" / "tree" / "d").iterdir())
