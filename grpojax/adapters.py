@@ -13,7 +13,7 @@ import jax.numpy as jnp
 from ml_collections import ConfigDict
 from orbax.checkpoint import v1 as ocp
 
-from grpojax import peft, setup, sharding, storage
+from grpojax import hosts, peft, setup, sharding, storage
 from grpojax.models import Model, hf, lora
 
 
@@ -23,8 +23,9 @@ def begin(config: ConfigDict, workdir: Path, model: Model, mesh, params: dict) -
     return {}, params
   if "path" not in config.model:
     ocp.save(storage.absolute(workdir) / "frozen", params, overwrite=True)
-  elif jax.process_index() == 0:
-    (workdir / "frozen.json").write_text(json.dumps(bits(params)))
+  else:
+    found = bits(params)  # all processes compute them
+    hosts.on_first(lambda: (workdir / "frozen.json").write_text(json.dumps(found)))
   return params, start(config, model, mesh)
 
 

@@ -13,12 +13,13 @@ import numpy as np
 from ml_collections import ConfigDict
 
 from grpojax.batch import Prompts
-from grpojax.rollouts import Groups, concatenate, on_all, outcomes_of, take
+from grpojax.readers import ALONE, Readers
+from grpojax.rollouts import Groups, accuracy, concatenate, outcomes_of, take
 
 STOPS = ("balanced", "positive_focused")
 
 
-def collect(config: ConfigDict, draw: Callable[[], Prompts], ask: Callable):
+def collect(config: ConfigDict, draw: Callable[[], Prompts], ask: Callable, readers: Readers = ALONE):
   """Groups, Outcomes and stats of one step, as `rollouts.collect`; `scored.extra` has the pool's.
 
   "balanced" wants G / 2 successes and G / 2 failures of each prompt, "positive_focused" one success.
@@ -38,16 +39,16 @@ def collect(config: ConfigDict, draw: Callable[[], Prompts], ask: Callable):
     pool, prompt = concatenate(drawn), np.concatenate(who)
     enough = _enough(config, pool.scored, prompt, P)
     active = active[~enough[active]]
-    if not on_all(active.size):
+    if not readers.total(active.size):
       break
   outcomes = outcomes_of([pool])
   stats = {
-    "num_tokens": on_all(tokens),
+    "num_tokens": readers.total(tokens),
     "adaptive_group/rounds": number + 1,
-    "adaptive_group/size": on_all(pool.rollout.length.size) / on_all(P),
-    "adaptive_group/enough": 1 - on_all(active.size) / on_all(P),
-    "adaptive_group/filler_tokens": on_all(filler),
-    "adaptive_group/accuracy": on_all(outcomes.right.sum()) / max(on_all(outcomes.count.sum()), 1),
+    "adaptive_group/size": readers.total(pool.rollout.length.size) / readers.total(P),
+    "adaptive_group/enough": 1 - readers.total(active.size) / readers.total(P),
+    "adaptive_group/filler_tokens": readers.total(filler),
+    "adaptive_group/accuracy": accuracy(outcomes, readers),
   }
   return _keep(config, prompts, pool, prompt), outcomes, stats
 

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from grpojax import console, difficulty, evaluate, rewards, rollouts, sharding, steps
+from grpojax import console, difficulty, evaluate, readers, rewards, rollouts, steps
 from grpojax.batch import Prompts, Rollout, Scored
 from grpojax.data import pipeline, text
 from grpojax.difficulty import Difficulty
@@ -46,7 +46,7 @@ def grade(job: Job, timer, troubles: Counter, asked: Asked) -> tuple[Rollout, Sc
   """The answers on the host, and what they are worth; `troubles` counts what gave no number, and the work."""
   numbers, parts = zip(*graded(job, timer, troubles, asked), strict=True)
   groups = rollouts.take(rollouts.concatenate(parts), np.argsort(np.concatenate(numbers)))
-  return groups.rollout, groups.scored
+  return groups.rollout, readers.of(job.mesh).as_lead(groups.scored)
 
 
 def graded(
@@ -102,12 +102,12 @@ def survey(job: Job, timer, troubles: Counter, params, known: Difficulty) -> Dif
   with console.bar(len(starts) * passes, 0, config.verbose, "survey") as progress:
     for number in range(len(starts) * passes):
       chunk = np.arange(starts[number // passes], starts[number // passes] + P)
-      mine = share(chunk)
+      mine = readers.of(job.mesh).share(chunk)
       prompts = take(data, np.minimum(mine, rows - 1))
       _, scored = grade(job, timer, troubles, ask(job, timer, params, prompts, 0, number))
       real = mine < rows  # the last chunk repeats a row that is not counted
       scored = scored._replace(valid=scored.valid & real[:, None])
-      outcomes = sharding.gather(rollouts.outcomes_of([Groups(prompts, None, scored)]))
+      outcomes = readers.of(job.mesh).gather(rollouts.outcomes_of([Groups(prompts, None, scored)]))
       known = difficulty.survey(known, rows_of(data, outcomes.id), outcomes)
       if not progress.disable or number + 1 == progress.total:
         console.advance(progress, number + 1, {}, "survey")
@@ -117,28 +117,24 @@ def survey(job: Job, timer, troubles: Counter, params, known: Difficulty) -> Dif
 def held_out(job: Job, timer, params) -> dict[str, float]:
   """Evaluation on the first `eval.prompts` held-out questions, always with the same draws."""
   config, data, scorer, programs = job.config, job.data, job.scorer, job.programs
-  key = jax.random.key(config.seed)
+  key, reads = jax.random.key(config.seed), readers.of(job.mesh)
   count, P = min(config.eval.prompts, len(data.held_out.records)), config.rollout.prompts
   parts = []
   with timer.phase("eval"):
     for start in range(0, count, P):
       rows = np.minimum(np.arange(start, start + P), count - 1)  # the last chunk repeats a row ...
-      prompts = pipeline.take(data.held_out, rows, data.tokenizer.pad_token_id)
+      prompts = pipeline.take(data.held_out, reads.share(rows), data.tokenizer.pad_token_id)
       rollout, _ = programs.sample_eval(params, prompts, key)
       texts = text.decode(data.tokenizer, rollout.tokens, rollout.length)
       completions = rewards.samples(prompts.example, texts, rollout.length, rollout.ended)
       scored = rewards.score(scorer, completions)
       answers = [[scorer.answer(t) for t in group] for group in texts]
       part = evaluate.per_question(scored.accuracy, answers, rollout.length, rollout.ended)
+      part = reads.gather(part)  # agreed: every process knows all answers' worth
       real = np.arange(start, start + P) < count  # ... that is not counted
       parts.append({name: x[real] for name, x in part.items()})
   questions = {name: np.concatenate([p[name] for p in parts]) for name in parts[0]}
   return evaluate.summarise(questions, config.eval.samples)
-
-
-def share(rows: np.ndarray) -> np.ndarray:
-  """This process's part of what all processes know."""
-  return np.array_split(rows, jax.process_count())[jax.process_index()]
 
 
 def take(data: Data, rows: np.ndarray) -> Prompts:

@@ -5,7 +5,7 @@ from functools import partial
 
 import jax
 
-from grpojax import adaptive, answers, memory, rollouts
+from grpojax import adaptive, answers, memory, readers, rollouts
 from grpojax.answers import Asked
 from grpojax.batch import Prompts
 from grpojax.difficulty import Outcomes
@@ -60,4 +60,8 @@ def collect(
   collector = partial(rollouts.collect, config.dynamic_sampling)
   if config.adaptive_group.stop:
     collector = partial(adaptive.collect, config.adaptive_group)
-  return collector(lambda: first.pop() if first else draw(job, known), answer)
+  more = lambda: first.pop() if first else draw(job, known)  # noqa: E731
+  groups, *rest = collector(more, answer, readers.of(job.mesh))
+  if groups.prompts.example is None:  # came from another process
+    groups = groups._replace(prompts=answers.take(job.data, answers.rows_of(job.data, groups.prompts.id)))
+  return groups, *rest

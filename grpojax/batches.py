@@ -7,7 +7,7 @@ from jax.sharding import Mesh
 from ml_collections import ConfigDict
 
 from grpojax import config as config_lib
-from grpojax import objective, packing, sharding
+from grpojax import objective, packing, readers, sharding
 from grpojax.batch import Batch, Prompts, Rollout
 from grpojax.difficulty import Last
 from grpojax.rollouts import Groups, take
@@ -126,7 +126,7 @@ def _places(config: ConfigDict, mesh: Mesh, prompt_length, length) -> np.ndarray
 
 
 def _own_shards(mesh: Mesh) -> int:
-  return sharding.batch_shards(mesh) // jax.process_count()
+  return sharding.batch_shards(mesh) // readers.of(mesh).count
 
 
 def _parts(config: ConfigDict, tree) -> list:

@@ -15,7 +15,7 @@ from jax.sharding import Mesh
 from ml_collections import ConfigDict
 from orbax.checkpoint import v1 as ocp
 
-from grpojax import console, digest, sharding, storage
+from grpojax import console, digest, hosts, sharding, storage
 from grpojax.models import Model
 
 # What may change between a run and its continuation: how long, how often, on what, how loudly.
@@ -73,6 +73,7 @@ def latest(checkpoints, shapes, shardings):
   abstract = sharding.abstract(shapes, shardings)
   for step in sorted((one.step for one in checkpoints.checkpoints), reverse=True):
     found, why = _whole(checkpoints, step, abstract)
+    why = next(filter(None, hosts.texts(why)), "")  # agreed: one that is damaged for one is taken by none
     if not why:
       return found
     _set_aside(checkpoints, step, aside)

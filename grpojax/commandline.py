@@ -10,8 +10,18 @@ import jax
 from absl import app, flags, logging
 from ml_collections import ConfigDict, config_flags
 
+from grpojax import hosts
+
 CONFIG = config_flags.DEFINE_config_file(
   "config", None, "Recipe, e.g. configs/gspo.py or configs/gspo.py:mini.", lock_config=True
+)
+PROCESSES = [  # docs/hosts.md; on a TPU slice and under SLURM none of them is needed
+  flags.DEFINE_string("coordinator_address", None, "host:port of process 0, where all processes meet."),
+  flags.DEFINE_integer("num_processes", None, "Of this run; 1: one, whatever the environment says."),
+  flags.DEFINE_integer("process_id", None, "Which of them this is, from 0."),
+]
+HEARTBEAT = flags.DEFINE_integer(
+  "heartbeat_timeout", hosts.HEARTBEAT, "Seconds without a sign of a process until all end.", lower_bound=1
 )
 
 
@@ -41,10 +51,14 @@ def start(argv) -> ConfigDict:
     jax.config.update("jax_num_cpu_devices", config.mesh.cpu_devices)
   cache = Path(config.cache_dir).expanduser() / "programs"
   jax.config.update("jax_compilation_cache_dir", str(cache))
+  try:
+    hosts.join({flag.name: flag.value for flag in PROCESSES}, HEARTBEAT.value)
+  except ValueError as error:
+    sys.exit(f"error: {error}")
   return config
 
 
 def run(main) -> None:
   """main(argv) under absl, with --config required."""
   flags.mark_flag_as_required("config")
-  app.run(main, flags_parser=parse)
+  app.run(hosts.together(main), flags_parser=parse)

@@ -12,12 +12,11 @@ from typing import NamedTuple
 
 import jax
 import numpy as np
-from jax.experimental import multihost_utils
 from ml_collections import ConfigDict
 
-from grpojax import sharding
 from grpojax.batch import Prompts, Rollout, Scored
 from grpojax.difficulty import Outcomes
+from grpojax.readers import ALONE, Readers
 
 
 class Groups(NamedTuple):
@@ -29,38 +28,42 @@ class Groups(NamedTuple):
 
 
 def collect(
-  config: ConfigDict, draw: Callable[[], Prompts], ask: Callable[[Prompts, int], tuple[Rollout, Scored]]
+  config: ConfigDict,
+  draw: Callable[[], Prompts],
+  ask: Callable[[Prompts, int], tuple[Rollout, Scored]],
+  readers: Readers = ALONE,
 ) -> tuple[Groups, Outcomes, dict[str, float]]:
   """Returns one step's groups, the outcomes of all that were drawn, and what collecting them took.
 
   `draw` gives this process's share of the next P prompts, `ask` samples and scores them; its number
-  parts the draws of a prompt that occurs twice in a step.  All processes try equally often: a
-  program over the mesh needs all of them.
+  parts the draws of a prompt that occurs twice in a step.  Agreed: which groups count, the first P of
+  all processes in order of drawing, as one process would have it; so all try equally often.
   """
-  drawn, kept, missing = [], [], 1
+  drawn, counts, missing = [], [], 1
   while missing and len(drawn) < (config.max_tries if config.enabled else 1):
     prompts = draw()
     drawn.append(Groups(prompts, *ask(prompts, len(drawn))))
-    kept.append(take(drawn[-1], np.flatnonzero(mixed(drawn[-1].scored))))
-    found, target = sum(len(k.prompts.id) for k in kept), len(prompts.id)
-    missing = on_all(max(0, target - found))
-  needed = _needed(np.concatenate([mixed(g.scored) for g in drawn]), target)
-  stats = {"num_tokens": on_all(sum(int(g.rollout.length.sum()) for g in drawn))}
-  outcomes = outcomes_of(drawn)
+    counts.append(readers.gather(mixed(drawn[-1].scored)))
+    target, found = len(counts[-1]), sum(int(x.sum()) for x in counts)
+    missing = max(0, target - found)
+  outcomes, lengths = outcomes_of(drawn), np.concatenate([readers.gather(_lengths([g])) for g in drawn])
+  stats = {"num_tokens": int(lengths.sum())}
   if not config.enabled:
     return drawn[0], outcomes, stats
 
-  right, count = on_all(outcomes.right.sum()), on_all(outcomes.count.sum())
+  counts = np.concatenate(counts)
   stats |= {
     "dynamic_sampling/tries": len(drawn),
-    "dynamic_sampling/accuracy": right / max(count, 1),  # of all that was drawn
-    "dynamic_sampling/keep_rate": on_all(found) / on_all(target * len(drawn)),
+    "dynamic_sampling/accuracy": accuracy(outcomes, readers),
+    "dynamic_sampling/keep_rate": found / len(counts),
     "dynamic_sampling/missing_groups": missing,
-    "dynamic_sampling/surplus_groups": on_all(max(0, found - target)),
-    "dynamic_sampling/wasted_tokens": on_all(sum(_lengths(drawn)[needed:].tolist())),
+    "dynamic_sampling/surplus_groups": max(0, found - target),
+    "dynamic_sampling/wasted_tokens": int(lengths[_needed(counts, target) :].sum()),
   }
-  groups = concatenate([*kept, take(drawn[-1], np.arange(target))])
-  return _fill(groups, found, target), outcomes, stats
+  fill = np.arange(len(counts) - target, len(counts))
+  wanted = np.concatenate([np.flatnonzero(counts), fill])[:target]
+  real = np.arange(target) < found
+  return _filled(_dealt_out(readers, drawn, wanted), readers.share(real)), outcomes, stats
 
 
 def feed(
@@ -95,7 +98,7 @@ def feed(
   stats = {
     "num_tokens": counts["rollout/sampled_tokens"],
     "dynamic_sampling/tries": tries,
-    "dynamic_sampling/accuracy": outcomes.right.sum() / max(outcomes.count.sum(), 1),
+    "dynamic_sampling/accuracy": accuracy(outcomes),
     "dynamic_sampling/keep_rate": found / len(order),
     "dynamic_sampling/missing_groups": target - found,
     "dynamic_sampling/cancelled_groups": counts["rollout/responses"] // G - len(order),
@@ -103,10 +106,9 @@ def feed(
     "dynamic_sampling/wasted_tokens": counts["rollout/sampled_tokens"] - int(_lengths(order).sum()),
   }
   drawn = concatenate(order)
-  kept = take(drawn, np.flatnonzero(mixed(drawn.scored)))
-  if found < target:
-    kept = concatenate([kept, take(drawn, np.arange(len(order) - target, len(order)))])
-  return _fill(kept, found, target), outcomes, stats
+  fill = np.arange(len(order) - target, len(order))
+  wanted = np.concatenate([np.flatnonzero(mixed(drawn.scored)), fill])[:target]
+  return _filled(take(drawn, wanted), np.arange(target) < found), outcomes, stats
 
 
 def _needed(mixed: np.ndarray, target: int) -> int:
@@ -135,6 +137,12 @@ def outcomes_of(drawn: list[Groups]) -> Outcomes:
   return Outcomes(*map(np.concatenate, ([g.prompts.id for g in drawn], right, count)))
 
 
+def accuracy(outcomes: Outcomes, readers: Readers = ALONE) -> float:
+  """Of all valid completions that were drawn."""
+  right, count = (readers.total(x.sum()) for x in (outcomes.right, outcomes.count))
+  return right / max(count, 1)
+
+
 def mixed(scored: Scored) -> np.ndarray:
   """[P] bool: accuracies differ among the valid samples.  On accuracy, not on the shaped reward."""
   best = np.where(scored.valid, scored.accuracy, -np.inf).max(axis=1)
@@ -142,14 +150,14 @@ def mixed(scored: Scored) -> np.ndarray:
   return best > worst
 
 
-def describe(groups: Groups) -> dict[str, float]:
+def describe(groups: Groups, readers: Readers = ALONE) -> dict[str, float]:
   """Rewards and lengths of one step, over its valid samples on all processes."""
   _, rollout, scored = groups
   own = dict(
     valid=scored.valid, reward=scored.reward, accuracy=scored.accuracy,
     length=rollout.length, ended=rollout.ended,
   ) | {f"part {name}": part for name, part in scored.parts.items()}  # fmt: skip
-  own = sharding.gather(own)
+  own = readers.gather(own)
   valid = own.pop("valid")
   x = {name: values[valid].astype(np.float64) for name, values in own.items()}
   ended = x["ended"] > 0
@@ -179,10 +187,23 @@ def _mean(x: np.ndarray) -> float:
   return float(x.mean()) if x.size else float("nan")
 
 
-def _fill(groups: Groups, found: int, target: int) -> Groups:
-  """The first `target` groups; those beyond the `found` ones only fill the shape."""
-  groups = take(groups, np.arange(target))
-  real = np.arange(target) < found
+def _dealt_out(readers: Readers, drawn: list[Groups], wanted: np.ndarray) -> Groups:
+  """This process's share of the groups with these numbers, in order of drawing over all shares.
+
+  Where there are several they come without `example`: only numbers travel.
+  """
+  mine = concatenate(drawn)
+  if readers.count == 1:
+    return take(mine, wanted)
+  share = len(drawn[0].prompts.id)
+  draw, row = np.divmod(wanted, share * readers.count)
+  owner, row = np.divmod(row, share)
+  bare = mine._replace(prompts=mine.prompts._replace(example=None))
+  return readers.redeal(bare, owner, draw * share + row)
+
+
+def _filled(groups: Groups, real: np.ndarray) -> Groups:
+  """The groups that are not `real` [P] only fill the shape."""
   scored = groups.scored
   return groups._replace(scored=scored._replace(valid=scored.valid & real[:, None]))
 
@@ -203,8 +224,7 @@ def concatenate(parts: list[Groups]) -> Groups:
   return joined._replace(prompts=joined.prompts._replace(example=example))
 
 
-def on_all(x: float) -> float:
-  """The sum over processes.  All processes call this together, so none waits for ever."""
-  if jax.process_count() == 1:
-    return x
-  return multihost_utils.process_allgather(np.array(x)).sum().item()
+def summed(counts: Counter, readers: Readers) -> Counter:
+  """Agreed: each count of what happened on the hosts, summed; the sampler's are of all devices already."""
+  own = {key: n for key, n in sorted(counts.items()) if not key.startswith("rollout/")}
+  return counts | Counter({key: readers.total(n) for key, n in own.items()})

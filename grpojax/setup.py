@@ -15,6 +15,7 @@ from grpojax.models import kernels, lora
 from grpojax.objective import Objective, trackers
 from grpojax.packing import Packing
 from grpojax.program import program
+from grpojax.readers import ALONE, Readers
 from grpojax.rewards import Rewards
 from grpojax.sampler import Sampler
 from grpojax.weights import Weights
@@ -53,13 +54,12 @@ class Job(NamedTuple):
   first_pass: bool  # whether a step's first batch needs its log-probs before its update
 
 
-def load_data(config: ConfigDict, needs: tuple[str, ...]) -> Data:
+def load_data(config: ConfigDict, needs: tuple[str, ...], reads: Readers = ALONE) -> Data:
   """Prepares and reads the dataset; `needs` are the fields that the rewards read."""
   tokenizer, _, read = reader(config, needs)
   train, held_out = read("train"), read(config.eval.split)
   train = pipeline.weigh(train, config.data.mixture)
-  rank, count = jax.process_index(), jax.process_count()
-  stream = pipeline.Stream(train, tokenizer, config.rollout.prompts, config.seed, rank, count)
+  stream = pipeline.Stream(train, tokenizer, config.rollout.prompts, config.seed, reads.rank, reads.count)
   return Data(tokenizer, train, held_out, stream)
 
 

@@ -16,13 +16,14 @@ from ml_collections import ConfigDict
 from optax.contrib import MuonDimensionNumbers
 from orbax.checkpoint import v1 as ocp
 
-from grpojax import console, learner, sharding
+from grpojax import console, hosts, learner, readers, sharding
 from grpojax import objective as objective_lib
 from grpojax.batch import Batch
 from grpojax.data import pipeline
 from grpojax.metrics import Writer
 from grpojax.models import Model
 from grpojax.program import program
+from grpojax.readers import Readers
 
 OBJECTIVE = ConfigDict(
   dict(
@@ -62,7 +63,7 @@ def cold_start(config: ConfigDict, model: Model, mesh, split, tokenizer, writer:
   """Parameters after SFT, sharded over `mesh`; from the cache if they are there."""
   where = sharding.param_shardings(mesh, model.axes, model.shapes, model.rules)
   cache = Path(config.cache_dir).expanduser() / "cold_start" / fingerprint(config)
-  if cache.exists():
+  if not hosts.anyone(not cache.exists()):  # agreed: all read, or all train
     console.say(f"cold start: from {cache}")
     return ocp.load(cache, sharding.abstract(model.shapes, where))
   params = train(config, model, mesh, split, tokenizer, writer)
@@ -92,8 +93,8 @@ def train(config: ConfigDict, model: Model, mesh, split, tokenizer, writer: Writ
     out_shardings=(where, everywhere),
     donate_argnums=0,
   )
-  objective = jax.device_put(objective_lib.build(OBJECTIVE), everywhere)
-  batch_of = _reader(config, split, tokenizer)
+  objective = sharding.everywhere(mesh, objective_lib.build(OBJECTIVE))
+  batch_of = _reader(config, split, tokenizer, readers.of(mesh))
   with console.bar(c.steps, 0, config.verbose, "cold start") as progress:
     for step in range(1, c.steps + 1):
       state, metrics = update(state, objective, sharding.to_device(mesh, batch_of(step - 1)))
@@ -125,15 +126,15 @@ def make_optimizer(model: Model, schedule: optax.Schedule) -> optax.GradientTran
   return optax.chain(optax.clip_by_global_norm(1.0), muon)
 
 
-def _reader(config: ConfigDict, split, tokenizer) -> Callable[[int], Batch]:
+def _reader(config: ConfigDict, split, tokenizer, reads: Readers) -> Callable[[int], Batch]:
   """step -> this process's rows of that step's demonstrations."""
-  c, rank, count = config.cold_start, jax.process_index(), jax.process_count()
+  c = config.cold_start
 
   def batch_of(step: int) -> Batch:
     demo = pipeline.demonstrations(
       split, tokenizer, c.batch_size, config.rollout.max_tokens, c.seed, step
     )
-    mine = slice(rank * c.batch_size // count, (rank + 1) * c.batch_size // count)
+    mine = reads.share(np.arange(c.batch_size))
     demo = {k: demo[k][mine, None] for k in ("tokens", "mask", "prompt_length")}  # G = 1
     ones = np.ones(demo["prompt_length"].shape, np.float32)
     return Batch(

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 import jax
 import numpy as np
-from jax.experimental import mesh_utils, multihost_utils
+from jax.experimental import mesh_utils
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 from ml_collections import ConfigDict
 
@@ -213,6 +213,22 @@ def to_device(mesh: Mesh, tree):
   return jax.tree.map(put, tree)
 
 
+def everywhere(mesh: Mesh, tree):
+  """Host values and keys, the same on every process -> global arrays, whole on every device."""
+  where = replicated(mesh)
+
+  def put(x):
+    if jax.process_count() == 1:
+      return jax.device_put(x, where)
+    if isinstance(x, jax.Array) and jax.dtypes.issubdtype(x.dtype, jax.dtypes.prng_key):
+      return jax.random.wrap_key_data(put(jax.random.key_data(x)), impl=jax.random.key_impl(x))
+    x = np.asarray(x)
+    x = x.astype(jax.dtypes.canonicalize_dtype(x.dtype))
+    return jax.make_array_from_callback(x.shape, where, lambda index: x[index])
+
+  return jax.tree.map(put, tree)
+
+
 def to_host(tree):
   """Global arrays cut by rows -> this process's rows, as numpy."""
 
@@ -223,10 +239,3 @@ def to_host(tree):
     return np.concatenate([np.asarray(rows[start]) for start in sorted(rows)])
 
   return jax.tree.map(fetch, tree)
-
-
-def gather(tree):
-  """Host arrays of every process, joined by their first axis, the same on all."""
-  if jax.process_count() == 1:
-    return tree
-  return jax.tree.map(lambda x: multihost_utils.process_allgather(x, tiled=True), tree)

@@ -11,7 +11,6 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.sharding import Mesh
 from ml_collections import ConfigDict
 
 from grpojax import (
@@ -23,9 +22,11 @@ from grpojax import (
   console,
   difficulty,
   guard,
+  hosts,
   memory,
   metrics,
   peft,
+  readers,
   records,
   report,
   rewards,
@@ -38,6 +39,7 @@ from grpojax import (
 from grpojax import config as config_lib
 from grpojax import objective as objective_lib
 from grpojax.answers import Asked
+from grpojax.data import pipeline
 from grpojax.interrupt import Interrupt
 from grpojax.learner import State
 from grpojax.memory import Memory
@@ -60,15 +62,21 @@ class Start(NamedTuple):
 
 
 def prepare(config: ConfigDict, workdir: Path) -> Job:
-  """Everything that can be wrong with a config is found here.  Raises ValueError."""
+  """Everything that can be wrong with a config is found here.  Raises ValueError.
+
+  Several processes agree here on code, config, workdir and data.
+  """
+  hosts.agree(lambda: hosts.code() | checkpoint.flatten(config.to_dict(), "config.") | {"--workdir": workdir})
   config_lib.check(config, jax.device_count())
   scorer = rewards.build(config.reward)
   of_steps = config.process.scorer
   of_steps = rewards.load_scorer(of_steps, config.process.knobs) if of_steps else None
   objective = objective_lib.build(config.objective)
-  data = setup.load_data(config, scorer.needs)
-  checkpoint.claim_workdir(workdir, config)
   mesh = sharding.make_mesh(config.mesh)
+  readers.check_sampler(mesh, sharding.sampler_mesh(config.mesh, mesh))
+  data = setup.load_data(config, scorer.needs, readers.of(mesh))
+  hosts.agree(lambda: {f"split '{s.name}'": pipeline.fingerprint(s) for s in (data.train, data.held_out)})
+  hosts.on_first(lambda: checkpoint.claim_workdir(workdir, config))
   model = setup.build_model(config, data.tokenizer, mesh)
   if config.lora.path:
     peft.check(Path(config.lora.path).expanduser(), config.lora, model)
@@ -83,7 +91,7 @@ def run(job: Job) -> bool:
 
   Whether it got there; if not, it was asked to stop, and has saved.
   """
-  config, workdir, data = job.config, job.workdir, job.data
+  config, workdir, data, reads = job.config, job.workdir, job.data, readers.of(job.mesh)
   announce(job)
   checkpoints = checkpoint.open_checkpoints(workdir, config.checkpoint.keep)
   restored = checkpoint.latest(checkpoints, *layout(job))
@@ -116,7 +124,7 @@ def run(job: Job) -> bool:
         groups, outcomes, stats = asking.collect(job, timer, troubles, known, asked, step)
         asked = asked._replace(flight=None)  # and with it the sampler's own copy of the parameters
         known = settle(known, owed)  # or while it updated and the host scored
-        seen = stats | rollouts.describe(groups)
+        seen = stats | rollouts.describe(groups, reads) | rollouts.summed(troubles, reads)
         origin = reference and frozen | reference
         dealt, known = compare(job, timer, asked.params, origin, known, groups, outcomes, seen["reward"])
         if config.staleness:  # the update's parameters replace those that sample ahead
@@ -126,10 +134,10 @@ def run(job: Job) -> bool:
           reference = follow(job, step, reference, state.params)
         showcase = answers.showcase(data.tokenizer, groups)
         times = timer.take() if config.staleness else None
-        owed = Owed(step, learned, seen | troubles, showcase, times, groups)
+        owed = Owed(step, learned, seen, showcase, times, groups)
         troubles.clear()
 
-        stop = step == config.steps or interrupt.asked  # asked once: what stops has been saved
+        stop = step == config.steps or hosts.anyone(interrupt.asked)  # once: what stops has been saved
         evaluates = step % config.eval.every == 0 or step == config.steps
         saves = step % config.checkpoint.every == 0 or stop
         if evaluates or saves:
@@ -176,7 +184,7 @@ def resume(job: Job, timer, restored) -> Start:
   console.say(f"resumed after step {host['step']} of {job.config.steps}")
   ahead = None
   if behind:
-    prompts = answers.take(job.data, answers.share(np.array(host["ahead"])))
+    prompts = answers.take(job.data, readers.of(job.mesh).share(host["ahead"]))
     ahead = asking.sample(job, timer, frozen | behind, prompts, host["step"] + 1)
   return Start(state, frozen, reference, jax.tree.map(np.asarray, known), ahead)
 
@@ -187,13 +195,13 @@ def kept(job: Job, step: int, state: State, reference, known: Memory, ahead: Ask
   behind = None
   if ahead:
     behind = {key: ahead.params[key] for key in state.params}
-    host["ahead"] = sharding.gather(answers.rows_of(job.data, ahead.prompts.id)).tolist()
-  return (state, reference, on_mesh(job.mesh, known), behind), host
+    host["ahead"] = readers.of(job.mesh).gather(answers.rows_of(job.data, ahead.prompts.id)).tolist()
+  return (state, reference, sharding.everywhere(job.mesh, known), behind), host
 
 
 def compare(job: Job, timer, params, reference, known: Memory, groups: Groups, outcomes, reward: float):
   """(batches with what was expected and all log-probs, memory that has taken note of the outcomes)."""
-  config, logp = job.config, job.programs.logp
+  config, logp, gather = job.config, job.programs.logp, readers.of(job.mesh).gather
   groups = batches.balanced(config, job.mesh, groups)
   rows = answers.rows_of(job.data, groups.prompts.id)
   dealt = batches.deal(config, job.mesh, groups, memory.baseline(config, known, rows, reward))
@@ -208,11 +216,11 @@ def compare(job: Job, timer, params, reference, known: Memory, groups: Groups, o
   if d.last:
     last = jax.tree.map(lambda x: x[rows], d.last)
     now = batches.logps_of(config, job.mesh, logp, params, groups.prompts, last)
-    keep = sharding.gather(difficulty.keep(d, rows, now))
+    keep = gather(difficulty.keep(d, rows, now))
     old_logp = batches.gathered([batch.old_logp for batch in dealt])
     last = difficulty.Last(groups.rollout.tokens, groups.rollout.length, old_logp)
-    d = difficulty.saw(d, *sharding.gather((rows, last)))
-  outcomes = sharding.gather(outcomes)
+    d = difficulty.saw(d, *gather((rows, last)))
+  outcomes = gather(outcomes)
   drawn = answers.rows_of(job.data, outcomes.id)
   d = difficulty.update(config.difficulty, d, drawn, outcomes, keep)
   return dealt, known._replace(difficulty=d)
@@ -221,8 +229,8 @@ def compare(job: Job, timer, params, reference, known: Memory, groups: Groups, o
 def learn(job: Job, state: State, frozen: dict, known: Memory, dealt: list) -> tuple[State, list[dict]]:
   """One update per batch, started; and the metrics of each, on the device."""
   objective = objective_lib.scale_kl(job.objective, known.kl_scale)
-  objective = jax.device_put(objective, sharding.replicated(job.mesh))  # its numbers are arguments
-  limit = jax.device_put(guard.limit(job.config, known), sharding.replicated(job.mesh))
+  # Numbers of the objective and the guard are arguments.
+  objective, limit = sharding.everywhere(job.mesh, (objective, guard.limit(job.config, known)))
   learned = []
   for batch in dealt:
     state, of_update = job.programs.update(state, objective, batch, frozen, limit)
@@ -236,11 +244,6 @@ def follow(job: Job, step: int, reference, params):
   if not sync.every or step % sync.every:
     return reference
   return job.programs.follow(reference, params, sync.rate)
-
-
-def on_mesh(mesh: Mesh, tree):
-  """Host arrays, the same on every process -> the mesh, which copies them for the checkpoint."""
-  return jax.device_put(tree, sharding.replicated(mesh))
 
 
 def layout(job: Job):

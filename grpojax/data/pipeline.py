@@ -206,6 +206,14 @@ def weigh(split: Split, mixture) -> Split:
   return split._replace(weights=(weights / weights.sum()).astype(np.float32))
 
 
+def fingerprint(split: Split) -> str:
+  """Number of rows, and a hash of them as they are asked."""
+  digest = hashlib.sha256(split.ids.tobytes())
+  for record, prompt in zip(split.records, split.prompts, strict=True):
+    digest.update(json.dumps(record, sort_keys=True, default=str).encode() + prompt.tobytes())
+  return f"{len(split.records)} rows ({digest.hexdigest()[:12]})"
+
+
 def _notes(path: str | Path, split: str) -> tuple[str, ...]:
   """What the builder wrote into its `metadata` under notes -> split: sentences."""
   metadata = tfds.builder_from_directory(str(path)).info.metadata or {}

@@ -14,7 +14,7 @@ from jax.sharding import Mesh
 from ml_collections import ConfigDict
 
 from grpojax import config as config_lib
-from grpojax import console, rewards, setup, sharding
+from grpojax import console, hosts, readers, rewards, setup, sharding
 from grpojax.checkpoint import flatten
 from grpojax.data import pipeline, text
 from grpojax.evaluate import items, policy, suites
@@ -45,19 +45,21 @@ class Job(NamedTuple):
 
 
 def prepare(config: ConfigDict, checkpoint: str, wanted: list[str], limit: int | None) -> Job:
-  """Everything that can be wrong with a config or a checkpoint's name is found here.  Raises ValueError."""
+  """Everything that can be wrong with a config or a checkpoint's name is found here.  Raises ValueError.
+
+  Several processes agree here on code, config, checkpoint and questions.
+  """
+  said = {"--checkpoint": checkpoint, "--suite": wanted, "--limit": limit}
+  hosts.agree(lambda: hosts.code() | flatten(config.to_dict(), "config.") | said)
   whose, config = policy.find(checkpoint, config)
   config_lib.check(config, jax.device_count())
-  if config.rollout.prompts % jax.process_count():
-    raise ValueError(
-      f"config.rollout.prompts = {config.rollout.prompts}, the questions of a batch, must be a multiple of"
-      f" the {jax.process_count()} processes."
-    )
   scorer = rewards.build({name: slot for name, slot in config.reward.items() if name == "accuracy"})
   tokenizer, path, read = setup.reader(config, scorer.needs)
   chosen, notes = suites.find(config, path, read, wanted, limit)
   train = None if whose.folder else read("train")
+  hosts.agree(lambda: {f"suite '{suite.name}'": pipeline.fingerprint(suite.questions) for suite in chosen})
   mesh = sharding.make_mesh(config.mesh)
+  readers.check_sampler(mesh, sharding.sampler_mesh(config.mesh, mesh))
   model = setup.build_model(config, tokenizer, mesh)._replace(lora=None)  # merged when they are read
   sample = setup.build_programs(config, model, tokenizer, mesh).sample_eval
   return Job(config, whose, chosen, notes, train, tokenizer, scorer, mesh, model, sample)
@@ -69,23 +71,27 @@ def begin(job: Job, out: Path) -> tuple[dict, dict]:
   Raises ValueError where that was another policy, or other settings or questions.
   """
   params = policy.load(job.policy, job.config, job.model, job.mesh, job.train, out)
-  fingerprint = policy.fingerprint(params)
-  if jax.process_index() != 0:
-    return params, {}
+  fingerprint, done = policy.fingerprint(params), {}
+  hosts.on_first(lambda: done.update(_claimed(job, out, fingerprint)))
+  return params, done
+
+
+def _claimed(job: Job, out: Path, fingerprint: str) -> dict:
+  """What `out` holds already, if it is of this evaluation."""
   done = items.claim(out, settings(job.config, fingerprint))
   for suite in job.suites:
     for one, record in zip(suite.ids, suite.questions.records, strict=True):
       before = done.get((suite.name, one))
       if before and not _asked(record).items() <= before.items():
         raise ValueError(f"--out={out}: question {one} of {suite.name} has changed; choose another --out.")
-  return params, done
+  return done
 
 
 def run(job: Job, out: Path, params, done: dict) -> dict[str, list[dict]]:
   """Answers what is not done yet, and adds it.  Returns suite -> its items, on process 0 ({} elsewhere)."""
   batches = [(suite, rows) for suite in job.suites for rows in _batches(job, suite)]
   missing = [any((suite.name, suite.ids[row]) not in done for row in rows) for suite, rows in batches]
-  missing = sharding.gather(np.array(missing)[None])[0]  # as process 0 sees it
+  missing = hosts.of_first(np.array(missing))  # the others hold no items
   start = int((~missing).sum())
   if start:
     console.say(f"{start} of {len(batches)} batches are in {out} already")
@@ -103,8 +109,8 @@ def answer(job: Job, params, suite: Suite, rows: np.ndarray) -> list[dict]:
   """The items of these questions, on process 0; every process samples and grades its share."""
   P, pad = job.config.rollout.prompts, job.tokenizer.pad_token_id
   filled = rows[np.minimum(np.arange(P), len(rows) - 1)]  # the last batch repeats a row
-  mine = np.array_split(filled, jax.process_count())[jax.process_index()]
-  prompts = pipeline.take(suite.questions, mine, pad)
+  reads = readers.of(job.mesh)
+  prompts = pipeline.take(suite.questions, reads.share(filled), pad)
   rollout, _ = job.sample(params, prompts, jax.random.key(job.config.seed))
   texts = text.decode(job.tokenizer, rollout.tokens, rollout.length)
   completions = rewards.samples(prompts.example, texts, rollout.length, rollout.ended)
@@ -112,7 +118,7 @@ def answer(job: Job, params, suite: Suite, rows: np.ndarray) -> list[dict]:
   if graded.first_error:
     console.say_once(graded.first_error)
   # Texts cannot be gathered, tokens can: process 0 decodes them all.
-  seen = sharding.gather((rollout.tokens, rollout.length, rollout.ended, graded.accuracy, graded.valid))
+  seen = reads.gather((rollout.tokens, rollout.length, rollout.ended, graded.accuracy, graded.valid))
   if jax.process_index():
     return []
   return [item(job, suite, row, *(array[at] for array in seen)) for at, row in enumerate(rows)]

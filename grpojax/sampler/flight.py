@@ -79,9 +79,9 @@ def continuous(
 ) -> Sampler:  # fmt: skip
   """Of the programs of `slots.py`, in segments of so many steps."""
 
-  @functools.cache  # to put it there, several processes wait for each other
+  @functools.cache
   def steps(whole: bool):
-    return jax.device_put(np.int32(ALL if whole else segment), sharding.replicated(mesh))
+    return sharding.everywhere(mesh, np.int32(ALL if whole else segment))
 
   def sent(params, places, state, out, at, whole: bool) -> Flight:
     state, out, report = advance(params, places, state, out, steps(whole))
@@ -157,7 +157,7 @@ def _rows(rollout: Rollout, rows: np.ndarray) -> Rollout:
 def _on_device(mesh: Mesh, prompts: Prompts, key) -> tuple:
   """tokens, length, id and key, where the programs want them."""
   arrays = sharding.to_device(mesh, (prompts.tokens, prompts.length, prompts.id))
-  return *arrays, jax.device_put(key, sharding.replicated(mesh))
+  return *arrays, sharding.everywhere(mesh, key)
 
 
 def _fetched(report: Report) -> Report:

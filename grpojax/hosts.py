@@ -1,0 +1,202 @@
+"""Several processes, one run: how they find each other, what they agree on, how they end.
+
+Every process runs the same program on its own devices (multi-controller JAX); docs/hosts.md says how to
+start them.  What is `agreed` here must be called by all processes, in the same order.
+"""
+
+import hashlib
+import importlib.metadata
+import json
+import multiprocessing
+import os
+import sys
+import threading
+import traceback
+from collections import Counter
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+from jax.experimental import multihost_utils
+
+HEARTBEAT = 100  # seconds without a sign of life until a process counts as dead, which ends all; JAX's own
+LOST = 134  # status of a process that ends because another one has, as when JAX aborts it
+LAST_WORDS = 5  # seconds that a process which gives up waits for the others, who may have a message too
+BY_HAND = dict(  # flag -> the environment variable that stands in for it
+  coordinator_address="JAX_COORDINATOR_ADDRESS",
+  num_processes="JAX_NUM_PROCESSES",
+  process_id="JAX_PROCESS_ID",
+)
+
+
+def join(given: Mapping[str, str | int | None], heartbeat: int = HEARTBEAT) -> None:
+  """Makes this process one of a run's, if flags or the environment say that there are several.
+
+  `given` are the flags of BY_HAND, which win over the environment.  Comes before every other use of JAX.
+  Raises ValueError for what does not fit together.
+  """
+  found = _by_hand(given)
+  if found.get("num_processes") == 1 or not (found or _cluster()):
+    return
+  jax.config.update("jax_cpu_collectives_implementation", "gloo")
+  jax.config.update("jax_enable_preemption_service", False)  # it would take SIGTERM, which is interrupt.py's
+  try:
+    jax.distributed.initialize(**found, heartbeat_timeout_seconds=heartbeat)
+  except Exception as error:  # whatever the cluster's own library raises
+    who = " ".join(f"{name}={value}" for name, value in found.items()) or _cluster()
+    raise ValueError(
+      f"the processes of this run did not come together ({who}): {str(error).splitlines()[0]}; start all of"
+      " them, with a coordinator address that each can reach."
+    ) from error
+  devices = Counter(device.process_index for device in jax.devices())
+  if len(set(devices.values())) > 1:
+    seen = ", ".join(f"process {i} has {n}" for i, n in sorted(devices.items()))
+    raise ValueError(f"every process needs as many devices as the others: {seen}.")
+
+
+def _by_hand(given: Mapping[str, str | int | None]) -> dict[str, str | int]:
+  """What was said about the processes, checked; {}: nothing."""
+  found = {}
+  for name, variable in BY_HAND.items():
+    value = os.environ.get(variable) if given.get(name) is None else given[name]
+    if value not in (None, ""):
+      found[name] = value if name == "coordinator_address" else _number(name, value)
+  missing = [f"--{name}" for name in BY_HAND if name not in found]
+  count, own = found.get("num_processes"), found.get("process_id")
+  if found and missing and count != 1 and not _cluster():
+    raise ValueError(
+      f"--{' and --'.join(found)} set without {' and '.join(missing)}: several processes need all three"
+      f" (or {', '.join(BY_HAND.values())}), one process none."
+    )
+  if count is not None and count < 1:
+    raise ValueError(f"--num_processes={count} must be at least 1.")
+  if count is not None and own is not None and not 0 <= own < count:
+    raise ValueError(f"--process_id={own} must lie in 0 to {count - 1}, for --num_processes={count}.")
+  if ":" not in found.get("coordinator_address", ":"):
+    raise ValueError(f"--coordinator_address={found['coordinator_address']} lacks a port: write host:port.")
+  return found
+
+
+def _number(name: str, value: str | int) -> int:
+  try:
+    return int(value)
+  except ValueError:
+    raise ValueError(f"--{name}={value} ({BY_HAND[name]}) is not a number.") from None
+
+
+def _cluster() -> str:
+  """Who has started several processes and lets JAX ask about them; "": nobody."""
+  if int(os.environ.get("SLURM_NTASKS", 1)) > 1 and "SLURM_STEP_NODELIST" in os.environ:
+    return "SLURM"
+  # On a TPU's host JAX sets this itself, unless JAX_PLATFORMS says otherwise; one host is a cluster of one.
+  return "TPU" if "tpu" in _platforms().split(",") else ""
+
+
+def _platforms() -> str:
+  return jax.config.jax_platforms or ""
+
+
+def agree(what: Callable[[], Mapping[str, Any]]) -> None:
+  """Agreed: ValueError on every process, naming what differs and where, unless all give the same."""
+  if jax.process_count() == 1:
+    return
+  own = json.dumps({name: str(value) for name, value in what().items()})
+  everyone = [json.loads(text) for text in texts(own)]
+  values = {name: [own.get(name, "not set") for own in everyone] for given in everyone for name in given}
+  differ = [name for name, seen in values.items() if len(set(seen)) > 1]
+  if differ:
+    seen = values[differ[0]]
+    others = [i for i, value in enumerate(seen) if value != seen[0]]
+    more = f" ({', '.join(differ[1:])} differ too)" if len(differ) > 1 else ""
+    raise ValueError(
+      f"{differ[0]} is {seen[0]} on process 0 and {seen[others[0]]} on process {', '.join(map(str, others))}"
+      f"{more}; start the same on all processes."
+    )
+
+
+def code() -> dict[str, str]:
+  """What runs: this package with its source, and JAX."""
+  digest = hashlib.sha256()
+  here = Path(__file__).parent
+  for path in sorted(here.rglob("*.py")):
+    digest.update(f"{path.relative_to(here)}".encode() + path.read_bytes())
+  version = importlib.metadata.version("grpojax")
+  return {"grpojax": f"{version} (source {digest.hexdigest()[:12]})", "jax": jax.__version__}
+
+
+def on_first(do: Callable[[], Any]) -> None:
+  """Agreed: process 0 does it, and the others wait until it has.  Its ValueError is everybody's."""
+  refusal = ""
+  if jax.process_index() == 0:
+    try:
+      do()
+    except ValueError as error:
+      refusal = str(error)
+  refusal = texts(refusal)[0]
+  if refusal:
+    raise ValueError(refusal)
+
+
+def anyone(asks: bool) -> bool:
+  """Agreed: whether it is so on some process."""
+  if jax.process_count() == 1:
+    return asks
+  return bool(multihost_utils.process_allgather(np.array(asks)).any())
+
+
+def of_first(x: np.ndarray) -> np.ndarray:
+  """Agreed: what process 0 has."""
+  return x if jax.process_count() == 1 else multihost_utils.process_allgather(x)[0]
+
+
+def texts(own: str) -> list[str]:
+  """Agreed: every process's text."""
+  if jax.process_count() == 1:
+    return [own]
+  data = np.frombuffer(own.encode(), np.uint8)
+  sizes = multihost_utils.process_allgather(np.array(data.size, np.int32))
+  padded = np.zeros(max(1, sizes.max()), np.uint8)
+  padded[: data.size] = data
+  rows = multihost_utils.process_allgather(padded)
+  return [bytes(row[:size]).decode() for row, size in zip(rows, sizes, strict=True)]
+
+
+def together(main: Callable) -> Callable:
+  """main(argv), after whose failure this process ends at once: if it lingered, the others would wait."""
+
+  def guarded(argv):
+    try:
+      main(argv)
+    except BaseException as error:
+      asked = isinstance(error, SystemExit) and not isinstance(error.code, str)  # a status, the same on all
+      if asked or not jax.distributed.is_initialized():
+        raise
+      _give_up(*_last_words(error))
+
+  return guarded
+
+
+def _last_words(error: BaseException) -> tuple[str, int]:
+  """(what is wrong, the status to end with)."""
+  if "Gloo" in str(error):  # on processors; elsewhere JAX aborts the process, in its own words
+    return (
+      f"error: process {jax.process_index()} lost another process of this run, which has ended or cannot be"
+      f" reached ({str(error).splitlines()[0]}); all of them end, and the same command on each goes on from"
+      " the last checkpoint."
+    ), LOST
+  if isinstance(error, SystemExit):
+    return str(error.code), 1
+  return "".join(traceback.format_exception(error)), 1
+
+
+def _give_up(message: str, status: int) -> None:
+  sys.stdout.flush()
+  print(message, file=sys.stderr, flush=True)
+  leave = threading.Thread(target=jax.distributed.shutdown, daemon=True)  # waits for all, some of them dead
+  leave.start()
+  leave.join(LAST_WORDS)
+  for child in multiprocessing.active_children():
+    child.kill()
+  os._exit(status)

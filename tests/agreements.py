@@ -1,0 +1,72 @@
+"""A program for two processes with two devices each: what they agree on, and who reads what."""
+
+import jax
+import numpy as np
+import pytest
+from jax.sharding import AxisType, Mesh
+
+from grpojax import hosts, readers, sharding
+
+ROWS = np.arange(8) * 10.0
+
+
+def mesh(order=(0, 1, 2, 3), **sizes):
+  shape = [sizes.get(axis, 1) for axis in sharding.AXES]
+  devices = np.array(jax.devices())[list(order)].reshape(shape)
+  return Mesh(devices, sharding.AXES, axis_types=(AxisType.Auto,) * len(shape))
+
+
+def shares_of_two(where, me):
+  reads = readers.of(where)
+  assert reads == readers.Readers(me, (0, 1))
+  mine = reads.share(ROWS)
+  np.testing.assert_array_equal(mine, ROWS[4 * me : 4 * me + 4])
+  np.testing.assert_array_equal(reads.gather({"x": mine})["x"], ROWS)
+  assert reads.total(me + 1) == 3 and reads.as_lead(mine) is mine
+  on_mesh = sharding.to_device(where, mine)
+  assert on_mesh.shape == (8,)
+  np.testing.assert_array_equal(sharding.to_host(on_mesh), mine)
+  owner, row = np.array([1, 0, 1, 1, 0, 1]), np.array([3, 2, 0, 1, 1, 3])  # one twice, one share more often
+  dealt = reads.redeal({"x": mine, "none": None}, owner, row)
+  np.testing.assert_array_equal(dealt["x"], np.split(ROWS[owner * 4 + row], 2)[me])
+
+
+def one_share_for_both(where, me):
+  reads = readers.of(where)
+  assert reads == readers.Readers(0, (0,))
+  np.testing.assert_array_equal(reads.share(ROWS), ROWS)
+  np.testing.assert_array_equal(reads.gather(ROWS), ROWS)
+  assert reads.total(3) == 3 and reads.as_lead(np.array([me])).tolist() == [0]
+  np.testing.assert_array_equal(sharding.to_host(sharding.to_device(where, ROWS)), ROWS)
+
+
+def agreements(me):
+  assert hosts.anyone(me == 1) and not hosts.anyone(False)
+  assert hosts.of_first(np.array([me])).tolist() == [0]
+  assert hosts.texts(f"é{me}" * (me + 1)) == ["é0", "é1é1"]
+  hosts.agree(lambda: {"seed": 1})
+  with pytest.raises(ValueError, match="seed is 0 on process 0 and 1 on process 1"):
+    hosts.agree(lambda: {"seed": me})
+  with pytest.raises(ValueError, match=r"^process 0 says no$"):  # on both
+    hosts.on_first(lambda: (_ for _ in ()).throw(ValueError(f"process {me} says no")))
+
+
+def everywhere(where):
+  put = sharding.everywhere(where, {"key": jax.random.key(3), "half": 0.5, "unknown": np.float32(np.nan)})
+  assert all(x.sharding.is_fully_replicated and len(x.devices()) == 4 for x in put.values())
+  assert put["half"].dtype == np.float32 and np.isnan(np.asarray(put["unknown"]))
+  assert (np.asarray(jax.random.key_data(put["key"])) == jax.random.key_data(jax.random.key(3))).all()
+
+
+if __name__ == "__main__":
+  jax.config.update("jax_num_cpu_devices", 2)
+  hosts.join({}, heartbeat=10)
+  process = jax.process_index()
+  shares_of_two(mesh(data=4), process)
+  shares_of_two(mesh(fsdp=2, tensor=2), process)
+  shares_of_two(mesh(order=(0, 2, 1, 3), data=4), process)  # shards of the two by turns
+  one_share_for_both(mesh(tensor=4), process)
+  one_share_for_both(mesh(order=(0, 2, 1, 3), data=2, context=2), process)  # half of each shard
+  agreements(process)
+  everywhere(mesh(data=4))
+  print("agreed")

@@ -1,0 +1,255 @@
+"""Several processes, for real, on loopback: the numbers of one, agreements, deaths, and what is refused."""
+
+import importlib
+import json
+import os
+import re
+import shutil
+import signal
+import time
+from collections import Counter
+
+import jax
+import numpy as np
+import processes
+import pytest
+
+from grpojax import checkpoint, hosts, metrics, train
+from grpojax.data import pipeline
+from grpojax.evaluate import benchmark
+
+pytestmark = [pytest.mark.usefixtures("in_a_hurry"), pytest.mark.slow]
+
+STEPS, HEARTBEAT = 5, 10  # training steps; seconds
+CHANGES = {
+  "steps": STEPS, "verbose": False, "rollout.prompts": 8, "rollout.max_tokens": 16, "rollout.segment": 8,
+  "data.train": 64, "eval.every": STEPS, "eval.samples": 4, "dynamic_sampling.max_tries": 3,
+  "model.num_hidden_layers": 1, "remat": "none",
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+  return tmp_path_factory.mktemp("hosts")
+
+
+def config(folder, **changes):
+  """DAPO: two updates a step, dynamic sampling, packing; half of all groups are mixed."""
+  c = importlib.import_module("configs.dapo").get_config("tiny")
+  c.cache_dir = str(folder / "cache")
+  c.reward.accuracy = dict(fn="processes:odd")
+  with c.unlocked():
+    c.update_from_flattened_dict(CHANGES | changes)
+  return c
+
+
+def command(folder, workdir, devices=2, **changes):
+  """The same, as a command line."""
+  said = CHANGES | {"cache_dir": folder / "cache", "mesh.cpu_devices": devices} | changes
+  return [
+    "-m", "grpojax.main", "--config=configs/dapo.py:tiny", f"--workdir={workdir}",
+    f"--heartbeat_timeout={HEARTBEAT}", "--config.reward.accuracy={'fn': 'processes:odd'}",
+    *(f"--config.{key}={value}" for key, value in said.items()),
+  ]  # fmt: skip
+
+
+def comparable(workdir):
+  """Records of RL without what a clock wrote, and without what says how prompts were fed."""
+  own = ("time/", "tokens_per_second/", "wall", "rollout/", "dynamic_sampling/", "num_tokens")
+  return [
+    {k: v for k, v in r.items() if not k.startswith(own)}
+    for r in metrics.read(workdir)
+    if r["kind"] != "cold_start"
+  ]
+
+
+def same(ours, theirs, **tolerance):
+  """Every number of every record."""
+  assert [(r["kind"], r["step"]) for r in ours] == [(r["kind"], r["step"]) for r in theirs]
+  for a, b in zip(ours, theirs, strict=True):
+    assert a.keys() == b.keys()
+    for name in a.keys() - {"kind"}:
+      assert a[name] == pytest.approx(b[name], **tolerance), (name, a["step"])
+
+
+def final_tree(folder, workdir, **changes):
+  job = train.prepare(config(folder, **{"mesh.data": 4}, **changes), workdir)
+  checkpoints = checkpoint.open_checkpoints(workdir, 2)
+  tree, host = checkpoint.latest(checkpoints, *train.layout(job))
+  checkpoints.close()
+  return jax.tree.map(np.asarray, tree), host
+
+
+def ended_well(found, code=0):
+  assert all(ended.code == code for ended in found), "\n".join(ended.out + ended.err for ended in found)
+
+
+def logs(folder, name, *signals):
+  """Environment of two processes that note who scored what, and which signal reaches process 1 when."""
+  own = [{"SCORED": str(folder / f"{name}-{i}")} for i in range(2)]
+  own[1]["SIGNAL"] = "".join(signals)
+  return own
+
+
+@pytest.fixture(scope="module")
+def two(folder):
+  """A run of two processes with two devices each that nothing stopped: where it is, what each said."""
+  found = processes.run([command(folder, folder / "two")] * 2, logs(folder, "scored"))
+  ended_well(found)
+  return folder / "two", found
+
+
+@pytest.fixture(scope="module")
+def one(folder, two):
+  """The same with one process that has four devices, from the same cold start."""
+  train.run(train.prepare(config(folder, **{"mesh.data": 4}), folder / "one"))
+  return folder / "one"
+
+
+def test_two_processes_have_the_numbers_of_one(two, one):
+  same(comparable(two[0]), comparable(one), rel=1e-6, abs=1e-6)
+  records = [r for r in metrics.read(two[0]) if r["kind"] == "train"]
+  assert any(r["dynamic_sampling/tries"] > 1 for r in records)
+  assert any(r["dynamic_sampling/surplus_groups"] for r in records)
+  assert all(r["grad_norm"] > 0 and 0 < r["accuracy"] < 1 for r in records)
+
+
+def test_every_prompt_is_scored_once_by_one_of_the_processes(two, folder):
+  scored = [(folder / f"scored-{i}").read_text().splitlines() for i in range(2)]
+  assert len(scored[0]) == len(scored[1])
+  data = train.prepare(config(folder, **{"mesh.data": 4}), folder / "nowhere").data
+  draws = sum(int(r["dynamic_sampling/tries"]) for r in metrics.read(two[0]) if r["kind"] == "train")
+  expected = Counter(e["question"] for n in range(draws) for e in data.stream[n].example * 4)
+  expected += Counter(record["question"] for record in data.held_out.records[:8] * 4 * 2)  # twice, k = 4
+  assert Counter(scored[0] + scored[1]) == expected
+
+
+def test_only_process_0_speaks_and_writes_and_both_save(two):
+  workdir, (first, second) = two
+  said = [line for line in second.out.splitlines() if not line.startswith("[Gloo]")]
+  assert "2 process(es)" in first.out and "report:" in first.out and said == []
+  assert len((workdir / "commands.txt").read_text().splitlines()) == 1
+  assert [r["step"] for r in metrics.read(workdir, "completions")] == list(range(1, STEPS + 1))
+  assert (workdir / "report.html").exists()
+  parts = {path.name for path in (workdir / "checkpoints").glob(f"*{STEPS}/*/ocdbt.process_*")}
+  assert parts == {"ocdbt.process_0", "ocdbt.process_1"}
+
+
+def test_four_processes_go_on_on_another_mesh_until_one_of_them_is_told_to_stop(two, folder):
+  """As one process does with their eight devices; SIGTERM to one saves the same step on all.
+
+  Two processes each share a shard of the batch, and the second of them grades as if its clock ran faster.
+  """
+  changes = {"steps": STEPS + 4, "mesh.data": 1, "mesh.fsdp": 2, "mesh.tensor": 4}
+  for name in ("four", "alone"):
+    shutil.copytree(two[0], folder / name)
+  told = {"SCORED": str(folder / "told"), "SIGNAL": "SIGTERM:40"}  # in the third draw
+  others = {"WRONG": "all"}
+  found = processes.run([command(folder, folder / "four", **changes)] * 4, [{}, others, {}, others | told])
+  ended_well(found, os.EX_TEMPFAIL)
+  assert f"resumed after step {STEPS}" in found[0].out and "4 process(es)" in found[0].out
+  stop = int(re.search(r"Stopped after step (\d+) and saved", found[0].out)[1])
+  assert STEPS < stop < STEPS + 4
+  assert checkpoint.steps(folder / "four")[-1] == stop
+  train.run(train.prepare(config(folder, **changes), folder / "alone"))
+  alone = [r for r in comparable(folder / "alone") if r["step"] <= stop]
+  same(comparable(folder / "four"), alone, rel=1e-6, abs=1e-6)
+
+
+def test_a_death_ends_the_other_too_and_the_same_command_goes_on_bit_equal(two, folder):
+  run = [command(folder, folder / "cut")] * 2
+  first, second = processes.run(run, logs(folder, "kill", "SIGKILL:72"))  # in the fourth draw
+  assert second.code == -signal.SIGKILL and first.code in (hosts.LOST, -signal.SIGABRT)
+  assert time.time() - (folder / "kill-1").stat().st_mtime < HEARTBEAT + hosts.LAST_WORDS + 30
+  ours, of_jax = "lost another process of this run", "another task died"  # of whoever learns of it first
+  assert ours in first.err or of_jax in first.err, first.err
+
+  again = processes.run(run)
+  ended_well(again)
+  assert re.search(r"resumed after step [1-3] of", again[0].out)
+  same(comparable(folder / "cut"), comparable(two[0]), rel=0, abs=0)
+  (ours, host), (theirs, other) = (final_tree(folder, path) for path in (folder / "cut", two[0]))
+  assert host == other
+  jax.tree.map(np.testing.assert_array_equal, ours, theirs)
+
+
+def test_a_config_that_differs_is_named_on_all_before_anything_compiles(folder):
+  seeds = [{}, {"seed": 1}]
+  found = processes.run([command(folder, folder / "differ", **seed) for seed in seeds])
+  for ended in found:
+    assert ended.code == 1 and "compil" not in ended.out
+    assert ended.err.strip().splitlines()[-1] == (
+      "error: config.seed is 0 on process 0 and 1 on process 1; start the same on all processes."
+    )
+
+
+def test_evaluation_by_two_processes_is_that_by_one(two, folder):
+  said = [word for word in command(folder, folder / "unused") if "workdir" not in word]
+  said[1] = "grpojax.evaluate"
+  said += [f"--checkpoint={two[0]}", "--suite=validation", "--limit=11", f"--out={folder / 'eval-two'}"]
+  ended_well(processes.run([said] * 2))
+  job = benchmark.prepare(config(folder, **{"mesh.data": 4}), str(two[0]), ["validation"], limit=11)
+  params, done = benchmark.begin(job, folder / "eval-one")
+  benchmark.run(job, folder / "eval-one", params, done)
+  read = lambda out: (out / "items.jsonl").read_text()  # noqa: E731
+  assert read(folder / "eval-two") == read(folder / "eval-one")
+  assert len(metrics.read(folder / "eval-two", "items")) == 11
+
+
+def test_what_differs_is_named_by_all_its_processes(monkeypatch):
+  given = [{"jax": "1", "config.seed": "0"}, {"jax": "1", "config.seed": "3"}, {"config.seed": "3"}]
+  monkeypatch.setattr(jax, "process_count", lambda: 3)
+  monkeypatch.setattr(hosts, "texts", lambda own: [json.dumps(one) for one in given])
+  with pytest.raises(ValueError, match=r"jax is 1 on process 0 and not set on process 2 \(config.seed d"):
+    hosts.agree(lambda: given[0])
+  given[2]["jax"] = "1"
+  with pytest.raises(ValueError, match=r"config.seed is 0 on process 0 and 3 on process 1, 2; start"):
+    hosts.agree(lambda: given[0])
+
+
+def test_a_row_that_differs_changes_the_fingerprint(folder):
+  split = train.prepare(config(folder, **{"mesh.data": 4}), folder / "nowhere").data.held_out
+  other = split._replace(records=[split.records[0] | {"answer": "0"}, *split.records[1:]])
+  assert pipeline.fingerprint(split) == pipeline.fingerprint(split) != pipeline.fingerprint(other)
+
+
+@pytest.mark.parametrize(
+  ("given", "environment", "sentence"),
+  [
+    (dict(num_processes=2), {}, "--num_processes set without --coordinator_address and --process_id"),
+    ({}, {"JAX_COORDINATOR_ADDRESS": "a:1"}, "set without --num_processes and --process_id"),
+    (dict(coordinator_address="a:1", num_processes=2, process_id=2), {}, "--process_id=2 must lie in 0 to 1"),
+    (dict(coordinator_address="a", num_processes=2, process_id=0), {}, "lacks a port"),
+    (dict(num_processes=0), {}, "--num_processes"),
+    ({}, {"JAX_NUM_PROCESSES": "two"}, "JAX_NUM_PROCESSES"),
+  ],
+)
+def test_wrong_combinations_are_refused(monkeypatch, given, environment, sentence):
+  for name, value in environment.items():
+    monkeypatch.setenv(name, value)
+  with pytest.raises(ValueError, match=re.escape(sentence)):
+    hosts.join(given)
+
+
+@pytest.mark.parametrize(
+  ("given", "environment", "platforms", "asked"),
+  [
+    ({}, {}, "cpu", None),
+    ({}, {"SLURM_NTASKS": "1", "SLURM_STEP_NODELIST": "n1"}, "cpu", None),
+    ({}, {"SLURM_NTASKS": "8"}, "cpu", None),  # a shell within an allocation
+    ({}, {"SLURM_NTASKS": "8", "SLURM_STEP_NODELIST": "n[1-8]"}, "cpu", {}),
+    ({}, {}, "tpu,cpu", {}),
+    (dict(num_processes=1), {}, "tpu,cpu", None),
+    (dict(process_id=0), {"JAX_COORDINATOR_ADDRESS": "a:1", "JAX_NUM_PROCESSES": "2", "JAX_PROCESS_ID": "1"},
+     "cpu", dict(coordinator_address="a:1", num_processes=2, process_id=0)),
+  ],
+)  # fmt: skip
+def test_who_is_asked_about_the_other_processes(monkeypatch, given, environment, platforms, asked):
+  calls = []
+  monkeypatch.setattr(jax.distributed, "initialize", lambda **found: calls.append(found))
+  monkeypatch.setattr(jax.config, "update", lambda *_: None)
+  monkeypatch.setattr(hosts, "_platforms", lambda: platforms)
+  for name, value in environment.items():
+    monkeypatch.setenv(name, value)
+  hosts.join(given, heartbeat=7)
+  assert calls == ([] if asked is None else [asked | {"heartbeat_timeout_seconds": 7}])
