@@ -54,7 +54,7 @@ def _refusal(error: Exception) -> tuple[str, float]:
   if "RESOURCE_EXHAUSTED" not in words:
     raise error
   size = r"([\d.]+)([KMGT])i?B?"
-  used = re.search(rf"Used {size} of", words) or re.search(rf"{size} exceeds", words)
+  used = re.search(rf"Used {size} of", words) or re.search(rf"{size}\)? exceeds", words)
   scale = dict(K=2**10, M=2**20, G=2**30, T=2**40)
   needed = float(used.group(1)) * scale[used.group(2)] if used else float("nan")
   return words.splitlines()[0][:200], needed
