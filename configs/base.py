@@ -262,7 +262,7 @@ def _paper(c):
   _local(c)
   c.model.path = "Qwen2.5-32B"
   c.data.prompt_budget = 2048
-  c.rollout.update(prompts=512, group_size=16, max_tokens=20480, slots=512, prefill_chunk=2048)
+  c.rollout.update(prompts=512, group_size=16, max_tokens=20480, slots=256, prefill_chunk=2048)
   c.updates_per_rollout = 16  # of 512 completions each
   c.microbatches = 16  # two rows at a time on each of 16 shards
   c.remat = "attention"
