@@ -7,11 +7,12 @@ beside it, and what is lost with a machine belongs to steps that are taken again
 """
 
 import atexit
+import contextlib
 import hashlib
 import os
 import shutil
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import jax
@@ -36,18 +37,22 @@ def absolute(folder: Path | epath.Path) -> Path | epath.Path:
   return folder.absolute() if isinstance(folder, Path) else folder
 
 
-def mirror(workdir: Path | epath.Path) -> tuple[Path, Callable[[], None]]:
-  """(the folder where this process writes a run's files, what copies them to `workdir`).
+@contextlib.contextmanager
+def mirror(workdir: Path | epath.Path) -> Iterator[tuple[Path, Callable[[], None]]]:
+  """`with mirror(workdir) as (files, push)`: the folder where this process writes a run's files, and what
+  copies them to `workdir`; that is also done at the end, however it comes.
 
   Without a bucket that is `workdir` itself, and there is nothing to copy.  Else the folder is new, with
   the files that the run in `workdir` has so far; only process 0 reads and writes the bucket.
   """
   if isinstance(workdir, Path):
-    return workdir, lambda: None
+    yield workdir, lambda: None
+    return
   files = Path(tempfile.mkdtemp(prefix="grpojax-"))
   atexit.register(shutil.rmtree, files, ignore_errors=True)
   if jax.process_index() != 0:
-    return files, lambda: None
+    yield files, lambda: None
+    return
   if workdir.is_dir():
     for file in workdir.iterdir():
       if not file.is_dir():
@@ -64,7 +69,10 @@ def mirror(workdir: Path | epath.Path) -> tuple[Path, Callable[[], None]]:
         target.write_bytes(file.read_bytes())
     sent = now
 
-  return files, push
+  try:
+    yield files, push
+  finally:
+    push()
 
 
 def check_room(folder: Path | epath.Path, nbytes: int) -> None:

@@ -97,8 +97,7 @@ def run(job: Job) -> bool:
   restored = checkpoint.latest(checkpoints, *layout(job))
   first = step = restored[1]["step"] if restored else 0
   timer, troubles = metrics.Timer(), Counter()
-  files, push = storage.mirror(workdir)
-  with metrics.Writer(files, first) as writer:
+  with storage.mirror(workdir) as (files, push), metrics.Writer(files, first) as writer:
     start = resume(job, timer, restored) if restored else begin(job, writer, timer, troubles)
     state, frozen, reference, known, ahead = start
     if not restored:

@@ -47,8 +47,8 @@ def beside(tmp_path):
 
 
 def test_a_folder_of_this_machine_is_its_own_mirror(tmp_path):
-  files, push = storage.mirror(tmp_path)
-  push()
+  with storage.mirror(tmp_path) as (files, push):
+    push()
   assert files is tmp_path and list(tmp_path.iterdir()) == []
 
 
@@ -56,20 +56,20 @@ def test_a_mirror_begins_with_what_the_bucket_has_and_gives_it_what_changes(besi
   (beside / "checkpoints").mkdir(parents=True)
   (beside / "checkpoints" / "huge").write_text("x")
   (beside / "metrics.jsonl").write_text("1\n")
-  files, push = storage.mirror(beside)
-  assert [file.name for file in files.iterdir()] == ["metrics.jsonl"]
-  (beside / "metrics.jsonl").unlink()
-  push()
-  assert not (beside / "metrics.jsonl").exists()  # unchanged: not sent
-  with (files / "metrics.jsonl").open("a") as file:
-    file.write("2\n")
-  (files / "tensorboard" / "train").mkdir(parents=True)
-  (files / "tensorboard" / "train" / "events").write_bytes(b"\0\1")
-  push()
-  assert (beside / "metrics.jsonl").read_text() == "1\n2\n"
-  assert (beside / "tensorboard" / "train" / "events").read_bytes() == b"\0\1"
-  (files / "metrics.jsonl").write_text("1\n3\n")  # the same size, as after a cut
-  push()
+  with pytest.raises(OSError, match="a guard"), storage.mirror(beside) as (files, push):
+    assert [file.name for file in files.iterdir()] == ["metrics.jsonl"]
+    (beside / "metrics.jsonl").unlink()
+    push()
+    assert not (beside / "metrics.jsonl").exists()  # unchanged: not sent
+    with (files / "metrics.jsonl").open("a") as file:
+      file.write("2\n")
+    (files / "tensorboard" / "train").mkdir(parents=True)
+    (files / "tensorboard" / "train" / "events").write_bytes(b"\0\1")
+    push()
+    assert (beside / "metrics.jsonl").read_text() == "1\n2\n"
+    assert (beside / "tensorboard" / "train" / "events").read_bytes() == b"\0\1"
+    (files / "metrics.jsonl").write_text("1\n3\n")  # the same size, as after a cut
+    raise OSError("a guard stops the run")
   assert (beside / "metrics.jsonl").read_text() == "1\n3\n"
 
 
@@ -77,10 +77,10 @@ def test_only_process_0_touches_the_bucket(beside, monkeypatch):
   beside.mkdir()
   (beside / "metrics.jsonl").write_text("1\n")
   monkeypatch.setattr(storage.jax, "process_index", lambda: 1)
-  files, push = storage.mirror(beside)
-  assert list(files.iterdir()) == []
-  (files / "metrics.jsonl").write_text("of process 1")
-  push()
+  with storage.mirror(beside) as (files, push):
+    assert list(files.iterdir()) == []
+    (files / "metrics.jsonl").write_text("of process 1")
+    push()
   assert (beside / "metrics.jsonl").read_text() == "1\n"
 
 
@@ -107,10 +107,9 @@ def test_a_run_in_a_bucket_goes_on_from_there_alone(bucket, tmp_path, monkeypatc
   assert saved == [(1, 1), (2, 2)] and "resumed after step 1 of 2" in capsys.readouterr().out
 
   train.run(train.prepare(tiny(tmp_path / "cache", steps=2), tmp_path / "whole"))
-  files, _ = storage.mirror(place)
-  ours, theirs = (
-    [r for r in comparable(metrics.read(w)) if r["kind"] == "train"] for w in (files, tmp_path / "whole")
-  )
+  trained = lambda folder: [r for r in comparable(metrics.read(folder)) if r["kind"] == "train"]  # noqa: E731
+  with storage.mirror(place) as (files, _):
+    ours, theirs = trained(files), trained(tmp_path / "whole")
   assert ours == theirs and len(ours) == 2
   assert {p.name for p in place.iterdir()} >= {p.name for p in (tmp_path / "whole").iterdir()}
   assert list((place / "tensorboard" / "eval").iterdir())
