@@ -178,6 +178,7 @@ def get_config(scale: str = "mini") -> ConfigDict:
   c.guard.rate = 0.05  # weight of the newest step in that average
   c.guard.warn_mismatch = 0.1  # mean |log mu - log pi_old| of a step, in nats a token: said once; 0: never
   c.guard.stop_mismatch = 1.0  # and so much stops the run: the sampler has other weights; 0: never
+  c.guard.failed_rewards = 0.5  # share of a step's completions that a reward fails on; 0: any number
   c.guard.minutes = 60.0  # without progress (a step, an evaluation) dump all stacks and end; 0: never
 
   c.eval = ConfigDict()

@@ -90,6 +90,7 @@ def score(job: Job, troubles: Counter, prompts: Prompts, rollout: Rollout) -> Sc
   if result.first_error:
     console.say_once(result.first_error)
   troubles.update(result.counts)
+  troubles["rewards/graded"] += rollout.length.size
   return Scored(result.reward, result.accuracy, result.valid, result.parts, extra)
 
 

@@ -22,7 +22,8 @@ from grpojax.models import Model
 FREE_KEYS = (
   "steps", "verbose", "mesh", "attention", "microbatches", "packing", "logprob_chunk", "eval.every",
   "checkpoint", "cache_dir", "profile_steps", "print_sharding",
-  "guard.nonfinite", "guard.warn_mismatch", "guard.stop_mismatch", "guard.minutes",
+  "guard.nonfinite", "guard.warn_mismatch", "guard.stop_mismatch", "guard.failed_rewards",
+  "guard.minutes",
 )  # fmt: skip
 
 

@@ -1,5 +1,6 @@
 """What a run does about numbers that no training should come from: it skips, keeps, warns, and stops."""
 
+import re
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +11,7 @@ from grpojax.memory import Memory
 from grpojax.rollouts import Groups
 
 MISMATCH = "sampling/sampling_logp_difference/mean"
+FAILED = re.compile(r"rewards/.+/failed")
 
 
 def limit(config: ConfigDict, known: Memory) -> np.float32:
@@ -33,6 +35,13 @@ def check(config: ConfigDict, step: int, known: Memory, seen: dict[str, float]) 
       f"no finite loss and gradient in {c.nonfinite} steps in a row, up to step {step} (their batches are in "
       "bad_batches/ of the workdir); lower config.optimizer.learning_rate, or see what the batches have"
     )
+  graded = seen["rewards/graded"]
+  for name, failed in seen.items():
+    if FAILED.fullmatch(name) and c.failed_rewards and failed > c.failed_rewards * graded:
+      raise ArithmeticError(
+        f"step {step}: {name} = {failed:.0f} of {graded:.0f} completions, a larger share than "
+        "config.guard.failed_rewards; mend the reward, whose first error was printed above"
+      )
   apart = seen.get(MISMATCH, 0.0)
   if c.stop_mismatch and not apart <= c.stop_mismatch:
     raise ArithmeticError(

@@ -133,6 +133,26 @@ def test_a_sampler_with_other_weights_is_said_and_then_stops_the_run(cache, tmp_
   assert apart[0] < 1e-5 and apart[-1] > 0.2 and len(apart) < 40
 
 
+@pytest.mark.parametrize("share", [0.4, 0.8])
+def test_a_reward_that_fails_too_often_stops_the_run(cache, tmp_path, share):
+  """Of what a failure is, `tests/test_rewards.py` has every kind."""
+  c = config(cache)
+  c.steps = 1
+  c.reward.accuracy = dict(fn=f"{__name__}:fails", share=share)
+  if share < c.guard.failed_rewards:
+    records, _ = run(c, tmp_path)
+    assert records[0]["rewards/accuracy/failed"] == records[0]["rows/invalid"] > 0
+    return
+  with pytest.raises(ArithmeticError, match=r"accuracy/failed = \d+ of \d+ completions, a larger share"):
+    run(c, tmp_path)
+
+
+def fails(samples, *, share):
+  """On every so many of the completions."""
+  bad = int(share * len(samples))
+  return [ValueError("broken")] * bad + [float(sample.length < 30) for sample in samples[bad:]]
+
+
 def test_the_command_says_it_in_one_sentence(cache, tmp_path):
   flags = ["--config=configs/dr_grpo.py:tiny", f"--config.cache_dir={cache}", f"--workdir={tmp_path}"]
   flags += ["--config.guard.stop_mismatch=1e-12", "--config.mesh.data=1"]
