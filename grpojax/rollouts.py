@@ -224,7 +224,7 @@ def concatenate(parts: list[Groups]) -> Groups:
   return joined._replace(prompts=joined.prompts._replace(example=example))
 
 
-def summed(counts: Counter, readers: Readers) -> Counter:
+def summed(counts: Counter, readers: Readers) -> dict[str, int]:
   """Agreed: each count of what happened on the hosts, summed; the sampler's are of all devices already."""
   own = {key: n for key, n in sorted(counts.items()) if not key.startswith("rollout/")}
-  return counts | Counter({key: readers.total(n) for key, n in own.items()})
+  return dict(counts) | {key: readers.total(n) for key, n in own.items()}  # of Counters `|` drops what is 0

@@ -26,7 +26,7 @@ def watchdog(minutes: float, stacks: Path) -> Iterator[Callable[[], None]]:
 
   def end():
     said = f"no progress for {minutes:g} minutes (config.guard.minutes); all threads:"
-    for file in (stacks.open("w"), sys.stderr):
+    for file in (stacks.open("w"), sys.__stderr__):  # a console or a notebook may have replaced stderr
       print(said, file=file, flush=True)
       faulthandler.dump_traceback(file)
     os._exit(os.EX_TEMPFAIL)
@@ -39,7 +39,7 @@ def watchdog(minutes: float, stacks: Path) -> Iterator[Callable[[], None]]:
     timer.daemon = True
     timer.start()
     # A thread that never lets go of the interpreter stops the timer too, but not this.
-    faulthandler.dump_traceback_later(60 * minutes + 60, exit=True)
+    faulthandler.dump_traceback_later(60 * minutes + 60, exit=True, file=sys.__stderr__)
 
   alive()
   try:

@@ -12,7 +12,7 @@ from model_folders import loaded, mesh
 
 from configs import base, quantized
 from grpojax import config as config_lib
-from grpojax import learner, models, sampler, setup
+from grpojax import learner, models, sampler, setup, weights
 from grpojax.models import int8, lora, names
 from grpojax.models.attention import attend
 
@@ -169,8 +169,8 @@ def test_parameters_and_cache_take_about_a_quarter_in_the_compiled_sampler():
 
 
 def test_the_decode_loop_carries_no_restored_copy_of_a_matrix():
-  for weights, carried in (("full", "f32"), ("int8", "s8")):
-    text = compiled_decode(weights, "full")[0].as_text()
+  for precision, carried in (("full", "f32"), ("int8", "s8")):
+    text = compiled_decode(precision, "full")[0].as_text()
     loops = [line.split(" while(")[0] for line in text.splitlines() if " while(" in line]
     kinds = {kind for loop in loops for kind in re.findall(r"(\w+)\[(?:128,512|512,128)\]", loop)}
     assert kinds == {carried}  # of gate, up and down
@@ -182,9 +182,10 @@ def test_the_adapters_of_now_are_merged_and_then_rounded():
   model = base_model._replace(lora=lora.build(c, base_model.spec, base_model.axes, base_model.shapes))
   trained = jax.tree.map(lambda s: jnp.full(s.shape, 0.3), model.lora.shapes)
   on = mesh()
-  in_int8, where = setup._in_int8("rollout", model, on)
-  small = in_int8(params | trained)
-  assert jax.tree.structure(where) == jax.tree.structure(small)
+  layout = setup._policy_layout(model, on)
+  made = weights.build(base.get_config(), "rollout", model, on, layout, "int8")
+  small = made.ready(jax.device_put(params | trained, layout))
+  assert jax.tree.structure(made.where) == jax.tree.structure(small)
   expected = int8.weights(lora.merge_all(params | trained, model.spec, 2.0), model.spec)
   near = lambda a, b: np.testing.assert_allclose(a, b, atol=1 if a.dtype == jnp.int8 else 1e-6)  # noqa: E731
   jax.tree.map(near, small, expected)
@@ -195,11 +196,11 @@ def test_scales_lie_where_their_matrices_do():
   model, params, _ = loaded("qwen2_moe")
   on = mesh(fsdp=2, expert=1, tensor=2)
   layout = setup._policy_layout(model, on)
-  in_int8, where = setup._in_int8("rollout", model, on)
-  small = in_int8(jax.device_put(params, layout))
+  made = weights.build(base.get_config(), "rollout", model, on, layout, "int8")
+  small = made.ready(jax.device_put(params, layout))
   gate = small["scales"]["layers.moe.gate"]["scale"]
   assert gate.addressable_shards[0].data.shape[-1] == gate.shape[-1] // 2  # mlp over tensor
-  assert where["scales"].keys() == small["scales"].keys()
+  assert made.where["scales"].keys() == small["scales"].keys()
 
 
 def test_the_recipe_samples_in_int8_and_evaluates_in_full(monkeypatch):
