@@ -52,7 +52,7 @@ def one(size: str) -> dict:
   batch = jax.block_until_ready(real(plan, todo.args[2]))
   settle()
   Path("/proc/self/clear_refs").write_text("5")  # the peak starts anew
-  jax.block_until_ready(update(state, objective.build(c.objective), batch, {}))
+  jax.block_until_ready(update(state, objective.build(c.objective), batch, {}, jnp.float32(jnp.inf)))
   seen = resident("VmHWM") - before
   return dict(predicted=predicted.needed, seen=seen, memory=predicted.memory)
 

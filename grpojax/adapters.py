@@ -9,11 +9,10 @@ import json
 from pathlib import Path
 
 import jax
-import jax.numpy as jnp
 from ml_collections import ConfigDict
 from orbax.checkpoint import v1 as ocp
 
-from grpojax import hosts, peft, setup, sharding, storage
+from grpojax import digest, hosts, peft, setup, sharding, storage
 from grpojax.models import Model, hf, lora
 
 
@@ -24,7 +23,7 @@ def begin(config: ConfigDict, workdir: Path, model: Model, mesh, params: dict) -
   if "path" not in config.model:
     ocp.save(storage.absolute(workdir) / "frozen", params, overwrite=True)
   else:
-    found = bits(params)  # all processes compute them
+    found = digest.of_leaves(params)  # all processes compute them
     hosts.on_first(lambda: (workdir / "frozen.json").write_text(json.dumps(found)))
   return params, start(config, model, mesh)
 
@@ -46,20 +45,9 @@ def frozen(config: ConfigDict, workdir: Path, model: Model, mesh) -> dict:
     where = sharding.param_shardings(mesh, model.axes, model.shapes, model.rules)
     return ocp.load(storage.absolute(workdir) / "frozen", sharding.abstract(model.shapes, where))
   params = hf.load(setup.model_folder(config), model, mesh)
-  if bits(params) != json.loads((workdir / "frozen.json").read_text()):
+  if digest.of_leaves(params) != json.loads((workdir / "frozen.json").read_text()):
     raise ValueError(
       f"config.model.path = '{config.model.path}' holds other weights than when the run in {workdir} began, "
       "and its adapters belong to those; bring them back."
     )
   return params
-
-
-def bits(params: dict) -> list[int]:
-  """Of each array the sum, modulo 2**32, of its elements' bits: the same in any order and layout."""
-
-  def one(x):
-    x = jax.lax.bitcast_convert_type(x, jnp.uint32 if x.dtype.itemsize == 4 else jnp.uint16)
-    return jnp.sum(x, dtype=jnp.uint32)
-
-  sums = jax.jit(lambda params: [one(x) for x in jax.tree.leaves(params)])(params)
-  return [int(x) for x in jax.device_get(sums)]

@@ -122,10 +122,11 @@ def held_out(job: Job, timer, params) -> dict[str, float]:
   count, P = min(config.eval.prompts, len(data.held_out.records)), config.rollout.prompts
   parts = []
   with timer.phase("eval"):
+    own = programs.sample_eval.own(params)
     for start in range(0, count, P):
       rows = np.minimum(np.arange(start, start + P), count - 1)  # the last chunk repeats a row ...
       prompts = pipeline.take(data.held_out, reads.share(rows), data.tokenizer.pad_token_id)
-      rollout, _ = programs.sample_eval(params, prompts, key)
+      rollout, _ = programs.sample_eval.whole(own, prompts, key)
       texts = text.decode(data.tokenizer, rollout.tokens, rollout.length)
       completions = rewards.samples(prompts.example, texts, rollout.length, rollout.ended)
       scored = rewards.score(scorer, completions)

@@ -10,7 +10,6 @@ import json
 from pathlib import Path
 
 import jax
-from jax.experimental import multihost_utils
 from jax.sharding import Mesh
 from ml_collections import ConfigDict
 from orbax.checkpoint import v1 as ocp
@@ -93,13 +92,14 @@ def _whole(checkpoints, step: int, abstract):
     saved = checkpoints.checkpointables_metadata(step).metadata["tree"]
     if saved is None:
       return None, "the metadata of its arrays cannot be read"
-    host = checkpoints.metadata(step).custom_metadata["host"]
+    kept = checkpoints.metadata(step).custom_metadata
+    host, digests = kept["host"], kept["digests"]
   except Exception as error:  # whatever Orbax and its storage make of a damaged file
     return None, f"{error!r:.300}"
   _refuse_another(checkpoints.directory, step, saved, abstract)
   try:
     tree = checkpoints.load_checkpointables(step, {"tree": abstract})["tree"]
-    changed = _changed(checkpoints, step, tree)
+    changed = _changed(tree, digests)
     return (tree, host), f"not what was saved: {', '.join(changed)}" if changed else ""
   except (jax.errors.JaxRuntimeError, MemoryError):  # no room here says nothing of the files
     raise
@@ -107,9 +107,8 @@ def _whole(checkpoints, step: int, abstract):
     return None, f"{error!r:.300}"
 
 
-def _changed(checkpoints, step: int, tree) -> list[str]:
+def _changed(tree, saved: dict[str, int]) -> list[str]:
   """Paths of the leaves that are not what was saved."""
-  saved = checkpoints.metadata(step).custom_metadata["digests"]
   return [path for path, now in digest.of_leaves(tree).items() if saved.get(path) != now]
 
 
@@ -129,13 +128,15 @@ def _refuse_another(directory, step: int, saved, abstract) -> None:
 
 
 def _set_aside(checkpoints, step: int, aside) -> None:
-  """Moves a checkpoint out of the run's way; process 0 does, and all wait."""
-  if jax.process_index() == 0:
+  """Moves a checkpoint out of the run's way."""
+
+  def move():
     aside.mkdir(exist_ok=True)
     before = aside.iterdir() if aside.is_dir() else []  # in a bucket there is no empty folder
     number = sum(other.name.split("-")[0] == str(step) for other in before)
     storage.move(checkpoints.directory / str(step), aside / (f"{step}-{number}" if number else str(step)))
-  multihost_utils.sync_global_devices("a damaged checkpoint is set aside")
+
+  hosts.on_first(move)
   checkpoints.reload()
 
 
@@ -158,7 +159,8 @@ def trained(workdir: Path, model: Model, mesh: Mesh, step: int | None = None) ->
     context.pytree.loading.partial_load = True
     with context:
       tree = checkpoints.load_checkpointables(step, {"tree": (state, *[None] * others)})["tree"]
-    changed = _changed(checkpoints, step, ({"params": tree[0]["params"]},))
+    digests = checkpoints.metadata(step).custom_metadata["digests"]
+    changed = _changed(({"params": tree[0]["params"]},), digests)
     if changed:
       what = ", ".join(changed)
       raise ValueError(f"checkpoint {step} in --workdir={workdir} is not what was saved: {what}.")

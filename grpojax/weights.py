@@ -39,7 +39,7 @@ def build(
   if precision == "int8":
     rounded, axes = int8.weights, int8.axes(model.axes, spec)
   else:
-    rounded, axes = models.in_compute_dtype, model.axes
+    rounded, axes = in_compute_dtype, model.axes
 
   def copied(params):
     if model.lora:
@@ -51,3 +51,13 @@ def build(
   ready = program(f"{name} weights", copied, in_shardings=(inside,), out_shardings=where)
   samples = models.from_spec(spec, on, model.rules)
   return Weights(samples, on, where, ready, sharding.bytes_per_chip(shapes, where))
+
+
+def in_compute_dtype(params: dict, s: models.Spec) -> dict:
+  """Matrices and biases as every use rounds them; norms, whose products are float32, stay."""
+
+  def one(path, x):
+    stacked = path[0].key == "layers"
+    return x.astype(s.dtype) if x.ndim - stacked > 1 else x
+
+  return jax.tree.map_with_path(one, params)

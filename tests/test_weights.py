@@ -10,6 +10,7 @@ from configs import base
 from grpojax import models, setup, sharding
 from grpojax.batch import Prompts
 from grpojax.data import text
+from grpojax.weights import in_compute_dtype
 
 pytestmark = pytest.mark.usefixtures("in_a_hurry")
 
@@ -95,7 +96,7 @@ def test_the_copy_is_in_the_compute_dtype_as_far_as_every_use_is():
   mesh = sharding.make_mesh(c.mesh)
   model = setup.build_model(c, text.load_tokenizer(), mesh)
   params = jax.jit(model.init)(jax.random.key(0))
-  small = models.in_compute_dtype(params, model.spec)
+  small = in_compute_dtype(params, model.spec)
   assert {x.dtype.name for x in jax.tree.leaves(small)} == {"bfloat16", "float32"}
   tokens, first = asked().tokens, L - asked().length
   logits = jax.jit(lambda p: model.bind(p).logits(model.bind(p).prefill(tokens, first, L)[0]))

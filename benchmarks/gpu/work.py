@@ -20,14 +20,13 @@ from configs import base
 from grpojax import memory, metrics, models, objective, rollouts, sampler, setup, sharding, train
 from grpojax.batch import Prompts, Rollout, Scored
 from grpojax.models import spec as spec_lib
+from grpojax.podcheck import known
 
 SIZES = ("hidden_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads", "head_dim",
          "intermediate_size", "tie_word_embeddings")  # fmt: skip
-MODELS = {  # Qwen2.5: https://arxiv.org/abs/2412.15115, and the vocabulary
-  "0.5B": ((896, 24, 14, 2, 64, 4864, True), 151_936),
-  "1.5B": ((1536, 28, 12, 2, 128, 8960, True), 151_936),
-  "7B": ((3584, 28, 28, 4, 128, 18944, False), 152_064),
-}
+QWEN = {name: known.MODELS[f"Qwen2.5-{name}"] for name in ("0.5B", "1.5B", "7B")}
+QWEN = {name: c | dict(head_dim=c["hidden_size"] // c["num_attention_heads"]) for name, c in QWEN.items()}
+MODELS = {name: (tuple(c[key] for key in SIZES), c["vocab_size"]) for name, c in QWEN.items()}
 TINY = (32, 2, 4, 2, 8, 64, True), 64
 
 

@@ -328,16 +328,6 @@ class Decoder(nnx.Module):
     return windows, jnp.asarray(s.rope_of) if len(s.ropes) > 1 else None
 
 
-def in_compute_dtype(params: dict, s: Spec) -> dict:
-  """Matrices and biases as every use rounds them; norms, whose products are float32, stay."""
-
-  def one(path, x):
-    stacked = path[0].key == "layers"
-    return x.astype(s.dtype) if x.ndim - stacked > 1 else x
-
-  return jax.tree.map_with_path(one, params)
-
-
 def logits(hidden, unembedding, cap: float = 0.0):
   """hidden [..., D], unembedding [V, D] -> logits [..., V], accumulated in float32."""
   out = jnp.einsum("...d,vd->...v", hidden, unembedding, preferred_element_type=jnp.float32)

@@ -40,11 +40,7 @@ def batch(config: ConfigDict, model: models.Model) -> Batch:
   P, G, T = c.prompts // config.updates_per_rollout, c.group_size, c.max_tokens
   L, first_pass = config.data.prompt_budget, batches.first_needs_pass(config)
   moe, replay, balance = model.spec.moe, config.routing_replay, config.load_balance
-  routing = None
-  if replay:
-    narrow = jnp.int8 if moe.num_experts <= 128 else jnp.int16
-    shape = (P, G, L + T - 1, model.spec.num_hidden_layers, moe.num_experts_per_tok)
-    routing = ShapeDtypeStruct(shape, narrow)
+  routing = jax.eval_shape(lambda: models.unrouted(model.spec, P, G, L + T - 1)) if replay else None
   return Batch(
     mask=_f32(P, G, T),
     reward=_f32(P, G),

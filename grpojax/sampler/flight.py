@@ -40,9 +40,16 @@ class Sampler(NamedTuple):
     order = np.argsort(np.concatenate(rows))
     return jax.tree.map(lambda *x: np.concatenate(x)[order], *parts), counts
 
+  def own(self, params):
+    """What `start` takes, of the learner's parameters."""
+    return self.ready(params) if self.ready else params
+
+  def whole(self, own, prompts: Prompts, key) -> tuple[Rollout, dict[str, int]]:
+    """One rollout of parameters that are its `own`."""
+    return self.finish(self.start(own, prompts, key, whole=True))
+
   def __call__(self, params, prompts: Prompts, key) -> tuple[Rollout, dict[str, int]]:
-    params = self.ready(params) if self.ready else params
-    return self.finish(self.start(params, prompts, key, whole=True))
+    return self.whole(self.own(params), prompts, key)
 
 
 def plain(mesh: Mesh, ready: Callable | None, prefill: Callable, decode: Callable) -> Sampler:
