@@ -47,7 +47,7 @@ def collect(
     target, found = len(counts[-1]), sum(int(x.sum()) for x in counts)
     missing = max(0, target - found)
   outcomes, lengths = outcomes_of(drawn), np.concatenate([readers.gather(_lengths([g])) for g in drawn])
-  stats = {"num_tokens": int(lengths.sum())}
+  stats = {"num_tokens": int(lengths.sum())} | contrast(outcomes, readers)
   if not config.enabled:
     return drawn[0], outcomes, stats
 
@@ -95,7 +95,7 @@ def feed(
   tries = -(-len(order) // target)
   unread(draws - tries)
   outcomes, G = outcomes_of(order), order[0].rollout.length.size
-  stats = {
+  stats = contrast(outcomes) | {
     "num_tokens": counts["rollout/sampled_tokens"],
     "dynamic_sampling/tries": tries,
     "dynamic_sampling/accuracy": accuracy(outcomes),
@@ -141,6 +141,15 @@ def accuracy(outcomes: Outcomes, readers: Readers = ALONE) -> float:
   """Of all valid completions that were drawn."""
   right, count = (readers.total(x.sum()) for x in (outcomes.right, outcomes.count))
   return right / max(count, 1)
+
+
+def contrast(outcomes: Outcomes, readers: Readers = ALONE) -> dict[str, float]:
+  """Of all groups that were drawn, kept or not: the shares that are all right, all wrong, and neither."""
+  graded = outcomes.count > 0
+  right, wrong = graded & (outcomes.right == outcomes.count), graded & (outcomes.right == 0)
+  which = {"all_right": right, "all_wrong": wrong, "mixed": graded & ~right & ~wrong}
+  drawn = max(readers.total(graded.sum()), 1)
+  return {f"prompts/{name}": readers.total(x.sum()) / drawn for name, x in which.items()}
 
 
 def mixed(scored: Scored) -> np.ndarray:

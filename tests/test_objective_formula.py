@@ -54,6 +54,10 @@ def test_clipped_is_what_has_an_advantage_and_no_gradient(log_ratio, slots, low,
   np.testing.assert_allclose(seen["clip_ratio/low_mean"], low)
   np.testing.assert_allclose(seen["clip_ratio/high_mean"], high)
   np.testing.assert_allclose(seen["clip_ratio/region_mean"], low + high)
+  probability = np.exp(np.asarray(made.old_logp))  # of every token the same, so that shares tell the mass
+  assert np.ptp(probability) == 0
+  np.testing.assert_allclose(seen["clip_ratio/low_mass"], low * probability[0, 0, 0], rtol=1e-6)
+  np.testing.assert_allclose(seen["clip_ratio/high_mass"], high * probability[0, 0, 0], rtol=1e-6)
 
 
 def test_without_contrast_nothing_counts_as_clipped():

@@ -6,7 +6,8 @@ from ml_collections import ConfigDict
 from objective_cases import OTHERS
 
 from grpojax.batch import Prompts, Rollout, Scored
-from grpojax.rollouts import collect, describe, mixed
+from grpojax.difficulty import Outcomes
+from grpojax.rollouts import collect, contrast, describe, mixed
 
 P, G, T = 4, 2, 3
 
@@ -42,8 +43,16 @@ def config(**changes):
 
 def test_without_dynamic_sampling_one_draw_as_it_is():
   groups, outcomes, stats = collect(config(enabled=False), *world([False] * 100))
-  assert groups.prompts.id.tolist() == [0, 1, 2, 3] and stats == {"num_tokens": P * G * T}
+  assert groups.prompts.id.tolist() == [0, 1, 2, 3]
+  of_prompts = {"prompts/all_right": 1.0, "prompts/all_wrong": 0.0, "prompts/mixed": 0.0}
+  assert stats == {"num_tokens": P * G * T} | of_prompts
   assert outcomes.right.tolist() == [2] * P and outcomes.count.tolist() == [G] * P
+
+
+def test_contrast_counts_valid_completions_and_no_group_without_any():
+  right, count = np.float32([[2, 0, 1, 0, 3], [2, 4, 4, 0, 3]])
+  seen = contrast(Outcomes(np.arange(5), right, count))
+  assert seen == {"prompts/all_right": 2 / 4, "prompts/all_wrong": 1 / 4, "prompts/mixed": 1 / 4}
 
 
 def test_refills_in_order_of_arrival_and_cuts_the_surplus():
@@ -58,6 +67,9 @@ def test_refills_in_order_of_arrival_and_cuts_the_surplus():
   assert outcomes.right.tolist() == [1 if mixed else 2 for mixed in pattern]
   assert stats == {
     "num_tokens": 2 * P * G * T,
+    "prompts/all_right": 3 / 8,  # of all that was drawn
+    "prompts/all_wrong": 0.0,
+    "prompts/mixed": 5 / 8,
     "dynamic_sampling/tries": 2,
     "dynamic_sampling/accuracy": (5 * 0.5 + 3) / 8,  # of all that was drawn, not of what was kept
     "dynamic_sampling/keep_rate": 5 / 8,

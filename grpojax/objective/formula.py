@@ -125,9 +125,14 @@ def _watch(objective: Objective, logp: Array, batch: Batch, entropy: Array | Non
   clipped = on & (batch.advantage != 0) & (slope == 0)
   token_mean = lambda x: (batch.share * x).sum()  # noqa: E731
   k3 = lambda x: stats.exp(x) - 1 - x  # noqa: E731
+  low, high = clipped & (batch.advantage < 0), clipped & (batch.advantage > 0)
+  probability = stats.exp(batch.old_logp)
   metrics = {
-    "clip_ratio/low_mean": token_mean(clipped & (batch.advantage < 0)),
-    "clip_ratio/high_mean": token_mean(clipped & (batch.advantage > 0)),
+    "clip_ratio/low_mean": token_mean(low),
+    "clip_ratio/high_mean": token_mean(high),
+    # Probability mass under π_old: divided by the share above, the mean probability of a clipped token.
+    "clip_ratio/low_mass": token_mean(jnp.where(low, probability, 0.0)),
+    "clip_ratio/high_mass": token_mean(jnp.where(high, probability, 0.0)),
     "clip_ratio/region_mean": token_mean(clipped),
     "ppo_kl": token_mean(k3(logp - batch.old_logp)),  # KL(π_old‖π_θ), samples from π_old
   }
