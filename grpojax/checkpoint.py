@@ -177,20 +177,25 @@ def claim_workdir(workdir: Path, config: ConfigDict) -> None:
 
   Raises ValueError naming every key that differs and is not free to change.
   """
-  path = workdir / "config.json"
-  now = json.loads(config.to_json_best_effort())
-  if path.exists():
-    before, after = flatten(json.loads(path.read_text())), flatten(now)
-    keys = sorted(k for k in before.keys() | after.keys() if before.get(k) != after.get(k))
-    keys = [k for k in keys if not any(k == f or k.startswith(f + ".") for f in FREE_KEYS)]
-    if keys:
-      changes = ", ".join(f"{k}: {before.get(k)!r} -> {after.get(k)!r}" for k in keys)
-      raise ValueError(
-        f"--workdir={workdir} belongs to a run with another config ({changes}); "
-        "choose another --workdir or give the same config."
-      )
+  if changes := differences(workdir, config):
+    raise ValueError(
+      f"--workdir={workdir} belongs to a run with another config ({changes}); "
+      "choose another --workdir or give the same config."
+    )
   workdir.mkdir(parents=True, exist_ok=True)
-  path.write_text(json.dumps(now, indent=2, sort_keys=True))
+  now = json.loads(config.to_json_best_effort())
+  (workdir / "config.json").write_text(json.dumps(now, indent=2, sort_keys=True))
+
+
+def differences(workdir: Path, config: ConfigDict) -> str:
+  """What of the config in `workdir` differs and is not free to change; "" also if there is none."""
+  path = workdir / "config.json"
+  if not path.exists():
+    return ""
+  before, after = flatten(json.loads(path.read_text())), flatten(json.loads(config.to_json_best_effort()))
+  keys = sorted(k for k in before.keys() | after.keys() if before.get(k) != after.get(k))
+  keys = [k for k in keys if not any(k == f or k.startswith(f + ".") for f in FREE_KEYS)]
+  return ", ".join(f"{k}: {before.get(k)!r} -> {after.get(k)!r}" for k in keys)
 
 
 def flatten(tree: dict, prefix: str = "") -> dict:

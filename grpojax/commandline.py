@@ -1,10 +1,7 @@
 """The flags and the start that every program with a --config shares; mistakes end in one sentence."""
 
-import os
 import sys
 from pathlib import Path
-
-os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")  # no advice about a missing torch
 
 import jax
 from absl import app, flags, logging
@@ -31,13 +28,33 @@ def parse(argv):
     rest = flags.FLAGS(argv)
     CONFIG.value.to_dict()  # a file that could not be loaded raises only when it is read
     return rest
-  except (AttributeError, KeyError) as error:  # how ml_collections refuses a key that it has not
+  except MISTAKES as error:
+    sys.exit(f"error: {mistake(error)}")
+
+
+def config_of(arguments: list[str]) -> ConfigDict:
+  """The config that `--config=... --config.key=value ...` make; ValueError where there is a mistake."""
+  argv, values = ["grpojax", *arguments], flags.FlagValues()
+  holder = config_flags.DEFINE_config_file("config", None, "", values, lock_config=True, sys_argv=argv)
+  try:
+    values(argv)
+    holder.value.to_dict()
+    return holder.value
+  except MISTAKES as error:
+    raise ValueError(mistake(error)) from error
+
+
+MISTAKES = (AttributeError, KeyError, OSError, flags.Error)
+
+
+def mistake(error: Exception) -> str:
+  """What absl or ml_collections could not parse, in one sentence."""
+  if isinstance(error, AttributeError | KeyError):  # how ml_collections refuses a key that it has not
     inner = error.args[0].args[0] if isinstance(error.args[0], KeyError) else error.args[0]
-    sys.exit(f"error: --config has no key {' '.join(inner.split())}")
-  except OSError as error:
-    sys.exit(f"error: --config cannot be read: {str(error).split()[-1]} is no such file")
-  except flags.Error as error:  # of a config file that raises, absl quotes the whole traceback
-    sys.exit(f"error: {str(error).strip().splitlines()[-1]}")
+    return f"--config has no key {' '.join(inner.split())}"
+  if isinstance(error, OSError):
+    return f"--config cannot be read: {str(error).split()[-1]} is no such file"
+  return str(error).strip().splitlines()[-1]  # of a config file that raises, absl quotes the whole traceback
 
 
 def start(argv) -> ConfigDict:

@@ -2,7 +2,7 @@
 
     python -m grpojax.report runs/grpo
 
-figures.py draws, page.html arranges; everything from the run is escaped there.
+figures.py draws, page.html and style.css arrange; everything from the run is escaped there.
 """
 
 import json
@@ -15,7 +15,7 @@ import jinja2
 from grpojax import console, metrics
 from grpojax.report import figures
 
-PAGE = Path(__file__).with_name("page.html")
+PAGES = Path(__file__).parent
 
 
 def write(workdir: str | os.PathLike) -> Path:
@@ -27,8 +27,7 @@ def write(workdir: str | os.PathLike) -> Path:
   config = _text(workdir / "config.json")
   evals = [record for record in records if record["kind"] == "eval"]
   groups = metrics.read(workdir, "completions")
-  environment = jinja2.Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
-  html = environment.from_string(PAGE.read_text(encoding="utf-8")).render(
+  html = page(PAGES).get_template("page.html").render(
     title=json.loads(config or "{}").get("name") or workdir.resolve().name,
     facts=_facts(records, json.loads(config or "{}")),
     warnings=_warnings(records),
@@ -40,7 +39,17 @@ def write(workdir: str | os.PathLike) -> Path:
     config=config,
     palette=figures.COLOURS,
   )
-  path = workdir / "report.html"
+  return put(workdir / "report.html", html)
+
+
+def page(*folders: Path) -> jinja2.Environment:
+  """The templates of these folders.  What is filled in is escaped."""
+  loader = jinja2.FileSystemLoader(folders)
+  return jinja2.Environment(loader=loader, autoescape=True, trim_blocks=True, lstrip_blocks=True)
+
+
+def put(path: Path, html: str) -> Path:
+  """Writes a page, whole or not at all; returns its path."""
   whole = path.with_suffix(".tmp")
   whole.write_text(html, encoding="utf-8", errors="replace")
   os.replace(whole, path)

@@ -152,7 +152,7 @@ def _lines(records, title, unit, labels, note):
   curves = {name: (x, scale * y) for name, (x, y) in curves.items() if np.isfinite(y).any()}
   if not curves:
     return None
-  fig, ax = _axes(unit)
+  fig, ax = axes(unit)
   legend = []
   styles = zip(itertools.cycle(COLOURS), itertools.cycle(DASHES))
   for (name, (x, y)), (colour, dash) in zip(curves.items(), styles, strict=False):
@@ -167,7 +167,7 @@ def _lines(records, title, unit, labels, note):
     ax.set_yscale("log")
   elif lowest >= 0:
     ax.set_ylim(bottom=0)
-  return dict(title=title, note=note, legend=legend, svg=_svg(fig, title))
+  return dict(title=title, note=note, legend=legend, svg=svg(fig, title))
 
 
 def _phases(records):
@@ -183,7 +183,7 @@ def _phases(records):
     x, y = points(records, f"time/{phase}")
     return np.histogram(x, edges, weights=np.nan_to_num(y))[0] / np.diff(edges)
 
-  fig, ax = _axes("seconds per step")
+  fig, ax = axes("seconds per step")
   bottom = np.zeros(len(edges) - 1)
   legend = []
   for (phase, total), colour in zip(totals.items(), itertools.cycle(COLOURS), strict=False):
@@ -196,7 +196,7 @@ def _phases(records):
   note = f"Each bar is the mean of {width} steps. " if width > 1 else ""
   if tall := (bottom > ceiling).sum():
     note += f"Beyond the top: {tall} of {len(bottom)} bars, up to {console.duration(bottom.max())}."
-  return dict(title="Time by phase", note=note, legend=legend, svg=_svg(fig, "Time by phase"))
+  return dict(title="Time by phase", note=note, legend=legend, svg=svg(fig, "Time by phase"))
 
 
 def _short(value: float) -> str:
@@ -204,16 +204,16 @@ def _short(value: float) -> str:
   return f"{value:.0f}" if 1000 <= abs(value) < 1e6 else f"{value:.3g}"
 
 
-def _axes(unit):
+def axes(unit, x="training step"):
   fig = Figure(figsize=(4.2, 2.6), layout="constrained")
   ax = fig.subplots()
-  ax.set_xlabel("training step")
+  ax.set_xlabel(x)
   ax.set_ylabel(unit)
   ax.xaxis.get_major_locator().set_params(integer=True)
   return fig, ax
 
 
-def _svg(fig, title) -> str:
+def svg(fig, title) -> str:
   """Inline SVG that scales with the page and takes its colours from it."""
   buffer = io.StringIO()
   with matplotlib.rc_context({"svg.hashsalt": title}):  # ids: unique in the page, and reproducible
