@@ -147,7 +147,8 @@ def make_update(
   gradient is not finite, or the gradient's norm is above `limit`, the state stays as it is.
   `load_balance` is the coefficient of the loss of that name, where the batch has an `expert_cost`.
   With a `packing`, logp_fn is that of `make_packed_logp`, and as many pieces as are occupied are
-  computed, instead of `microbatches`.
+  computed, instead of `microbatches`.  Without one, microbatches have prompts of their own, and tell the
+  gradient's noise.
   """
 
   def loss_fn(frozen, params, score, objective, batch: Batch):
@@ -171,6 +172,9 @@ def make_update(
     metrics |= objective_lib.describe(batch, logp)
     metrics["update/padding"] = padding
     metrics["grad_norm"] = optax.global_norm(grads)
+    squares = metrics.pop("grad_square", None)
+    if squares is not None and microbatches > 1:
+      metrics["grad_noise"] = _noise(squares, metrics["grad_norm"] ** 2, microbatches)
     metrics["learning_rate"] = jnp.asarray(schedule(state.updates), jnp.float32)
     finite = jnp.isfinite(metrics["grad_norm"]) & jnp.isfinite(metrics["loss"])
     taken = finite & (metrics["grad_norm"] <= limit)
@@ -181,13 +185,23 @@ def make_update(
   return update
 
 
+def _noise(squares, square_of_sum, n: int):
+  """[] share of |g|² that is noise, tr Cov(g) / |g|², from the |g_i|² of n independent parts of g = Σ g_i.
+
+  Unbiased in its numerator.  The gradient noise scale of https://arxiv.org/abs/1812.06162 is, for this batch
+  and as far as |g|² is its mean, B times share / (1 - share).
+  """
+  variance = n / (n - 1) * (squares - square_of_sum / n)
+  return variance / jnp.maximum(square_of_sum, 1e-30)
+
+
 def _accumulate(gradient, logp_fn, objective, batch: Batch, microbatches: int):
   """Gradients, metrics, logp [P, G, T].  The first two are additive: their sum over microbatches is exact."""
 
   def one(piece):
     score = lambda policy: logp_fn(policy, *_seen(piece))  # noqa: E731
     (loss, (metrics, logp)), grads = gradient(score, objective, piece)
-    return (grads, metrics | {"loss": loss}), logp
+    return (grads, metrics | {"loss": loss, "grad_square": optax.global_norm(grads) ** 2}), logp
 
   if microbatches == 1:
     total, logp = one(batch)

@@ -9,7 +9,7 @@ DAPO: https://arxiv.org/abs/2503.14476 section 3.1; GSPO: https://arxiv.org/abs/
 
 RANGES = {
   "token": (0.2, 0.24, 0.28, 0.32, 0.4, 0.6),
-  "sequence": (1e-4, 2e-4, 4e-4, 1e-3, 2e-3, 4e-3, 1e-2),
+  "sequence": (1e-4, 3e-4, 1e-3, 3e-3, 1e-2),
 }
 
 

@@ -1,0 +1,40 @@
+"""Which variant learns most from the same tokens?  Every recipe of single turns, head to head.
+
+    python -m experiments.variants                  # 18 rows x 5 seeds on 2 CPU cores
+    python -m experiments.variants --scale=tiny     # seconds; for tests
+
+Learning rate, batch and model are the same for all: a recipe that wants others is at a disadvantage.
+"""
+
+from experiments.common import MINI
+from grpojax.study import Figure, Row, Study
+
+RECIPES = (
+  "grpo", "dr_grpo", "dapo", "rloo", "reinforce_pp", "reinforce_pp_baseline", "lite_ppo", "gspo",
+  "gspo_token", "gmpo", "cispo", "sapo", "luspo", "gtpo", "grpo_s", "math_single_turn", "long_cot",
+  "short_rlhf",
+)  # fmt: skip
+
+FIGURES = (
+  Figure("Accuracy by tokens", "% of questions", {"eval/pass@1": ""}, over="tokens"),
+  Figure("Accuracy by steps", "% of questions", {"eval/pass@1": ""}),
+  Figure("Entropy", "nats per token", {"entropy": ""}),
+  Figure("Completion length", "tokens", {"completions/mean_length": ""}),
+)
+
+
+def study(scale: str) -> Study:
+  common = MINI if scale == "mini" else {}
+  return Study(
+    name=f"variants-{scale}",
+    title=f"All variants on equal tokens ({scale})",
+    question="Each row is a file of configs/, unchanged; the column of equal tokens is the comparison.",
+    rows=tuple(Row(name, f"configs/{name}.py:{scale}", common) for name in RECIPES),
+    figures=FIGURES,
+  )
+
+
+if __name__ == "__main__":
+  from grpojax.study import command
+
+  command.run("experiments.variants", study, ("mini", "tiny"))
