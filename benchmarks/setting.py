@@ -46,10 +46,10 @@ def keep(name: str, found: dict) -> None:
   (RESULTS / f"{name}.json").write_text(json.dumps(found, indent=1))
 
 
-def report(name: str, text: str) -> None:
-  """Prints a table with what stands below it, and puts it into docs/performance.md, between its marks."""
+def report(name: str, text: str, page: str = "performance") -> None:
+  """Prints a table with what stands below it, and puts it into a page of docs/, between its marks."""
   print(text)
-  page = ROOT / "docs" / "performance.md"
+  page = ROOT / "docs" / f"{page}.md"
   start, end = f"<!-- {name} -->", f"<!-- /{name} -->"
   between = re.compile(f"(?<={start}\n).*?(?={end})", re.DOTALL)
   page.write_text(between.sub(lambda _: text + "\n", page.read_text()))

@@ -25,7 +25,9 @@ from pathlib import Path
 
 import jax
 import numpy as np
-from tensorboardX import SummaryWriter
+from tensorboardX import summary
+from tensorboardX.event_file_writer import EventsWriter
+from tensorboardX.proto.event_pb2 import Event, SessionLog
 
 PHASES = ("start", "reshard", "rollout", "reward", "logprob", "update", "host", "eval", "checkpoint")
 
@@ -53,12 +55,11 @@ class Writer:
       self.files[name] = path.open("a", encoding="ascii")
     # TensorBoard cuts by step too, run by run; the cold start is a run of its own, to survive it.
     purge = resume_step + 1 if resume_step else 0
+    board = workdir / "tensorboard"
     self.board = {
-      "cold_start": SummaryWriter(
-        f"{workdir}/tensorboard/cold_start", purge_step=None if resume_step else 0
-      ),
-      "train": SummaryWriter(f"{workdir}/tensorboard/train", purge_step=purge),
-      "eval": SummaryWriter(f"{workdir}/tensorboard/eval", purge_step=purge),
+      "cold_start": _Board(board / "cold_start", None if resume_step else 0),
+      "train": _Board(board / "train", purge),
+      "eval": _Board(board / "eval", purge),
     }
 
   def write(self, kind: str, step: int, metrics: Mapping[str, float]) -> None:
@@ -67,9 +68,7 @@ class Writer:
       return
     values = {name: _finite(float(value)) for name, value in metrics.items()}
     self._append("metrics", dict(step=int(step), wall=round(time.time(), 3), kind=kind, **values))
-    for name, value in values.items():
-      if value is not None:
-        self.board[kind].add_scalar(name, value, step)
+    self.board[kind].write(step, {name: value for name, value in values.items() if value is not None})
 
   def completions(self, step: int, records: list[dict]) -> None:
     """One line per group: dicts of prompt, completions, rewards, lengths and ended."""
@@ -103,6 +102,26 @@ class Writer:
 
   def __exit__(self, *_):
     self.close()
+
+
+class _Board:
+  """A run of TensorBoard, written where it is called.
+
+  tensorboardX's own SummaryWriter has a thread for it, which ends at the first error of the disk; the caller
+  then waits for ever, at the eleventh number that nobody takes.
+  """
+
+  def __init__(self, folder: Path, purge: int | None):
+    """What an earlier start wrote of step `purge` and later is no longer shown."""
+    folder.mkdir(parents=True, exist_ok=True)
+    self.file = EventsWriter(str(folder / "events"))
+    if purge is not None:
+      self.file.write_event(Event(step=purge, session_log=SessionLog(status=SessionLog.START)))
+    self.flush, self.close = self.file.flush, self.file.close
+
+  def write(self, step: int, values: Mapping[str, float]) -> None:
+    for name, value in values.items():
+      self.file.write_event(Event(wall_time=time.time(), step=step, summary=summary.scalar(name, value)))
 
 
 class Timer:

@@ -148,7 +148,7 @@ def run(job: Job) -> bool:
           writer.flush()
           push()
           checkpoint.save(checkpoints, step, *kept(job, step, state, reference, known, ahead))
-    checkpoint.finish(checkpoints)
+      checkpoint.finish(checkpoints)  # here, where a signal does not yet end the process
     checkpoints.close()
   if jax.process_index() == 0:
     finish(config, files, workdir, first, step)

@@ -196,6 +196,19 @@ def test_a_disk_that_fills_up_while_saving_is_an_error_of_the_disk(finished, sma
     checkpoint.finish(checkpoints)
 
 
+@pytest.mark.parametrize("left", [0, 5000])
+def test_records_for_which_there_is_no_room_are_an_error_and_nothing_waits(small_disk, left, monkeypatch):
+  """Those of TensorBoard, when the file beside them still had its place."""
+  writer = metrics.Writer(small_disk / "run")
+  monkeypatch.setattr(writer, "_append", lambda *_: None)
+  (small_disk / "other").write_bytes(bytes(shutil.disk_usage(small_disk).free - left))
+  many = {f"metric/{i}": 0.5 for i in range(50)}
+  with pytest.raises(OSError, match="No space left"):
+    for step in range(50):
+      writer.write("train", step, many)
+      writer.flush()
+
+
 def test_a_folder_that_has_gone_is_an_error_of_the_disk(finished, tmp_path):
   _, job = finished
   tree, host = newest(finished[0], job)

@@ -1,0 +1,88 @@
+"""What a disturbed run left behind against what the undisturbed one did; all of it has to be equal."""
+
+import re
+from pathlib import Path
+
+import jax
+import numpy as np
+from orbax.checkpoint import v1 as ocp
+
+from benchmarks.endurance.job import Job
+from grpojax import metrics
+
+CLOCK = re.compile("time/|tokens_per_second/|wall$")  # what a record says of the clock
+# Of the report: until when, how long it took, the commands, and the drawings of speed and of seconds.
+CLOCKS = re.compile(
+  r'<p class="soft">step .*?</p>|<h2>Command</h2>.*?</pre>|<figcaption><h3>(Speed|Time)\b.*?</figure>',
+  re.DOTALL,
+)
+
+
+def differences(ours: Path, theirs: Path) -> dict[str, int]:
+  """How many of each kind, of two workdirs."""
+  (tree, kept), (their_tree, their_kept) = _checkpoint(ours), _checkpoint(theirs)
+  return {
+    "parameters, optimiser, reference, memory (leaves)": _leaves(tree, their_tree),
+    "data position and digests": _entries(kept, their_kept),
+    "records of metrics.jsonl": _records(ours, theirs, "metrics"),
+    "records of completions.jsonl": _records(ours, theirs, "completions"),
+    "report": int(_report(ours) != _report(theirs)),
+  }
+
+
+def _checkpoint(workdir: Path):
+  """(arrays, metadata) of the newest, without the layout that a run would ask for."""
+  with ocp.training.Checkpointer(workdir / "checkpoints") as checkpoints:
+    step = checkpoints.latest.step
+    saved = checkpoints.checkpointables_metadata(step).metadata["tree"]
+    here = jax.sharding.SingleDeviceSharding(jax.devices()[0])
+    abstract = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=here), saved)
+    tree = checkpoints.load_checkpointables(step, {"tree": abstract})["tree"]
+    return jax.tree.map(np.asarray, tree), checkpoints.metadata(step).custom_metadata
+
+
+def _leaves(ours, theirs) -> int:
+  a, b = dict(jax.tree.leaves_with_path(ours)), dict(jax.tree.leaves_with_path(theirs))
+  same = [path for path in a.keys() & b.keys() if _equal(a[path], b[path])]
+  return len(a.keys() | b.keys()) - len(same)
+
+
+def _equal(a: np.ndarray, b: np.ndarray) -> bool:
+  """Bit for bit."""
+  return a.dtype == b.dtype and a.shape == b.shape and a.tobytes() == b.tobytes()
+
+
+def _entries(ours: dict, theirs: dict) -> int:
+  return sum(ours.get(key) != theirs.get(key) for key in ours.keys() | theirs.keys())
+
+
+def _records(ours: Path, theirs: Path, name: str) -> int:
+  """Records without their clock that differ; one too many or too few counts too."""
+  a, b = _timeless(ours, name), _timeless(theirs, name)
+  return abs(len(a) - len(b)) + sum(x != y for x, y in zip(a, b, strict=False))
+
+
+def _timeless(workdir: Path, name: str) -> list[dict]:
+  """Of RL: the cold start came from the cache."""
+  records = [r for r in metrics.read(workdir, name) if r.get("kind") != "cold_start"]
+  return [{key: value for key, value in r.items() if not CLOCK.match(key)} for r in records]
+
+
+def sampled(job: Job) -> set[str]:
+  """Every completion that any attempt sampled, also in steps that were taken again."""
+  lines = [line for log in job.sampled() for line in log.read_text().splitlines(keepends=True)]
+  return {line for line in lines if line.endswith("\n")}  # else its process was killed while it wrote
+
+
+def _report(workdir: Path) -> str:
+  return CLOCKS.sub("", (workdir / "report.html").read_text()).replace(str(workdir), "")
+
+
+def failed_verifiers(job: Job) -> dict[str, int]:
+  """Completions of training that each reward failed on, and that were left out for it."""
+  found = {}
+  for record in metrics.read(job.workdir):
+    for name, value in record.items():
+      if match := re.fullmatch("rewards/(.+)/failed", name):
+        found[match[1]] = found.get(match[1], 0) + int(value)
+  return found

@@ -1,0 +1,145 @@
+"""What is done to a run while it works, each with how it has to end.
+
+A fault is a function (attempt, rng, timing) -> "" if the process ended as promised, else what it did instead;
+None if there was nothing left to disturb.
+"""
+
+import os
+import re
+import signal
+import time
+from collections.abc import Callable
+from functools import partial
+from random import Random
+from typing import NamedTuple
+
+from benchmarks.endurance.job import Attempt
+
+
+class Timing(NamedTuple):
+  """Of the undisturbed run, in seconds."""
+
+  start: float  # until its first step is done
+  step: float
+
+
+class Fault(NamedTuple):
+  name: str
+  do: Callable
+  phase: str = ""  # killed.py's: the process ends itself
+  often: int = 1  # cards in the deck
+
+
+def _dies(attempt: Attempt) -> str | None:
+  code = attempt.wait()
+  return "" if code == -signal.SIGKILL else None if code == 0 else f"status {code}"
+
+
+def killed_anywhere(attempt: Attempt, rng: Random, timing: Timing) -> str | None:
+  """At a moment drawn from the start, imports and all, to some steps after it."""
+  attempt.until(lambda: False, rng.uniform(0, timing.start + 4 * timing.step))
+  attempt.signal(signal.SIGKILL)
+  return _dies(attempt)
+
+
+def killed_in_training(attempt: Attempt, rng: Random, timing: Timing) -> str | None:
+  attempt.until(attempt.trains)
+  attempt.until(lambda: False, rng.uniform(0, 4 * timing.step))
+  attempt.signal(signal.SIGKILL)
+  return _dies(attempt)
+
+
+def killed_by_itself(attempt: Attempt, rng: Random, timing: Timing) -> str | None:
+  return _dies(attempt)
+
+
+def preempted(attempt: Attempt, rng: Random, timing: Timing) -> str | None:
+  """SIGTERM: the step is finished and saved, status 75."""
+  attempt.until(attempt.trains)
+  attempt.until(lambda: False, rng.uniform(0, 4 * timing.step))
+  attempt.signal(signal.SIGTERM)
+  code = attempt.wait()
+  return None if code == 0 else _saved_as_said(attempt, code)
+
+
+def _saved_as_said(attempt: Attempt, code: int) -> str:
+  said = re.search(r"Stopped after step (\d+) and saved", attempt.said())
+  if code != os.EX_TEMPFAIL or not said:
+    return f"status {code}"
+  saved = attempt.job.saved()[-1]
+  return "" if saved == int(said[1]) else f"said {said[1]} and saved {saved}"
+
+
+def interrupted_twice(attempt: Attempt, rng: Random, timing: Timing) -> str | None:
+  """The second Ctrl-C ends it at once; what the first one had it save may be there or not."""
+  attempt.until(attempt.trains)
+  attempt.until(lambda: False, rng.uniform(0, 3 * timing.step))
+  attempt.signal(signal.SIGINT)
+  attempt.until(lambda: False, rng.uniform(0, 1.5 * timing.step))
+  again, too_late = time.monotonic(), not attempt.goes_on()
+  attempt.signal(signal.SIGINT)
+  code = attempt.wait()
+  if code == 0:
+    return None
+  if code == os.EX_TEMPFAIL or too_late:  # the step had been over before
+    return _saved_as_said(attempt, code)
+  seconds = time.monotonic() - again
+  if seconds > 10 + 2 * timing.step:
+    return f"{seconds:.0f} s after the second"
+  return "" if "Interrupted; the same command" in attempt.said() and code == 1 else f"status {code}"
+
+
+def disk_filled(attempt: Attempt, rng: Random, timing: Timing) -> str | None:
+  """Another file takes all but some bytes of the disk; it ends with one sentence."""
+  attempt.until(attempt.trains)
+  attempt.until(lambda: False, rng.uniform(0, 3 * timing.step))
+  other = attempt.job.workdir.parent / "other"
+  left = rng.choice([0, 4096, 100_000])
+  stats = os.statvfs(other.parent)
+  with other.open("wb") as file:
+    os.posix_fallocate(file.fileno(), 0, max(1, stats.f_bavail * stats.f_frsize - left))
+  code = attempt.wait()
+  other.unlink()
+  said = attempt.said()
+  sentence = re.search(r"^error: .*the same command goes on from the last checkpoint", said, re.MULTILINE)
+  if code == 0:
+    return None
+  return "" if code == 1 and sentence and "Traceback" not in said else f"status {code}"
+
+
+def damaged(change: Callable, attempt: Attempt, rng: Random, timing: Timing) -> str | None:
+  """Killed once there are two checkpoints, and then the newest is changed on disk."""
+  attempt.until(lambda: len(attempt.job.saved()) > 1)
+  attempt.until(lambda: False, rng.uniform(0, 2 * timing.step))
+  attempt.signal(signal.SIGKILL)
+  ended = _dies(attempt)
+  if ended == "":
+    newest = attempt.job.workdir / "checkpoints" / str(attempt.job.saved()[-1]) / "tree"
+    largest = max((f for f in newest.rglob("*") if f.is_file()), key=lambda f: f.stat().st_size)
+    largest.write_bytes(change(bytearray(largest.read_bytes())))
+  return ended
+
+
+def _flip(data: bytearray) -> bytes:
+  data[len(data) // 2] ^= 4
+  return bytes(data)
+
+
+_KILLED = ("save", "commit", "rollout", "refill", "evaluation")
+FAULTS = [
+  Fault("SIGKILL at any moment", killed_anywhere, often=6),
+  Fault("SIGKILL while training", killed_in_training, often=4),
+  *(Fault(f"SIGKILL in a phase: {phase}", killed_by_itself, phase) for phase in _KILLED),
+  Fault("SIGTERM", preempted, often=2),
+  Fault("Ctrl-C twice", interrupted_twice, often=2),
+  Fault("disk full", disk_filled, often=2),
+  Fault("newest checkpoint: a bit flipped", partial(damaged, _flip)),
+  Fault("newest checkpoint: truncated", partial(damaged, lambda data: bytes(data[: len(data) // 2]))),
+]
+DAMAGES = {fault.name for fault in FAULTS if fault.name.startswith("newest")}
+
+
+def kill_argument(fault: Fault, rng: Random) -> str:
+  """When killed.py's process ends itself: soon after its first or second entry."""
+  longest = {"save": 0.05, "commit": 0.0}.get(fault.phase, 0.5)
+  return f"{fault.phase}:{rng.choice([1, 1, 2])}:{rng.uniform(0, longest):.3f}"

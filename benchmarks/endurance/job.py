@@ -1,0 +1,112 @@
+"""The job that is disturbed: how it is started, what it says, what it leaves on disk."""
+
+import itertools
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from benchmarks.endurance import verifier
+from benchmarks.setting import ROOT
+
+MARK = "ENDURANCE_ATTEMPT"  # environment variable of an attempt and of all that it starts
+PATIENCE = 240  # seconds for what should come by itself
+_NUMBERS = itertools.count()
+
+
+class Job:
+  """A command and its folder; every `start` is an attempt that goes on where the last one ended."""
+
+  def __init__(self, recipe: str, steps: int, workdir: Path, logs: Path):
+    self.workdir, self.logs = workdir, logs
+    self.flags = [f"--config=benchmarks/endurance/recipe.py:{recipe}", f"--config.steps={steps}"]
+    self.flags += [f"--workdir={workdir}"]
+
+  def start(self, kill: str = "") -> "Attempt":
+    """`kill`, if given, is an argument of killed.py."""
+    module = ["benchmarks.endurance.killed", kill] if kill else ["grpojax.main"]
+    return Attempt(self, [sys.executable, "-m", *module, *self.flags])
+
+  def sampled(self) -> list[Path]:
+    """A file of each attempt, by verifier.py's `seen`."""
+    return sorted(self.logs.glob(f"{self.workdir.name}-*.sampled"))
+
+  def saved(self) -> list[int]:
+    """Steps of the checkpoints that are committed, the newest last."""
+    folder = self.workdir / "checkpoints"
+    return sorted(int(one.name) for one in folder.iterdir() if one.name.isdigit()) if folder.is_dir() else []
+
+
+class Attempt:
+  """One process of a job, whose words go to a file."""
+
+  def __init__(self, job: Job, command: list[str]):
+    self.job, self.saved_before = job, job.saved()
+    self.mark = f"{os.getpid()}-{next(_NUMBERS)}"
+    self.log = job.logs / f"{job.workdir.name}-{self.mark}.log"
+    own = {MARK: self.mark, verifier.LOG: str(self.log.with_suffix(".sampled"))}
+    own |= {"PYTHONUNBUFFERED": "1", "PYTHONFAULTHANDLER": "1"}
+    with self.log.open("w") as log:
+      self.process = subprocess.Popen(
+        command, cwd=ROOT, env=os.environ | own, stdout=log, stderr=subprocess.STDOUT
+      )
+    self.began = time.monotonic()
+
+  def said(self) -> str:
+    return self.log.read_text(errors="replace")
+
+  def goes_on(self) -> bool:
+    return self.process.poll() is None
+
+  def until(self, ready, seconds: float = PATIENCE) -> bool:
+    """Whether `ready()` came true while the process was there."""
+    end = time.monotonic() + seconds
+    while self.goes_on() and time.monotonic() < end:
+      if ready():
+        return True
+      time.sleep(0.01)
+    return False
+
+  def trains(self) -> bool:
+    """Whether it has taken a step."""
+    return bool(re.search(r"^step \d+/", self.said(), re.MULTILINE))
+
+  def signal(self, number: signal.Signals) -> None:
+    if self.goes_on():
+      self.process.send_signal(number)
+
+  def wait(self) -> int:
+    """Its status; one that does not end is aborted, and its log has the stacks."""
+    try:
+      return self.process.wait(PATIENCE)
+    except subprocess.TimeoutExpired:
+      self.process.send_signal(signal.SIGABRT)
+      return self.process.wait()
+
+  def resumed(self) -> int | None:
+    """After which step it went on, 0: it began anew; None: it did not get so far."""
+    found = re.search(r"resumed after step (\d+) of", self.said())
+    return int(found[1]) if found else 0 if self.trains() else None
+
+  def left_behind(self, seconds: float = 15) -> list[int]:
+    """Processes that it has started and that are still there after so long."""
+    end = time.monotonic() + seconds
+    while (found := _marked(f"{MARK}={self.mark}".encode())) and time.monotonic() < end:
+      time.sleep(0.1)
+    return found
+
+
+def _marked(entry: bytes) -> list[int]:
+  """Processes with this entry in their environment."""
+  found = []
+  for place in Path("/proc").iterdir():
+    if place.name.isdigit():
+      try:
+        if entry in (place / "environ").read_bytes().split(b"\0"):
+          found.append(int(place.name))
+      except OSError:  # it has ended
+        continue
+  return found

@@ -1,0 +1,96 @@
+"""What a person or a launcher sends twice, or at an awkward moment."""
+
+import importlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import jax
+import numpy as np
+import processes
+import pytest
+
+from grpojax import checkpoint, metrics, train
+
+pytestmark = pytest.mark.usefixtures("in_a_hurry")
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory):
+  return tmp_path_factory.mktemp("cache")
+
+
+def config(cache, **changes):
+  c = importlib.import_module("configs.dr_grpo").get_config("tiny")
+  c.update(verbose=False, cache_dir=str(cache), **changes)
+  c.model.num_hidden_layers, c.rollout.max_tokens, c.eval.prompts = 1, 16, 4
+  c.mesh.data = 1
+  c.reward.accuracy = dict(fn=f"{__name__}:short")
+  return c
+
+
+def short(sample):
+  return float(sample.length < 10)
+
+
+def grades_for_ever(sample, *, after):
+  """From its so many-th completion on."""
+  GRADED.append(sample)
+  if len(GRADED) > after:
+    time.sleep(60)
+  return short(sample)
+
+
+GRADED = []
+
+
+def test_a_signal_while_the_last_checkpoint_is_written_does_not_lose_it(cache, tmp_path, monkeypatch):
+  written = []
+
+  def finish(checkpoints):
+    written.append(checkpoints)
+    if len(written) == 2:  # the first is before the save
+      os.kill(os.getpid(), signal.SIGINT)
+    waits(checkpoints)
+
+  waits = checkpoint.finish
+  monkeypatch.setattr(checkpoint, "finish", finish)
+  assert train.run(train.prepare(config(cache, steps=1), tmp_path / "run"))
+  assert len(written) == 2 and checkpoint.steps(tmp_path / "run") == [1]
+
+
+@pytest.mark.slow
+def test_a_second_ctrl_c_ends_at_once_and_damages_nothing(cache, tmp_path):
+  """In a step that would take a quarter of an hour."""
+  c = config(cache)
+  for_ever = {"fn": f"{__name__}:grades_for_ever", "after": c.eval.prompts * c.eval.samples + 2 * 16}
+  flags = {"steps": 9, "eval.every": 9, "reward.accuracy": for_ever}
+  flags |= {key: c[key] for key in ("cache_dir", "verbose")}
+  flags |= {"model.num_hidden_layers": 1, "rollout.max_tokens": 16, "eval.prompts": c.eval.prompts}
+  run = [
+    sys.executable, "-m", "grpojax.main", "--config=configs/dr_grpo.py:tiny", f"--workdir={tmp_path / 'run'}",
+    *(f"--config.{key}={value}" for key, value in flags.items()),
+  ]  # fmt: skip
+  env = processes.environment(PYTHONUNBUFFERED="1")
+  env["PYTHONPATH"] += f"{os.pathsep}{Path(__file__).parent}"
+  pipes = dict(stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+  process = subprocess.Popen(run, cwd=ROOT, env=env, **pipes)
+  for awaited in ("step 2/", "Stopping after this step; once more to stop at once."):
+    said = iter(process.stdout.readline, "")
+    assert any(awaited in line for line in said), process.stderr.read()
+    process.send_signal(signal.SIGINT)
+  _, error = process.communicate(timeout=50)
+  assert process.returncode == 1 and "Traceback" not in error
+  assert error.startswith("Interrupted; the same command goes on from the last checkpoint"), error
+  job = train.prepare(config(cache), tmp_path / "other")
+  checkpoints = checkpoint.open_checkpoints(tmp_path / "run", 2)
+  tree, host = checkpoint.latest(checkpoints, *train.layout(job))
+  checkpoints.close()
+  assert host["step"] in (1, 2)  # the second was being saved, perhaps
+  assert all(np.isfinite(x).all() for x in jax.tree.leaves(tree))
+  assert [r["step"] for r in metrics.read(tmp_path / "run") if r["kind"] == "train"] == [1, 2]
