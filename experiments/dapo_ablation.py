@@ -5,7 +5,8 @@
     python -m experiments.dapo_ablation --rows=1,6 --seeds=5   # naive GRPO and full DAPO only
     python -m experiments.dapo_ablation --scale=small          # one GPU or TPU host
     python -m experiments.dapo_ablation --scale=paper --backend=slurm --out=/shared/dapo \
-        --config.model.path=/shared/Qwen2.5-32B --config.data.path=/shared/dapo_math.parquet
+        --config.model.path=/shared/Qwen2.5-32B --config.data.path=/shared/dapo_math.parquet \
+        --config.data.test.aime2024.path=/shared/aime_2024.jsonl
 
 https://arxiv.org/abs/2503.14476: table 1 and section 4.1.  No KL anywhere; rewards are 1 and -1, here 2 and
 0, which the group's mean makes the same.  Filtering stays on in the rows below it, as the table has it; the
@@ -33,7 +34,7 @@ def get_config(arg: str = "mini") -> ConfigDict:
   if arg == "small":
     _small(c)
   if arg == "paper":
-    c.eval.update(prompts=30, samples=32, every=10)  # AIME 2024, avg@32; test_path says where it is
+    _paper(c)
   c.checkpoint.every = 10
   return c
 
@@ -53,6 +54,15 @@ def _small(c: ConfigDict) -> None:
   c.optimizer.update(learning_rate=5e-5, warmup_steps=10)
   c.cold_start.update(steps=2000, batch_size=128, learning_rate=5e-3, warmup_steps=50)
   c.eval.update(prompts=512, samples=8, every=20)
+
+
+def _paper(c: ConfigDict) -> None:
+  """Beyond `configs/base.py`: DAPO-Math-17k in its own form of answer, AIME 2024 as the paper asks it."""
+  c.data.layout = "dapo_math"
+  c.data.test.aime2024 = dict(layout="aime", path="")
+  c.data.template = "answer_line"
+  c.reward.accuracy.form = "answer"
+  c.eval.update(prompts=30, samples=32, every=10, temperature=1.0, top_p=0.7)
 
 
 # The paper's order and its accuracies on AIME 2024 (avg@32, Qwen2.5-32B; R1-Zero's recipe reached 47).

@@ -1,8 +1,10 @@
 """Runs here: one after another, or several at once with a share of the cores and a device each.
 
-A run is a process of its own, so that none can harm another; what was begun goes on where it stopped.
+A run is a process of its own, so that none can harm another; what was begun goes on where it stopped.  On
+Linux a run dies with the process that started it, so that no two ever write to one workdir.
 """
 
+import ctypes
 import os
 import signal
 import subprocess
@@ -19,6 +21,8 @@ from grpojax.study import plan, results
 from grpojax.study.plan import Run
 
 ACCELERATORS = ("/dev/nvidia0", "/dev/accel0", "/dev/vfio/0")
+LIBC = ctypes.CDLL(None)
+SET_PARENT_DEATH_SIGNAL = 1  # of prctl(2)
 GRACE = 300.0  # seconds to finish a step and to save, as launchers give them
 
 
@@ -36,7 +40,7 @@ def places(asked: int) -> int:
     return asked
   if any(Path(device).exists() for device in ACCELERATORS):
     return 1
-  return min(len(os.sched_getaffinity(0)), 8)
+  return min(len(cores()), 8)
 
 
 def everything(runs: list[Run], at_once: int) -> list[Outcome]:
@@ -78,16 +82,29 @@ def trains(run: Run) -> bool:
 
 def start(run: Run, place: int, at_once: int) -> subprocess.Popen:
   run.workdir.mkdir(parents=True, exist_ok=True)
-  cores = sorted(os.sched_getaffinity(0))
-  mine = cores[place::at_once] or cores
+  mine = cores()[place::at_once] or cores()
   env = os.environ | ({} if at_once == 1 else device(place))
   command = [sys.executable, "-m", "grpojax.main", *run.arguments, "--config.verbose=False"]
+
+  def before():  # in the new process
+    if hasattr(os, "sched_setaffinity"):
+      os.sched_setaffinity(0, mine)
+    if hasattr(LIBC, "prctl"):
+      LIBC.prctl(SET_PARENT_DEATH_SIGNAL, signal.SIGKILL)
+
   with (run.workdir / "log.txt").open("ab") as log:
     log.write(f"commit {results.commit()}\n".encode())
     log.flush()
-    process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, env=env, start_new_session=True)
-  os.sched_setaffinity(process.pid, mine)  # before it has any thread
-  return process
+    return subprocess.Popen(
+      command, stdout=log, stderr=subprocess.STDOUT, env=env, start_new_session=True, preexec_fn=before
+    )  # fmt: skip
+
+
+def cores() -> list[int]:
+  """Those that this process may use; macOS cannot tell which."""
+  if hasattr(os, "sched_getaffinity"):
+    return sorted(os.sched_getaffinity(0))
+  return list(range(os.cpu_count() or 1))
 
 
 def device(place: int) -> dict[str, str]:

@@ -81,8 +81,10 @@ def _curves(figure: Figure, results: dict) -> Iterator[Line]:
   names = [_name(row) for row in results["rows"] if not figure.rows or row["name"] in figure.rows]
   for name in names:
     for metric, word in figure.metrics.items():
-      if curve := results["curves"][name].get(metric):
-        yield _line(figure, name if len(names) > 1 else word, curve)
+      curve = results["curves"][name].get(metric)
+      line = curve and _line(figure, name if len(names) > 1 else word, curve)
+      if line and np.isfinite(line.mean).any():
+        yield line
 
 
 def _line(figure: Figure, label: str, curve: dict) -> Line:

@@ -26,9 +26,7 @@ WINDOW = 5  # steps: curves of training are means over so many, the newest last
 
 def collect(study: Study, runs: list[Run], command: str) -> dict:
   """Everything that table and figures show; ValueError if no run is finished."""
-  records = {
-    (run.row.name, run.row.group, run.seed): metrics.read(run.workdir) for run in runs if plan.is_done(run)
-  }
+  records = {_key(run): _read(run) for run in runs if plan.is_done(run)}
   if not records:
     raise ValueError(f"No run of {study.name} is finished.")
   missing = [f"{run.row.name}, seed {run.seed}" for run in runs if _key(run) not in records]
@@ -90,6 +88,11 @@ def _text(path: Path) -> str:
   return path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
 
 
+def _read(run: Run) -> list[dict]:
+  """Its records without the cold start's, which only the run has that found none in the cache."""
+  return [record for record in metrics.read(run.workdir) if record["kind"] != "cold_start"]
+
+
 def _key(run: Run) -> tuple[str, str, int]:
   return run.row.name, run.row.group, run.seed
 
@@ -103,7 +106,7 @@ def _rows(study: Study, rows: list[Row], of: dict, runs: list[Run]) -> list[dict
   told = []
   for group in dict.fromkeys(row.group for row in rows):
     mine = [row for row in rows if row.group == group]
-    budget = min(_tokens(r)[-1] for row in mine for r in of[id(row)].values())
+    budget = int(min(_tokens(r)[-1] for row in mine for r in of[id(row)].values()))
     finals = [_by_seed(of[id(row)], lambda r: _final(r, study.metric)) for row in mine]
     equal = [_by_seed(of[id(row)], lambda r, b=budget: _at_tokens(r, study.metric, b)) for row in mine]
     for i, row in enumerate(mine):

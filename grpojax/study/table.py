@@ -86,21 +86,29 @@ def verdicts(results: dict) -> list[str]:
   for row in results["rows"]:
     if row["over_previous"]:
       name = f"{row['group']}: {row['name']}" if row["group"] else row["name"]
-      lines.append(
-        f"{name}: {_verdict(row['over_previous'])} the row before, {_verdict(row['over_first'])} the first."
+      before, first, equal = (
+        _verdict(row[key], of)
+        for key, of in (
+          ("over_previous", "the row before"),
+          ("over_first", "the first"),
+          ("over_first_at_equal_tokens", "the first at equal tokens"),
+        )
       )
+      lines.append(f"{name}: {before}; {first}; {equal}.")
   return lines
 
 
-def _verdict(difference: dict) -> str:
-  d = difference
-  if d["low"] is None:
-    return f"{change(d)} against (one seed)"
-  if d["low"] > 0:
-    return f"better by {change(d)} than"
-  if d["high"] < 0:
-    return f"worse by {change(d)} than"
-  return f"not told apart ({change(d)}) from"
+def _verdict(difference: dict, of: str) -> str:
+  """Better or worse than another row, or not told apart from it, with the difference."""
+  if difference["low"] is None:
+    return f"against {of} {change(difference)}, of one seed"
+  if difference["low"] > 0:
+    word = "better than"
+  elif difference["high"] < 0:
+    word = "worse than"
+  else:
+    word = "not told apart from"
+  return f"{word} {of} ({change(difference)})"
 
 
 def level(x: dict) -> str:

@@ -1,0 +1,221 @@
+"""The studies as they are run: killed, stopped and resumed, shown in a browser; every row of each legal."""
+
+import itertools
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import data_toys
+import pytest
+import test_local
+from study_toys import STUDY, finish, runs
+
+from experiments import dapo_ablation, epsilon_high, group_size, mismatch, variants
+from grpojax import metrics
+from grpojax.data import templates
+from grpojax.study import figures, page, plan, results
+
+BROWSER = next((path for name in ("chromium", "google-chrome") if (path := shutil.which(name))), None)
+STUDIES = (dapo_ablation, epsilon_high, group_size, mismatch, variants)
+
+
+@pytest.mark.parametrize("study", STUDIES, ids=lambda module: module.__name__)
+def test_every_row_of_every_study_is_legal(study, tmp_path):
+  for scale in study.SCALES if study is dapo_ablation else ("mini", "tiny"):
+    made = study.study(scale)
+    plan.make(made, tmp_path, 1, [], [])
+    named = {row.name for row in made.rows}
+    assert all(set(figure.rows) <= named for figure in made.figures)
+
+
+def test_the_ablations_rows_differ_in_what_the_paper_changed():
+  """From naive GRPO without KL to the recipe of configs/dapo.py, but for the filter."""
+  made = [run.config for run in plan.make(dapo_ablation.study("mini"), Path("x"), 1, [], [])]
+  naive, full = made[0], made[-1]
+  assert not naive.objective.penalty and not naive.objective.select and not naive.dynamic_sampling.enabled
+  assert naive.objective.surrogate.high == naive.objective.surrogate.low == 0.2
+  assert naive.reward.soft_overlong.weight == 0 and full.reward.soft_overlong.weight == 1
+  assert full.reward.accuracy.weight == 2  # 2 and 0 are 1 and -1, but for the group's mean
+  recipe = plan.commandline.config_of(["--config=configs/dapo.py"])
+  for slot in ("advantage", "rescale", "ratio", "surrogate", "aggregate", "penalty", "correct"):
+    assert full.objective[slot].to_dict() == recipe.objective[slot].to_dict()
+  assert full.dynamic_sampling == recipe.dynamic_sampling
+  keys = [set(_flat(b)) ^ set(_flat(a)) for a, b in itertools.pairwise(made)]
+  first_words = [{key.split("=")[0] for key in changed} for changed in keys]
+  assert first_words == [
+    {"objective.select.finished.fn"},
+    {"objective.surrogate.high"},
+    {"reward.soft_overlong.weight"},
+    {"objective.aggregate.fn"},
+    {"dynamic_sampling.enabled"},
+  ]
+
+
+def _flat(config) -> list[str]:
+  return [f"{k}={v}" for k, v in plan.checkpoint.flatten(config.to_dict()).items()]
+
+
+# As a person runs it.  One cache for all: dataset, cold start and compiled programs.
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory):
+  return tmp_path_factory.mktemp("cache")
+
+
+def command(cache, out, *more) -> list[str]:
+  return [
+    sys.executable, "-m", "experiments.dapo_ablation", "--scale=tiny", "--rows=2,3", "--seeds=1",
+    "--parallel=1", f"--out={out}", f"--config.cache_dir={cache}", "--config.steps=4",
+    "--config.checkpoint.every=1", "--config.eval.every=2", "--config.data.train=64", *more,
+  ]  # fmt: skip
+
+
+def environment() -> dict:
+  return os.environ | {"XLA_FLAGS": "", "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0"}
+
+
+@pytest.fixture(scope="module")
+def undisturbed(cache, tmp_path_factory):
+  """(folder of a finished study, programs in the cache after its first row, and after the second)"""
+  out = tmp_path_factory.mktemp("undisturbed")
+  one = subprocess.run([*command(cache, out), "--rows=2"], env=environment(), capture_output=True, text=True)
+  assert one.returncode == 0, one.stderr
+  first = programs(cache)
+  done = subprocess.run(command(cache, out), env=environment(), capture_output=True, text=True)
+  assert done.returncode == 0, done.stderr
+  assert "1 to do" in done.stdout  # the first row was there
+  return out, first, programs(cache)
+
+
+def programs(cache) -> set[str]:
+  return {path.name for path in (cache / "programs").iterdir() if not path.name.endswith("-atime")}
+
+
+@pytest.mark.slow
+def test_the_papers_scale_runs_end_to_end_at_a_fraction_of_every_size(tmp_path):
+  """Its own data, answers, mesh, updates and warm-up; a Qwen2.5 of random weights, four devices."""
+  folder = test_local.make_folder(tmp_path / "qwen")
+  asked = (templates.TEMPLATES["answer_line"].format(question=f"What is {i} + {i}?") for i in range(40))
+  train = [
+    {"prompt": [{"role": "user", "content": text}], "reward_model": {"ground_truth": str(2 * i)}}
+    for i, text in enumerate(asked)
+  ]
+  train = data_toys.write(tmp_path / "dapo.jsonl", train)
+  test = [{"problem": f"What is {i} + 1?", "answer": str(i + 1)} for i in range(100, 130)]
+  test = data_toys.write(tmp_path / "aime.jsonl", test)
+  sizes = {
+    "steps": 2, "updates_per_rollout": 2, "microbatches": 1, "logprob_chunk": 8, "mesh.cpu_devices": 4,
+    "rollout.prompts": 4, "rollout.group_size": 4, "rollout.max_tokens": 15, "rollout.slots": 16,
+    "rollout.segment": 8, "data.prompt_budget": 321, "rollout.prefill_chunk": 321, "eval.samples": 2,
+    "eval.prompts": 4, "eval.every": 2, "checkpoint.every": 2, "dynamic_sampling.max_tries": 1,
+    "model.dtype": "float32",  # XLA's CPU compiler fails on some all-reduces in bfloat16
+  }  # fmt: skip
+  done = subprocess.run(
+    [
+      sys.executable, "-m", "experiments.dapo_ablation", "--scale=paper", "--rows=6", "--seeds=1",
+      "--parallel=1", f"--out={tmp_path / 'out'}", f"--config.model.path={folder}",
+      f"--config.data.path={train}",
+      f"--config.data.test.aime2024.path={test}", f"--config.cache_dir={tmp_path / 'cache'}",
+      *(f"--config.{key}={value}" for key, value in sizes.items()),
+    ],
+    env=environment() | {"JAX_DISABLE_MOST_OPTIMIZATIONS": "1"}, capture_output=True, text=True,
+  )  # fmt: skip
+  log = (tmp_path / "out/runs/dynamic-sampling/seed0/log.txt").read_text()
+  assert done.returncode == 0, log
+  assert "mesh data 1 x fsdp 1 x tensor 1 x expert 1 x context 4 on 4 of 4 cpu" in log
+  assert "sampler: mesh data 1 x fsdp 1 x tensor 4" in log and "aime2024: 30 of 30 rows" in log
+  assert (tmp_path / "out" / "report.html").exists()
+
+
+@pytest.mark.slow
+def test_another_number_compiles_nothing(undisturbed):
+  """Row 3 is row 2 with another ε_high."""
+  _, first, both = undisturbed
+  assert first and both == first
+
+
+@pytest.mark.slow
+def test_a_killed_study_resumes_to_the_same_bytes(undisturbed, cache, tmp_path):
+  """SIGKILL in the first run and SIGTERM in the second one; the run that was killed with it is resumed."""
+  want, _, _ = undisturbed
+  for row, how in ("overlong-filtering", signal.SIGKILL), ("clip-higher", signal.SIGTERM):
+    workdir = tmp_path / "runs" / row / "seed0"
+    process = subprocess.Popen(command(cache, tmp_path), env=environment(), stdout=subprocess.PIPE, text=True)
+    wait_for(lambda d=workdir: sum(r["kind"] == "train" for r in metrics.read(d)) >= 2, process)
+    process.send_signal(how)
+    said = process.communicate(timeout=60)[0]
+    assert process.returncode == (-signal.SIGKILL if how is signal.SIGKILL else os.EX_TEMPFAIL), said
+    wait_for(lambda d=workdir: not alive(d), None)
+    assert not (tmp_path / "results.json").exists()
+  last = subprocess.run(command(cache, tmp_path), env=environment(), capture_output=True, text=True)
+  assert last.returncode == 0, last.stderr
+  texts = [
+    (folder / "results.json").read_text().replace(str(folder), "OUT") for folder in (want, tmp_path)
+  ]
+  assert texts[0] == texts[1]
+  rows = json.loads(texts[0])["rows"]
+  assert [row["name"] for row in rows] == ["+ overlong filtering", "+ clip-higher"]
+
+
+def wait_for(true, process, seconds: float = 120.0) -> None:
+  end = time.monotonic() + seconds
+  while not true():
+    assert time.monotonic() < end and (process is None or process.poll() is None)
+    time.sleep(0.02)
+
+
+def alive(workdir: Path) -> bool:
+  """Whether some process has that --workdir."""
+  flag = f"--workdir={workdir}".encode()
+  for path in Path("/proc").glob("[0-9]*/cmdline"):
+    try:
+      if flag in path.read_bytes().split(b"\0"):
+        return True
+    except OSError:  # it has ended
+      continue
+  return False
+
+
+@pytest.mark.slow
+def test_a_run_that_fails_is_said_and_the_others_are_shown(cache, tmp_path):
+  """The first row finds a file where its checkpoints go."""
+  broken = tmp_path / "runs" / "overlong-filtering" / "seed0" / "checkpoints"
+  broken.parent.mkdir(parents=True)
+  broken.write_text("in the way")
+  done = subprocess.run(command(cache, tmp_path), env=environment(), capture_output=True, text=True)
+  assert done.returncode == 1 and "1 of 2 runs failed" in done.stderr
+  found = json.loads((tmp_path / "results.json").read_text())
+  assert [row["name"] for row in found["rows"]] == ["+ clip-higher"]
+  assert found["missing"] == ["+ overlong filtering, seed 0"] and "see " in done.stdout
+
+
+# In a browser.
+
+
+@pytest.mark.skipif(not BROWSER, reason="needs chromium")
+def test_the_report_opens_in_a_browser_with_its_table_and_figures(tmp_path):
+  for run in runs(tmp_path):
+    finish(run)
+  found = results.collect(STUDY, runs(tmp_path), "python -m toy")
+  path = page.write(tmp_path, STUDY, found, figures.draw(STUDY, found, tmp_path), runs(tmp_path)[0])
+  dom = browse("--dump-dom", path, tmp_path)
+  assert dom.count("<svg") == 4 and dom.count("<figure>") == 4 and dom.count("<tr>") == 4
+  for text in ("python -m toy", "+10.0 [+10.0, +10.0]", "95 % bootstrap interval"):
+    assert text in dom
+  picture = tmp_path / "page.png"
+  browse(f"--screenshot={picture}", path, tmp_path)
+  assert picture.stat().st_size > 20_000  # not an empty page
+
+
+def browse(action: str, path: Path, home: Path) -> str:
+  command = [
+    BROWSER, "--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={home}/browser",
+    "--window-size=1100,2400", action, path.as_uri(),
+  ]  # fmt: skip
+  return subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout

@@ -1,0 +1,268 @@
+"""Studies: the plan, the statistics, and what results.json, table, figures and page say of known records."""
+
+import json
+
+import numpy as np
+import pytest
+from scipy import stats
+from study_toys import FINAL, STUDY, finish, runs
+
+from grpojax import config as config_lib
+from grpojax import sweep
+from grpojax.commandline import config_of
+from grpojax.study import Row, cluster, cumulative, figures, page, plan, results, statistics, table
+
+
+@pytest.fixture
+def out(tmp_path):
+  for run in runs(tmp_path):
+    finish(run)
+  return tmp_path
+
+
+def collected(out, **how):
+  return results.collect(STUDY, runs(out, **how), "python -m toy")
+
+
+# The plan.
+
+
+def test_seeds_are_the_outer_loop_and_every_run_has_a_command_of_its_own(tmp_path):
+  planned = runs(tmp_path, seeds=2)
+  assert [(r.row.name, r.seed) for r in planned] == [(n, s) for s in (0, 1) for n in ("a", "<b>", "c")]
+  assert len({r.workdir for r in planned}) == 6
+  run = planned[4]
+  assert run.arguments == [
+    "--config=configs/base.py:tiny", "--config.objective.surrogate.high=0.28", "--config.steps=4",
+    "--config.seed=1", f"--workdir={tmp_path}/runs/b/seed1",
+  ]  # fmt: skip
+
+
+def test_the_plans_config_is_the_one_that_the_command_makes(tmp_path):
+  for run in runs(tmp_path, seeds=2):
+    assert run.config.to_dict() == config_of(list(run.flags)).to_dict()
+    config_lib.check(run.config, 1)
+
+
+def test_rows_are_chosen_by_name_or_number_in_the_studys_order(tmp_path):
+  assert [r.row.name for r in runs(tmp_path, 1, only=["c", "1"])] == ["a", "c"]
+  with pytest.raises(ValueError, match="--rows has 'd', and toy has: 1 a, 2 <b>, 3 c"):
+    runs(tmp_path, only=["d"])
+
+
+@pytest.mark.parametrize(
+  "changes, sentence",
+  [
+    ({"objective.surrogate.hihg": 0.3}, "Row 'a': --config has no key 'hihg'"),
+    ({"rollout.group_size": 0}, "Row 'a': config.rollout.group_size = 0 must be at least 1"),
+    ({"objective.ratio.fn": "tokn"}, "Row 'a': config.objective.ratio.fn = 'tokn'"),
+    ({"reward.accuracy.fn": "rules:nope"}, "Row 'a': config.reward.accuracy.fn"),
+  ],
+)
+def test_an_illegal_row_is_refused_before_anything_runs(tmp_path, changes, sentence):
+  study = STUDY._replace(rows=(Row("a", "configs/base.py:tiny", changes),))
+  with pytest.raises(ValueError, match=sentence):
+    plan.make(study, tmp_path, 1, [], [])
+
+
+def test_a_whole_slot_comes_before_a_number_inside_it(tmp_path):
+  changes = {"objective.surrogate.high": 0.3, "objective.surrogate": {"fn": "dual_clip", "high": 0.1}}
+  made = plan.make(STUDY._replace(rows=(Row("a", "configs/base.py:tiny", changes),)), tmp_path, 1, [], [])
+  assert made[0].config.objective.surrogate.to_dict() == {"fn": "dual_clip", "high": 0.3}
+
+
+def test_cumulative_rows_have_what_those_before_them_have():
+  rows = cumulative("x.py", ("a", {}, 30), ("b", {"p": 1}, 36), ("c", {"q": 2, "p": 3}, None))
+  assert [row.changes for row in rows] == [{}, {"p": 1}, {"p": 3, "q": 2}]
+  assert [row.quoted for row in rows] == [30, 36, None]
+
+
+def test_a_run_is_done_once_its_last_checkpoint_is_there(tmp_path):
+  run = runs(tmp_path)[0]
+  assert not plan.is_done(run)
+  finish(run)
+  assert plan.is_done(run)
+  longer = runs(tmp_path, extra=["--config.steps=5"])[0]  # goes on from there
+  assert not plan.is_done(longer)
+  with pytest.raises(ValueError, match=r"another config \(rollout.temperature: 1.0 -> 0.9\)"):
+    plan.is_done(runs(tmp_path, extra=["--config.rollout.temperature=0.9"])[0])
+
+
+def test_the_cost_counts_every_completion_at_its_longest():
+  c = config_of(["--config=configs/dapo.py:tiny", "--config.steps=3"])
+  trained, held_out = 3 * 4 * 4 * 4, (1 + 2) * 8 * 4  # steps, tries, P, G; evaluations, questions, samples
+  assert plan.cost(c) == (trained + held_out, trained * 48 + held_out * 48, 3 * 2)
+
+
+def test_scripts_for_clusters_have_every_run_that_is_left(tmp_path):
+  planned = runs(tmp_path, seeds=1)
+  for backend, word in ("slurm", "sbatch --job-name="), ("xpk", "xpk workload create --workload="):
+    lines = cluster.write(backend, "toy", tmp_path, planned, "python -m toy").read_text().splitlines()
+    submitted = [line for line in lines if line.startswith(word)]
+    assert len(submitted) == 3
+    for line, run in zip(submitted, planned, strict=True):
+      assert f"--workdir={run.workdir}" in line and "--config.seed=0" in line
+    names = [line.removeprefix(word).split()[0] for line in submitted]
+    assert len(set(names)) == 3 and all(len(name) < 40 for name in names)
+
+
+# The statistics.
+
+
+def test_the_interval_of_few_seeds_is_as_wide_as_students():
+  """Of one sample the two differ by its shape; over many they agree."""
+  rng = np.random.default_rng(1)
+  for S in (6, 8, 12):
+    samples = rng.normal(size=(S, 400))
+    _, low, high = statistics.estimates(samples)
+    student = 2 * stats.t.ppf(0.975, S - 1) * samples.std(0, ddof=1) / np.sqrt(S)
+    np.testing.assert_allclose(np.mean((high - low) / student), 1, atol=0.08)
+
+
+def test_intervals_cover_what_they_say():
+  """Of 8 seeds; five can reach 93.75 %, the chance that five values lie on both sides of their median."""
+  samples = np.random.default_rng(2).normal(size=(8, 2000))
+  _, low, high = statistics.estimates(samples)
+  assert 0.92 < np.mean((low < 0) & (high > 0)) < 0.97
+
+
+def test_an_estimate_is_the_mean_and_its_interval_contains_it():
+  e = statistics.estimate([0.5, 0.6, 0.7, 0.6, 0.5])
+  assert e.low < e.mean < e.high and e.mean == pytest.approx(0.58)
+  assert e.low > 0.5 - 1e-9 and e.high < 0.7 + 1e-9
+  assert statistics.estimate([0.5, 0.6, 0.7]) == statistics.estimate([0.5, 0.6, 0.7])  # no chance in it
+  assert np.isnan(statistics.estimate([0.5]).low)
+
+
+# What is made of records.
+
+
+def test_differences_are_paired_by_seed(out):
+  rows = {row["name"]: row for row in collected(out)["rows"]}
+  assert rows["a"]["over_first"] is None and rows["a"]["over_previous"] is None
+  # b is 0.1 above a for every seed: no spread at all, although both rows spread by 0.2.
+  np.testing.assert_allclose([rows["<b>"]["over_first"][k] for k in ("mean", "low", "high")], 0.1)
+  np.testing.assert_allclose(rows["c"]["over_previous"]["values"], [-0.1, 0, -0.2], atol=1e-9)
+  np.testing.assert_allclose(rows["c"]["over_first"]["values"], [0, 0.1, -0.1], atol=1e-9)
+  assert rows["a"]["final"]["values"] == list(FINAL["a"])
+
+
+def test_only_seeds_that_both_rows_have_are_paired(tmp_path):
+  planned = runs(tmp_path)
+  for run in planned:
+    if (run.row.name, run.seed) not in {("a", 1), ("<b>", 2)}:
+      finish(run)
+  found = collected(tmp_path)
+  rows = {row["name"]: row for row in found["rows"]}
+  assert rows["a"]["final"]["seeds"] == [0, 2] and rows["<b>"]["over_first"]["seeds"] == [0]
+  assert rows["<b>"]["over_first"]["low"] is None  # one pair has no interval
+  assert found["missing"] == ["a, seed 1", "<b>, seed 2"]
+  assert "Missing: a, seed 1; <b>, seed 2." in table.markdown(STUDY, found)
+
+
+def test_equal_tokens_are_the_thriftiest_runs_and_between_evaluations_a_line(out):
+  rows = {row["name"]: row for row in collected(out)["rows"]}
+  assert {row["equal_tokens"] for row in rows.values()} == {400}
+  assert rows["<b>"]["tokens"]["mean"] == 800
+  halfway = [0.2 + (final - 0.2) / 2 for final in FINAL["<b>"]]  # 400 of its 800 tokens
+  np.testing.assert_allclose(rows["<b>"]["at_equal_tokens"]["values"], halfway)
+  assert rows["a"]["at_equal_tokens"]["values"] == list(FINAL["a"])
+
+
+def test_curves_of_training_are_means_over_the_last_steps_and_ratios_are_of_sums(out):
+  curves = collected(out)["curves"]["a"]
+  assert curves["entropy"]["steps"] == [1, 2, 3, 4]
+  assert curves["entropy"]["values"][0] == [1, 1.5, 2, 2.5]
+  assert curves["entropy"]["tokens"][0] == [100, 200, 300, 400]
+  assert curves["up / down"]["values"][0] == [2.0] * 4
+  assert curves["eval/pass@1"]["steps"] == [0, 4] and curves["eval/pass@1"]["tokens"][0] == [0, 400]
+  assert "never" not in curves
+
+
+def test_a_ratio_without_a_denominator_is_a_gap_and_not_a_number(tmp_path):
+  for run in runs(tmp_path):
+    finish(run, down=0.0)
+  assert collected(tmp_path)["curves"]["a"]["up / down"]["values"][0] == [None] * 4
+  json.dumps(collected(tmp_path), allow_nan=False)
+
+
+def test_results_depend_on_nothing_but_the_records(out):
+  first = results.write(out, collected(out)).read_bytes()
+  assert results.write(out, collected(out)).read_bytes() == first
+  found = json.loads(first)
+  assert found["environment"]["commit"] == "abc123" and found["environment"]["device"] == "1 cpu"
+  assert "wall" not in first.decode() and "time/" not in first.decode()
+
+
+def test_the_table_has_intervals_beside_every_mean(out):
+  found = collected(out)
+  text = table.markdown(STUDY, found)
+  lines = [line.split(" | ") for line in text.splitlines() if line.startswith("| ")]
+  assert lines[0][2] == "paper" and lines[2][2] == "30"
+  assert lines[3][3] == lines[3][4] == "+10.0 [+10.0, +10.0]"
+  assert lines[2][1].startswith("60.0 [") and "too narrow" in text  # three seeds
+
+
+@pytest.mark.parametrize(
+  "low, high, word", [(0.01, 0.2, "better"), (-0.2, -0.01, "worse"), (-0.1, 0.1, "not told apart")]
+)
+def test_words_follow_the_interval(low, high, word):
+  difference = dict(mean=(low + high) / 2, low=low, high=high)
+  keys = ("over_previous", "over_first", "over_first_at_equal_tokens")
+  (line,) = table.verdicts({"rows": [dict(name="b", group="") | dict.fromkeys(keys, difference)]})
+  assert line.count(word) == 3 and line.count(f"[{100 * low:+.1f}, {100 * high:+.1f}]") == 3
+
+
+def test_figures_are_pngs_and_svgs_of_what_was_measured(out):
+  drawn = figures.draw(STUDY, collected(out), out)
+  assert [figure["title"] for figure in drawn] == ["Accuracy", "By tokens", "Along ε", "Odds"]
+  for figure in drawn:
+    assert (out / figure["png"]).read_bytes().startswith(b"\x89PNG")
+    assert figure["svg"].startswith("<svg")
+  assert [label for _, _, label in drawn[0]["legend"]] == ["a", "<b>", "c"]
+
+
+def test_the_page_escapes_names_and_needs_nothing_but_itself(out):
+  found = collected(out)
+  text = page.write(out, STUDY, found, figures.draw(STUDY, found, out), runs(out)[0]).read_text()
+  assert "<b>" not in text and "Is &lt;b&gt; better?" in text
+  assert "<script" not in text and "http://" not in text.replace("http://www.w3.org", "")
+  assert text.count("<svg") == 4 and "python -m toy" in text and "&#34;group_size&#34;: 4" in text
+
+
+# Sweeps of any recipe.
+
+
+@pytest.mark.parametrize(
+  "name, keys",
+  [
+    ("epsilon_high.py", {"objective.surrogate.high"}),
+    ("epsilon_high.py:sequence", {"objective.surrogate.high"}),
+    ("group_size.py", {"rollout.group_size"}),
+    ("group_size.py:256", {"rollout.group_size", "rollout.prompts"}),
+    ("clip_ranges.py", {"objective.surrogate.low", "objective.surrogate.high"}),
+  ],
+)
+def test_a_sweep_is_rows_of_any_recipe(name, keys, tmp_path):
+  study = sweep.study("configs/dapo.py:tiny", f"configs/sweeps/{name}")
+  assert all(set(row.changes) == keys for row in study.rows) and len(study.rows) >= 5
+  planned = plan.make(study, tmp_path, 1, [], [])
+  assert len({run.workdir for run in planned}) == len(study.rows)
+  if "256" in name:
+    assert all(run.config.rollout.prompts * run.config.rollout.group_size == 256 for run in planned)
+
+
+@pytest.mark.parametrize(
+  "text, sentence",
+  [
+    (None, "there is no file"),
+    ("x = 1", r"has no function get_sweep\(\)"),
+    ("def get_sweep(): return {}", "must return a list of dicts"),
+  ],
+)
+def test_what_is_no_sweep_is_refused(text, sentence, tmp_path):
+  path = tmp_path / "sweep.py"
+  if text:
+    path.write_text(text)
+  with pytest.raises(ValueError, match=sentence):
+    sweep.study("configs/dapo.py:tiny", str(path))
