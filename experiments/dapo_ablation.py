@@ -1,8 +1,8 @@
 """Which part of DAPO matters?  The six rows of the paper's table 1, each with the changes of those above it.
 
     python -m experiments.dapo_ablation --dry_run              # the plan, and what it costs
-    python -m experiments.dapo_ablation                        # 6 rows x 8 seeds on 2 CPU cores
-    python -m experiments.dapo_ablation --rows=1,6 --seeds=5   # naive GRPO and full DAPO only
+    python -m experiments.dapo_ablation                        # 6 rows x 5 seeds on 2 CPU cores
+    python -m experiments.dapo_ablation --rows=1,6 --seeds=8   # naive GRPO and full DAPO only
     python -m experiments.dapo_ablation --scale=small          # one GPU or TPU host
     python -m experiments.dapo_ablation --scale=paper --backend=slurm --out=/shared/dapo \
         --config.model.path=/shared/Qwen2.5-32B --config.data.path=/shared/dapo_math.parquet \
@@ -30,6 +30,7 @@ def get_config(arg: str = "mini") -> ConfigDict:
   c.reward.soft_overlong = dict(fn="shaping:soft_overlong", max_tokens=budget, cache=budget // 5, weight=0.0)
   if arg == "mini":
     c.steps = 60
+    c.updates_per_rollout = 8  # the paper has 16; with 2 hardly a token is ever clipped here
     c.eval.update(prompts=512, samples=4, every=10)
   if arg == "small":
     _small(c)
@@ -120,7 +121,7 @@ def study(scale: str) -> Study:
     question="Each row has the changes of those above it. The paper's column is AIME 2024 with Qwen2.5-32B.",
     rows=cumulative(f"experiments/dapo_ablation.py:{scale}", *STEPS),
     figures=FIGURES,
-    seeds={"mini": 8, "small": 5}.get(scale, 1),
+    seeds={"mini": 5, "small": 5}.get(scale, 1),
     quoted="paper",
     minutes={"mini": 1.0}.get(scale, 0.0),
     machine="one CPU core",
