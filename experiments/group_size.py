@@ -40,7 +40,7 @@ def of(scale: str, group: str, changes: dict) -> Row:
   """A microbatch for each prompt of an update, of which a rollout has two."""
   size, prompts = changes["rollout.group_size"], changes["rollout.prompts"]
   common = {"packing": False, "microbatches": prompts // 2, "rollout.slots": min(64, prompts * size)}
-  common |= MINI if scale == "mini" else {}
+  common |= MINI | {"steps": 30} if scale == "mini" else {}
   return Row(f"G = {size}", f"{CONFIG}:{scale}", common | changes, group=group, at=size)
 
 

@@ -1,6 +1,7 @@
 """Studies: the plan, the statistics, and what results.json, table, figures and page say of known records."""
 
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ from grpojax import config as config_lib
 from grpojax import sweep
 from grpojax.commandline import config_of
 from grpojax.study import Row, cluster, cumulative, figures, page, plan, results, statistics, table
+from grpojax.study import command as study_command
 
 
 @pytest.fixture
@@ -266,3 +268,30 @@ def test_what_is_no_sweep_is_refused(text, sentence, tmp_path):
     path.write_text(text)
   with pytest.raises(ValueError, match=sentence):
     sweep.study("configs/dapo.py:tiny", str(path))
+
+
+# The page that explains them.
+
+PAGE = (Path(__file__).parents[1] / "docs" / "studies.md").read_text()
+
+
+def test_the_pages_study_can_be_planned(tmp_path):
+  code = PAGE.split("```python\n")[1].split("```")[0]
+  names = {"__name__": "page"}
+  exec(code, names)
+  assert len(plan.make(names["study"]("tiny"), tmp_path, 2, [], [])) == 4
+
+
+SWEEPS = [line for line in PAGE.splitlines() if line.startswith("    python -m grpojax.sweep")]
+
+
+@pytest.mark.parametrize("line", SWEEPS)
+def test_the_pages_sweeps_can_be_planned(line, tmp_path):
+  flags = dict(word.removeprefix("--").split("=") for word in line.split()[3:])
+  study = sweep.study(flags["config"], flags["sweep"])
+  assert len(plan.make(study, tmp_path, 1, [], [])) == len(study.rows)
+
+
+def test_the_page_has_every_flag():
+  options = [word for action in study_command.parser("x")._actions for word in action.option_strings]
+  assert all(word in PAGE for word in options if word not in ("-h", "--help"))
