@@ -84,12 +84,11 @@ class Found:
 def _undisturbed(job: Job) -> Timing:
   """To its end, without a fault."""
   attempt, began = job.start(), time.monotonic()
-  attempt.until(attempt.trains)
+  attempt.until(attempt.steps)
   start = time.monotonic() - began
   if attempt.wait():
     sys.exit(f"error: the undisturbed run failed:\n{attempt.said()}")
-  steps = max(1, attempt.said().count("\nstep ") - 1)
-  return Timing(start, (time.monotonic() - began - start) / steps)
+  return Timing(start, (time.monotonic() - began - start) / max(1, attempt.steps() - 1))
 
 
 def _deck(rng: Random, mounted: bool) -> Iterator[Fault]:

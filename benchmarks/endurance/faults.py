@@ -4,12 +4,15 @@ A fault is a function (attempt, rng, timing) -> "" if the process ended as promi
 None if there was nothing left to disturb.
 """
 
+import contextlib
 import os
 import re
+import shutil
 import signal
 import time
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from random import Random
 from typing import NamedTuple
 
@@ -35,16 +38,22 @@ def _dies(attempt: Attempt) -> str | None:
   return "" if code == -signal.SIGKILL else None if code == 0 else f"status {code}"
 
 
-def killed_anywhere(attempt: Attempt, rng: Random, timing: Timing) -> str | None:
-  """At a moment drawn from the start, imports and all, to some steps after it."""
-  attempt.until(lambda: False, rng.uniform(0, timing.start + 4 * timing.step))
+def _in_training(attempt: Attempt, rng: Random, timing: Timing) -> None:
+  """Waits for a moment of its second to fourth step."""
+  steps = rng.choice([1, 2, 3])
+  attempt.until(lambda: attempt.steps() >= steps)
+  attempt.until(lambda: False, rng.uniform(0, timing.step))
+
+
+def killed_at_the_start(attempt: Attempt, rng: Random, timing: Timing) -> str | None:
+  """While it imports, restores, compiles or takes its first step."""
+  attempt.until(lambda: False, rng.uniform(0, timing.start))
   attempt.signal(signal.SIGKILL)
   return _dies(attempt)
 
 
 def killed_in_training(attempt: Attempt, rng: Random, timing: Timing) -> str | None:
-  attempt.until(attempt.trains)
-  attempt.until(lambda: False, rng.uniform(0, 4 * timing.step))
+  _in_training(attempt, rng, timing)
   attempt.signal(signal.SIGKILL)
   return _dies(attempt)
 
@@ -55,8 +64,7 @@ def killed_by_itself(attempt: Attempt, rng: Random, timing: Timing) -> str | Non
 
 def preempted(attempt: Attempt, rng: Random, timing: Timing) -> str | None:
   """SIGTERM: the step is finished and saved, status 75."""
-  attempt.until(attempt.trains)
-  attempt.until(lambda: False, rng.uniform(0, 4 * timing.step))
+  _in_training(attempt, rng, timing)
   attempt.signal(signal.SIGTERM)
   code = attempt.wait()
   return None if code == 0 else _saved_as_said(attempt, code)
@@ -72,8 +80,7 @@ def _saved_as_said(attempt: Attempt, code: int) -> str:
 
 def interrupted_twice(attempt: Attempt, rng: Random, timing: Timing) -> str | None:
   """The second Ctrl-C ends it at once; what the first one had it save may be there or not."""
-  attempt.until(attempt.trains)
-  attempt.until(lambda: False, rng.uniform(0, 3 * timing.step))
+  _in_training(attempt, rng, timing)
   attempt.signal(signal.SIGINT)
   attempt.until(lambda: False, rng.uniform(0, 1.5 * timing.step))
   again, too_late = time.monotonic(), not attempt.goes_on()
@@ -91,13 +98,10 @@ def interrupted_twice(attempt: Attempt, rng: Random, timing: Timing) -> str | No
 
 def disk_filled(attempt: Attempt, rng: Random, timing: Timing) -> str | None:
   """Another file takes all but some bytes of the disk; it ends with one sentence."""
-  attempt.until(attempt.trains)
-  attempt.until(lambda: False, rng.uniform(0, 3 * timing.step))
+  _in_training(attempt, rng, timing)
   other = attempt.job.workdir.parent / "other"
   left = rng.choice([0, 4096, 100_000])
-  stats = os.statvfs(other.parent)
-  with other.open("wb") as file:
-    os.posix_fallocate(file.fileno(), 0, max(1, stats.f_bavail * stats.f_frsize - left))
+  _fill(other, left)
   code = attempt.wait()
   other.unlink()
   said = attempt.said()
@@ -105,6 +109,14 @@ def disk_filled(attempt: Attempt, rng: Random, timing: Timing) -> str | None:
   if code == 0:
     return None
   return "" if code == 1 and sentence and "Traceback" not in said else f"status {code}"
+
+
+def _fill(file: Path, left: int) -> None:
+  """Takes all but so many bytes of a disk that others write to meanwhile."""
+  with file.open("wb") as opened:
+    while (room := shutil.disk_usage(file.parent).free - left) > 0:
+      with contextlib.suppress(OSError):  # there was less, then
+        os.posix_fallocate(opened.fileno(), opened.seek(0, os.SEEK_END), room)
 
 
 def damaged(change: Callable, attempt: Attempt, rng: Random, timing: Timing) -> str | None:
@@ -127,8 +139,8 @@ def _flip(data: bytearray) -> bytes:
 
 _KILLED = ("save", "commit", "rollout", "refill", "evaluation")
 FAULTS = [
-  Fault("SIGKILL at any moment", killed_anywhere, often=6),
-  Fault("SIGKILL while training", killed_in_training, often=4),
+  Fault("SIGKILL while starting", killed_at_the_start, often=3),
+  Fault("SIGKILL while training", killed_in_training, often=8),
   *(Fault(f"SIGKILL in a phase: {phase}", killed_by_itself, phase) for phase in _KILLED),
   Fault("SIGTERM", preempted, often=2),
   Fault("Ctrl-C twice", interrupted_twice, often=2),

@@ -70,9 +70,9 @@ class Attempt:
       time.sleep(0.01)
     return False
 
-  def trains(self) -> bool:
-    """Whether it has taken a step."""
-    return bool(re.search(r"^step \d+/", self.said(), re.MULTILINE))
+  def steps(self) -> int:
+    """How many it has taken."""
+    return len(re.findall(r"^step \d+/", self.said(), re.MULTILINE))
 
   def signal(self, number: signal.Signals) -> None:
     if self.goes_on():
@@ -89,7 +89,7 @@ class Attempt:
   def resumed(self) -> int | None:
     """After which step it went on, 0: it began anew; None: it did not get so far."""
     found = re.search(r"resumed after step (\d+) of", self.said())
-    return int(found[1]) if found else 0 if self.trains() else None
+    return int(found[1]) if found else 0 if self.steps() else None
 
   def left_behind(self, seconds: float = 15) -> list[int]:
     """Processes that it has started and that are still there after so long."""
