@@ -118,7 +118,8 @@ def study(scale: str) -> Study:
   return Study(
     name=f"dapo_ablation-{scale}",
     title=f"DAPO, part by part ({scale})",
-    question="Each row has the changes of those above it. The paper's column is AIME 2024 with Qwen2.5-32B.",
+    question="Each row has the changes of those above it. The paper's column is its own: AIME 2024, avg@32, "
+    "with Qwen2.5-32B, where R1-Zero's recipe had 47.",
     rows=cumulative(f"experiments/dapo_ablation.py:{scale}", *STEPS),
     figures=FIGURES,
     seeds={"mini": 5, "small": 5}.get(scale, 1),

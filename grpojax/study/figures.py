@@ -9,7 +9,7 @@ import matplotlib
 import numpy as np
 
 from grpojax.report.figures import COLOURS, DASHES, STYLE, axes, svg
-from grpojax.study import Figure, Study, statistics
+from grpojax.study import Figure, Study, plan, statistics
 
 MARKERS = "osD^vP"
 PNG = {"text.color": "black", "savefig.facecolor": "white", "savefig.dpi": 160}
@@ -37,7 +37,7 @@ def draw(study: Study, results: dict, folder: Path) -> list[dict]:
       drawn.append(dict(title=figure.title, note=figure.note, legend=legend, svg=svg(page, figure.title)))
     with matplotlib.rc_context(STYLE | PNG):
       picture, _ = _plot(figure, study, lines, in_picture=True)
-      drawn[-1]["png"] = f"{_slug(figure.title)}.png"
+      drawn[-1]["png"] = f"{plan.slug(figure.title)}.png"
       picture.savefig(folder / drawn[-1]["png"], metadata={"Software": None})
   return drawn
 
@@ -122,7 +122,3 @@ def _scale(figure: Figure) -> float:
 
 def _name(row: dict) -> str:
   return f"{row['group']}: {row['name']}" if row["group"] else row["name"]
-
-
-def _slug(title: str) -> str:
-  return "".join(letter if letter.isalnum() else "_" for letter in title.lower())

@@ -61,9 +61,12 @@ def chosen(study: Study, only: list[str]) -> list[Row]:
 
 
 def folder(row: Row) -> str:
-  """A name for the file system: "DAPO / + clip-higher" -> "dapo-clip-higher"."""
-  text = f"{row.group} {row.name}".replace("ε", "eps")
-  return re.sub(r"[^a-z0-9.]+", "-", text.lower()).strip("-")
+  return slug(f"{row.group} {row.name}")
+
+
+def slug(text: str) -> str:
+  """A name for the file system: "DAPO: ε_high = 0.28" -> "dapo-eps-high-0.28"."""
+  return re.sub(r"[^a-z0-9.]+", "-", text.replace("ε", "eps").lower()).strip("-")
 
 
 def flags_of(row: Row, extra: list[str]) -> list[str]:
