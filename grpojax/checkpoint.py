@@ -184,7 +184,7 @@ def claim_workdir(workdir: Path, config: ConfigDict) -> None:
     )
   workdir.mkdir(parents=True, exist_ok=True)
   now = json.loads(config.to_json_best_effort())
-  (workdir / "config.json").write_text(json.dumps(now, indent=2, sort_keys=True))
+  storage.write(workdir / "config.json", json.dumps(now, indent=2, sort_keys=True))
 
 
 def differences(workdir: Path, config: ConfigDict) -> str:

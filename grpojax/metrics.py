@@ -29,6 +29,8 @@ from tensorboardX import summary
 from tensorboardX.event_file_writer import EventsWriter
 from tensorboardX.proto.event_pb2 import Event, SessionLog
 
+from grpojax import storage
+
 PHASES = ("start", "reshard", "rollout", "reward", "logprob", "update", "host", "eval", "checkpoint")
 
 
@@ -206,9 +208,7 @@ def _cut(path: Path, resume_step: int) -> None:
     for record in read(path.parent, path.stem)
     if resume_step > 0 and (record["step"] <= resume_step or record.get("kind") == "cold_start")
   ]
-  whole = path.with_suffix(".tmp")
-  whole.write_text("".join(json.dumps(record) + "\n" for record in kept), encoding="ascii")
-  os.replace(whole, path)
+  storage.write(path, "".join(json.dumps(record) + "\n" for record in kept), encoding="ascii")
 
 
 def _finite(value: float) -> float | None:

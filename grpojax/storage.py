@@ -75,6 +75,16 @@ def mirror(workdir: Path | epath.Path) -> Iterator[tuple[Path, Callable[[], None
     push()
 
 
+def write(file: Path | epath.Path, text: str, **how) -> None:
+  """All of the new content, or else the old one is still there.  `how` is write_text's."""
+  if "://" in str(file):  # an object of a bucket is always whole
+    file.write_text(text)
+    return
+  whole = file.with_suffix(".tmp")
+  whole.write_text(text, **how)
+  os.replace(whole, file)
+
+
 def check_room(folder: Path | epath.Path, nbytes: int) -> None:
   """OSError where the disk of a folder has no room for so many bytes.  A bucket always has."""
   if "://" in str(folder):

@@ -36,7 +36,7 @@ def environment(**extra) -> dict[str, str]:
   }
 
 
-def run(commands: list[list[str]], own: list[dict] | None = None, timeout: int = 240) -> list[Ended]:
+def start(commands: list[list[str]], own: list[dict] | None = None) -> list[subprocess.Popen]:
   """A process for each command, who know of each other; `own[i]` is more environment of process i."""
   port, started = free_port(), []
   for i, command in enumerate(commands):
@@ -46,12 +46,21 @@ def run(commands: list[list[str]], own: list[dict] | None = None, timeout: int =
     env = environment(**found, **(own[i] if own else {}))
     pipes = dict(stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     started.append(subprocess.Popen([sys.executable, *command], cwd=ROOT, env=env, **pipes))
+  return started
+
+
+def ended(started: list[subprocess.Popen], timeout: int = 240) -> list[Ended]:
+  """How each of them ended, and what it said."""
   try:
     spoken = [process.communicate(timeout=timeout) for process in started]
   finally:
     for process in started:
       process.kill()
   return [Ended(process.returncode, *both) for process, both in zip(started, spoken, strict=True)]
+
+
+def run(commands: list[list[str]], own: list[dict] | None = None, timeout: int = 240) -> list[Ended]:
+  return ended(start(commands, own), timeout)
 
 
 def odd(sample) -> float:

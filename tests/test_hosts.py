@@ -173,6 +173,22 @@ def test_a_death_ends_the_other_too_and_the_same_command_goes_on_bit_equal(two, 
   jax.tree.map(np.testing.assert_array_equal, ours, theirs)
 
 
+def test_when_one_hangs_the_others_end_in_bounded_time_and_say_where(two, folder):
+  """The hung one cannot end itself (SIGSTOP); when it is let go, it finds that it has lost the others."""
+  shutil.copytree(two[0], folder / "hung")
+  run = [command(folder, folder / "hung", **{"steps": STEPS + 4, "guard.minutes": 0.5})] * 2
+  run = [[*words, "--heartbeat_timeout=100"] for words in run]  # which would end them too, but says nothing
+  first, second = processes.start(run, logs(folder, "hung", "SIGSTOP:24"))
+  found = processes.ended([first])
+  second.send_signal(signal.SIGCONT)
+  found += processes.ended([second])
+  assert found[0].code == os.EX_TEMPFAIL, found[0].out + found[0].err
+  assert found[1].code in (os.EX_TEMPFAIL, hosts.LOST, -signal.SIGABRT), found[1].err
+  stacks = (folder / "hung" / "stacks_0.txt").read_text()
+  assert "no progress for 0.5 minutes (config.guard.minutes)" in stacks and "in collect" in stacks
+  assert checkpoint.steps(folder / "hung")[-1] >= STEPS
+
+
 def test_a_config_that_differs_is_named_on_all_before_anything_compiles(folder):
   seeds = [{}, {"seed": 1}]
   found = processes.run([command(folder, folder / "differ", **seed) for seed in seeds])
@@ -205,6 +221,27 @@ def test_what_differs_is_named_by_all_its_processes(monkeypatch):
   given[2]["jax"] = "1"
   with pytest.raises(ValueError, match=r"config.seed is 0 on process 0 and 3 on process 1, 2; start"):
     hosts.agree(lambda: given[0])
+
+
+def test_all_that_must_be_the_same_is_compared_before_anything_else(folder, monkeypatch):
+  compared = []
+  monkeypatch.setattr(hosts, "agree", lambda what: compared.append(what()))
+  c = config(folder, **{"mesh.data": 4})
+  data = train.prepare(c, folder / "nowhere").data
+  first, rows = compared
+  assert {"grpojax", "jax", "--workdir", "config.seed", "config.objective.surrogate.high"} <= first.keys()
+  assert rows == {f"split '{s.name}'": pipeline.fingerprint(s) for s in (data.train, data.held_out)}
+
+
+def test_a_line_that_differs_is_other_code(tmp_path, monkeypatch):
+  source = tmp_path / "objective" / "ratio.py"
+  source.parent.mkdir()
+  source.write_text("ONE = 1\n")
+  monkeypatch.setattr(hosts, "__file__", str(tmp_path / "hosts.py"))
+  before = hosts.code()
+  assert before == hosts.code()
+  source.write_text("ONE = 2\n")
+  assert before["grpojax"] != hosts.code()["grpojax"] and before["jax"] == hosts.code()["jax"]
 
 
 def test_a_row_that_differs_changes_the_fingerprint(folder):

@@ -11,7 +11,7 @@ import json
 import os
 from pathlib import Path
 
-from grpojax import metrics
+from grpojax import metrics, storage
 
 
 def claim(out: Path, settings: dict) -> dict[tuple[str, str], dict]:
@@ -27,7 +27,7 @@ def claim(out: Path, settings: dict) -> dict[tuple[str, str], dict]:
       changes = ", ".join(f"{key}: {before.get(key)!r} -> {settings.get(key)!r}" for key in keys)
       raise ValueError(f"--out={out} holds items of other settings ({changes}); choose another --out.")
   out.mkdir(parents=True, exist_ok=True)
-  path.write_text(json.dumps(settings, indent=2, sort_keys=True))
+  storage.write(path, json.dumps(settings, indent=2, sort_keys=True))
   _cut(out / "items.jsonl")
   return {(item["suite"], item["id"]): item for item in metrics.read(out, "items")}
 

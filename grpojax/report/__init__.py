@@ -12,7 +12,7 @@ from pathlib import Path
 
 import jinja2
 
-from grpojax import console, metrics
+from grpojax import console, metrics, storage
 from grpojax.report import figures
 
 PAGES = Path(__file__).parent
@@ -50,9 +50,7 @@ def page(*folders: Path) -> jinja2.Environment:
 
 def put(path: Path, html: str) -> Path:
   """Writes a page, whole or not at all; returns its path."""
-  whole = path.with_suffix(".tmp")
-  whole.write_text(html, encoding="utf-8", errors="replace")
-  os.replace(whole, path)
+  storage.write(path, html, encoding="utf-8", errors="replace")
   return path
 
 

@@ -1,6 +1,7 @@
 """Checkpoints that storage has damaged, that are another run's, or that no disk has room for."""
 
 import importlib
+import json
 import os
 import re
 import shutil
@@ -194,6 +195,18 @@ def test_a_disk_that_fills_up_while_saving_is_an_error_of_the_disk(finished, sma
   with pytest.raises(OSError, match="checkpoints: a checkpoint could not be written"):
     checkpoint.save(checkpoints, 4, tree, host)
     checkpoint.finish(checkpoints)
+
+
+def test_the_config_of_a_run_outlives_a_disk_that_was_full_at_a_start(small_disk, cache):
+  c, workdir = config(cache), small_disk / "run"
+  checkpoint.claim_workdir(workdir, c)
+  (small_disk / "other").write_bytes(bytes(shutil.disk_usage(small_disk).free))
+  c.steps += 1
+  with pytest.raises(OSError, match="No space left"):
+    checkpoint.claim_workdir(workdir, c)
+  (small_disk / "other").unlink()
+  assert json.loads((workdir / "config.json").read_text())["steps"] == c.steps - 1
+  checkpoint.claim_workdir(workdir, c)
 
 
 @pytest.mark.parametrize("left", [0, 5000])
