@@ -12,7 +12,7 @@ def get_config(scale: str = "mini") -> ConfigDict:
   """GRPO without KL, strictly by the paper's estimator; the scale chooses model, data and budget."""
   scales = {"mini": _mini, "tiny": _tiny, "local": _local, "paper": _paper}
   if scale not in scales:
-    raise ValueError(f"Config scale '{scale}' is unknown; choose one of {', '.join(scales)}.")
+    raise ValueError(f"Config scale {scale!r} is unknown; choose one of {', '.join(scales)}.")
   c = ConfigDict()
   c.name = "grpo"  # names the run and its default workdir
   c.scale = scale

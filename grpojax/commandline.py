@@ -1,13 +1,14 @@
 """The flags and the start that every program with a --config shares; mistakes end in one sentence."""
 
 import sys
+import traceback
 from pathlib import Path
 
 import jax
 from absl import app, flags, logging
 from ml_collections import ConfigDict, config_flags
 
-from grpojax import hosts
+from grpojax import hosts, legal
 
 CONFIG = config_flags.DEFINE_config_file(
   "config", None, "Recipe, e.g. configs/gspo.py or configs/gspo.py:mini.", lock_config=True
@@ -28,7 +29,7 @@ def parse(argv):
     rest = flags.FLAGS(argv)
     CONFIG.value.to_dict()  # a file that could not be loaded raises only when it is read
     return rest
-  except MISTAKES as error:
+  except Exception as error:
     sys.exit(f"error: {mistake(error)}")
 
 
@@ -40,21 +41,23 @@ def config_of(arguments: list[str]) -> ConfigDict:
     values(argv)
     holder.value.to_dict()
     return holder.value
-  except MISTAKES as error:
+  except Exception as error:
     raise ValueError(mistake(error)) from error
-
-
-MISTAKES = (AttributeError, KeyError, OSError, flags.Error)
 
 
 def mistake(error: Exception) -> str:
   """What absl or ml_collections could not parse, in one sentence."""
   if isinstance(error, AttributeError | KeyError):  # how ml_collections refuses a key that it has not
-    inner = error.args[0].args[0] if isinstance(error.args[0], KeyError) else error.args[0]
-    return f"--config has no key {' '.join(inner.split())}"
+    inner = error.args[0] if error.args else error
+    inner = inner.args[0] if isinstance(inner, KeyError) and inner.args else inner
+    return f"--config has no key {' '.join(str(inner).split())}"
   if isinstance(error, OSError):
     return f"--config cannot be read: {str(error).split()[-1]} is no such file"
-  return str(error).strip().splitlines()[-1]  # of a config file that raises, absl quotes the whole traceback
+  if isinstance(error, flags.Error):  # of a config file that raises, absl quotes the whole traceback
+    return str(error).strip().splitlines()[-1]
+  last = traceback.extract_tb(error.__traceback__)[-1]  # a recipe that is no program, a key that is no name
+  said = f"{type(error).__name__}: {' '.join(str(error).split())}"
+  return f"--config cannot be read ({said}, at {last.filename}:{last.lineno})"
 
 
 def start(argv) -> ConfigDict:
@@ -63,6 +66,10 @@ def start(argv) -> ConfigDict:
     raise app.UsageError(f"Unknown arguments {argv[1:]}; overrides are written --config.key=value.")
   logging.set_verbosity(logging.ERROR)  # libraries report every checkpoint and data set
   config = CONFIG.value
+  try:
+    legal.check(config)
+  except ValueError as error:
+    sys.exit(f"error: {error}")
   jax.config.update("jax_numpy_rank_promotion", "raise")
   if config.mesh.cpu_devices > 1:
     jax.config.update("jax_num_cpu_devices", config.mesh.cpu_devices)

@@ -5,24 +5,20 @@ import re
 
 from ml_collections import ConfigDict
 
-from grpojax import adaptive, objective, sharding
+from grpojax import adaptive, legal, objective, sharding
 from grpojax.models import REMAT, kernels
 from grpojax.rewards import load_scorer
 
 
 def check(c: ConfigDict, devices: int) -> None:
   """Raises ValueError for the first thing wrong with `c` on this many devices."""
+  legal.check(c)
   for key in _POSITIVE:
     value = _get(c, key)
     if value < 1:
       raise ValueError(f"config.{key} = {value} must be at least 1.")
   if c.staleness not in (0, 1):
     raise ValueError(f"config.staleness = {c.staleness} is 0, or 1 to sample one step ahead.")
-  if c.profile_steps < 0:
-    raise ValueError(f"config.profile_steps = {c.profile_steps} is a number of steps; 0 is off.")
-  for key, value in c.guard.items():
-    if not value >= 0:
-      raise ValueError(f"config.guard.{key} = {value} must be at least 0, which turns it off.")
   _check_sampling(c)
   sharding.check_rules(c.mesh.rules)
   _check_batch(c, sharding.mesh_sizes(c.mesh, devices))
@@ -63,9 +59,6 @@ def _get(c: ConfigDict, dotted: str):
 
 
 def _check_sampling(c: ConfigDict) -> None:
-  for key in ("slots", "kv_memory_gb"):
-    if c.rollout[key] < 0:
-      raise ValueError(f"config.rollout.{key} = {c.rollout[key]} must not be negative.")
   if c.rollout.kv_memory_gb and not c.rollout.slots:
     raise ValueError(
       "config.rollout.kv_memory_gb bounds the number of slots, and config.rollout.slots = 0 has none; "
@@ -134,11 +127,8 @@ def _check_learner(c: ConfigDict) -> None:
 
 
 def _check_lora(c: ConfigDict) -> None:
-  if c.lora.rank < 0 or not c.lora.alpha > 0:
-    raise ValueError(
-      f"config.lora.rank = {c.lora.rank} and .alpha = {c.lora.alpha}: the rank is 0 (off) or more, and "
-      "alpha is positive."
-    )
+  if not c.lora.alpha > 0:
+    raise ValueError(f"config.lora.alpha = {c.lora.alpha} must be positive.")
   try:
     re.compile(c.lora.modules)
   except re.error as error:
@@ -232,8 +222,6 @@ def _check_model(c: ConfigDict) -> None:
 
 def _check_mixture(c: ConfigDict) -> None:
   _one_of("routing_replay", c.routing_replay, "", "R2", "R3")
-  if c.load_balance < 0:
-    raise ValueError(f"config.load_balance = {c.load_balance} is a coefficient of a cost; set 0 or more.")
   if c.load_balance and c.routing_replay:
     raise ValueError(
       f"config.load_balance = {c.load_balance} would count no token: it leaves out those whose routing is "

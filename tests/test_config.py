@@ -27,7 +27,7 @@ def test_the_default_is_legal():
   ("changes", "sentence"),
   [
     (dict(rollout__max_tokens=0), "config.rollout.max_tokens = 0 must be at least 1"),
-    (dict(guard__spike=-1.0), "config.guard.spike = -1.0 must be at least 0, which turns it off"),
+    (dict(guard__spike=-1.0), "config.guard.spike = -1.0 must not be negative"),
     (dict(rollout__group_size=0), "config.rollout.group_size = 0 must be at least 1"),
     (dict(rollout__prompts=31), "config.rollout.prompts = 31 must be divisible by"),
     (dict(microbatches=5, packing=False), "config.microbatches = 5 must divide the 16 prompts of one update"),
@@ -54,7 +54,7 @@ def test_the_default_is_legal():
     (dict(model__head_dim=7), "config.model.head_dim = 7 must be even"),
     (dict(model__num_experts=2, model__num_experts_per_tok=3), "must lie in 1 to config.model.num_experts"),
     (dict(routing_replay="R1"), "config.routing_replay = 'R1'; it is '' or 'R2' or 'R3'"),
-    (dict(load_balance=-0.1), "config.load_balance = -0.1 is a coefficient of a cost"),
+    (dict(load_balance=-0.1), "config.load_balance = -0.1 must not be negative"),
     (dict(load_balance=0.1, routing_replay="R2"), "would count no token"),
     (dict(routing_replay="R3", difficulty__kind="beta"), "routing by the sampler is not k"),
     (dict(reference="ref"), "config.reference = 'ref'; it is '' or 'init'"),

@@ -272,7 +272,9 @@ def test_processes_that_prepare_at_once_all_get_the_folder(tmp_path, monkeypatch
     (dict(task="json:Builder"), r"has the builders none"),
     (dict(wrongs=0.1), r"config.data.wrongs is set, but MiniAime takes version_seed, train, "),
     (dict(wrong=30), r"config.data.wrong = 30, but it is a share"),
-    (dict(train=10**9), r"more than mini_aime has different questions"),
+    (dict(train=10**6), r"more than mini_aime has different questions"),
+    (dict(train=10**9), r"config.data.train = 1000000000 rows, but every split has 1 to 1,000,000"),
+    (dict(test=0), r"config.data.test = 0 rows, but"),
   ],
 )
 def test_illegal_settings_are_refused_with_a_sentence(changes, message, tmp_path, monkeypatch):

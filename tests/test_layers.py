@@ -9,7 +9,8 @@ ROOT = Path(__file__).parent.parent / "grpojax"
 FREE = {"main", "train"}  # they know everything; nobody but main imports train
 ALLOWED = {
   "batch": set(),
-  "commandline": {"hosts"},
+  "commandline": {"hosts", "legal"},
+  "legal": {"sharding"},
   "hosts": set(),
   "objective": {"batch"},
   "rewards": set(),

@@ -297,7 +297,7 @@ def test_a_pattern_that_matches_no_matrix_is_refused(modules):
   ("changes", "sentence"),
   [
     (dict(rank=-1), "config.lora.rank = -1"),
-    (dict(rank=2, alpha=0.0), "alpha is positive"),
+    (dict(rank=2, alpha=0.0), "config.lora.alpha = 0.0 must be positive"),
     (dict(rank=2, modules="("), "no regular expression"),
     (dict(path="somewhere"), "set config.lora.rank"),
   ],

@@ -24,7 +24,7 @@ import tensorflow_datasets as tfds
 
 from grpojax import console
 from grpojax.batch import Prompts
-from grpojax.data import templates, text
+from grpojax.data import seal, templates, text
 
 # Of config.data these are ours; every other key is the builder's.
 _OWN_KEYS = ("task", "prompt_budget", "overlong_prompts", "template", "system", "chat", "mixture")
@@ -35,16 +35,17 @@ def prepare(config, data_dir: str | Path) -> Path:
 
   The folder's name is a hash of the builder's settings, its source and, where it has a function
   `source_files(settings)`, those files' contents.  It appears by one rename, so a killed or a second
-  process leaves no half of it.
+  process leaves no half of it.  Raises ValueError where its files are no longer what was written.
   """
   module, builder_class = _find_builder(config.task)
   settings = _builder_settings(config, builder_class)
-  digest = hashlib.sha256(json.dumps(settings, sort_keys=True).encode() + _source(module))
+  digest = hashlib.sha256(f"{seal.NAME}{json.dumps(settings, sort_keys=True)}".encode() + _source(module))
   if hasattr(builder_class, "source_files"):
     digest.update(_contents(builder_class.source_files(settings)))
   name = f"{module.__name__.split('.')[-1]}-{digest.hexdigest()[:16]}"
   folder = Path(data_dir).expanduser() / name
   if folder.is_dir():
+    seal.check(folder)
     return folder
   console.say(f"preparing the dataset {name} in {folder.parent}")
   folder.parent.mkdir(parents=True, exist_ok=True)
@@ -55,6 +56,7 @@ def prepare(config, data_dir: str | Path) -> Path:
     with contextlib.redirect_stdout(io.StringIO()):  # it speaks of a download; there is none
       builder = builder_class(config=builder_config, data_dir=scratch, file_format="array_record")
       builder.download_and_prepare()
+    seal.write(Path(builder.data_dir))
     try:
       os.rename(builder.data_dir, folder)
     except OSError:

@@ -8,6 +8,7 @@ There is nothing to register; what starts with an underscore is not on the menu.
 import importlib
 import inspect
 from collections.abc import Callable
+from numbers import Real
 from typing import NamedTuple
 
 from jax.tree_util import Partial
@@ -97,7 +98,20 @@ def _slot(slot: str, knobs: dict, path: str) -> Partial:
   for key, parameter in takes.items():
     if parameter.default is inspect.Parameter.empty and key not in knobs:
       raise ValueError(f"{path}: {fn.__name__} needs {key}.")
+  for key, value in knobs.items():
+    _check_kind(f"{path}.{key}", value, takes[key].default)
   return bind(fn, **knobs)
+
+
+def _check_kind(path: str, value: object, default: object) -> None:
+  """A knob is a word, a switch or a number, as its default is; without a default a number or a word."""
+  if value is default:
+    return
+  known = [kind for kind in (bool, str) if isinstance(default, kind)] or [Real]
+  kinds = (*known, str) if default in (None, inspect.Parameter.empty) else tuple(known)
+  if not isinstance(value, kinds) or isinstance(value, bool) is not (kinds == (bool,)):
+    names = {bool: "True or False", str: "a word", Real: "a number"}
+    raise ValueError(f"{path} = {value!r:.60} must be {' or '.join(names[kind] for kind in kinds)}.")
 
 
 def _require_slot(knobs, path: str) -> None:

@@ -29,7 +29,14 @@ def check(config: ConfigDict, extra: tuple[str, ...] = ()) -> None:
   _group(config)
   _ranges(o)
   batch, logp = _shapes(config, extra)
-  jax.eval_shape(_update, objective, logp, batch)
+  try:
+    jax.eval_shape(_update, objective, logp, batch)
+  except (TypeError, AttributeError, OverflowError) as error:
+    said = str(error).partition("\n")[0]
+    raise ValueError(
+      f"config.objective cannot be computed ({type(error).__name__}: {said}); is each of its functions one "
+      "for its slot, and each of its numbers one of 32 bits?"
+    ) from error
 
 
 def reads_old_policy(config: ConfigDict, extra: tuple[str, ...] = ()) -> bool:

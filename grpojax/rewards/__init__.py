@@ -130,7 +130,7 @@ def _check_knobs(key: str, fn: Callable, knobs: dict, seen: list[str]):
 
 
 def _find(key: str, path: str) -> Callable:
-  module_name, _, name = path.partition(":")
+  module_name, _, name = path.partition(":") if isinstance(path, str) else ("", "", "")
   if not (module_name and name):
     raise ValueError(f"{key}.fn = '{path}' must be 'file:function', as 'rules:integer_answer' is.")
   ours = f"{__name__}.{module_name}"

@@ -6,6 +6,7 @@ import unicodedata
 from collections import Counter
 from collections.abc import Iterable
 
+_REASON = 200  # characters; libraries quote what they could not read
 _PLACES = 100  # malformed rows of a source whose places are kept
 
 
@@ -37,6 +38,13 @@ class Counts:
     }
     left_out = ", ".join(f"{count} {reason}" for reason, count in reasons.items() if count)
     return f"{name}: {self.kept} of {self.rows} rows" + (f"; left out: {left_out}" if left_out else "")
+
+
+def reason(error: Exception) -> str:
+  """What is wrong with a row or a file, in a line."""
+  said = " ".join(str(error).split())
+  text = said if isinstance(error, ValueError) and said else f"{type(error).__name__}: {said}"
+  return text if len(text) <= _REASON else f"{text[:_REASON]}..."
 
 
 def asked(question: str, history: str) -> str:

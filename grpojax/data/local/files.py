@@ -1,14 +1,17 @@
 """Rows of JSON, JSON Lines and Parquet files, one at a time, each with where it stands."""
 
+import codecs
 import json
+from collections import Counter
 from collections.abc import Iterator
 from glob import glob, has_magic
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow.parquet as pq
 
 from grpojax import storage
+from grpojax.data.local import clean
 
 _SUFFIXES = (".jsonl", ".json", ".parquet")
 _SPLITS = ("train", "test", "valid")
@@ -50,20 +53,40 @@ def read(path: Path) -> Iterator[tuple[str, Any]]:
   A row is a dict, or the bytes of a JSON line: whether those can be parsed is for `parse` to say,
   so that one bad line costs one row.  Raises ValueError where the file as a whole cannot be read.
   """
-  rows = _parquet if path.suffix == ".parquet" else _array if _is_array(path) else _lines
+  number = 0
   try:
+    rows = _parquet if path.suffix == ".parquet" else _array if _is_array(path) else _lines
     for number, row in rows(path):
       yield f"{path.name}:{number}", row
-  except (ValueError, OSError) as error:
-    raise ValueError(f"{path} cannot be read ({error}); download it again.") from error
+  except Exception as error:  # of damaged files, libraries raise anything
+    after = f" after row {number}" if number else ""
+    raise ValueError(f"{path} cannot be read{after} ({clean.reason(error)}); download it again.") from error
 
 
 def parse(row: Any) -> dict[str, Any]:
   """The columns of a row.  Raises ValueError where it is none."""
-  columns = json.loads(row.strip().decode("utf-8-sig")) if isinstance(row, bytes) else row
+  columns = _loads(row.strip().decode("utf-8-sig")) if isinstance(row, bytes) else row
+  if isinstance(columns, _Twice):
+    raise ValueError(f"the key '{columns.key}' stands there twice")
   if not isinstance(columns, dict):
     raise ValueError(f"a row is an object with columns, not {type(columns).__name__}")
   return columns
+
+
+class _Twice(NamedTuple):
+  """In place of an object in which a key stands twice: which of its values is meant, nobody can tell."""
+
+  key: str
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict | _Twice:
+  keys = Counter(key for key, _ in pairs)
+  twice = [key for key, count in keys.items() if count > 1]
+  return _Twice(twice[0]) if twice else dict(pairs)
+
+
+def _loads(text: str | bytes) -> Any:
+  return json.loads(text, object_pairs_hook=_object)
 
 
 def _lines(path: Path):
@@ -74,11 +97,11 @@ def _lines(path: Path):
 
 
 def _array(path: Path):
-  yield from enumerate(json.loads(path.read_bytes()), 1)
+  yield from enumerate(_loads(path.read_bytes()), 1)
 
 
 def _parquet(path: Path):
-  with path.open("rb") as opened, pq.ParquetFile(opened) as file:
+  with path.open("rb") as opened, pq.ParquetFile(opened, page_checksum_verification=True) as file:
     batches = file.iter_batches(batch_size=_BATCH)
     yield from enumerate((row for batch in batches for row in batch.to_pylist()), 1)
 
@@ -86,4 +109,4 @@ def _parquet(path: Path):
 def _is_array(path: Path) -> bool:
   """Whether a .json file is one list of rows, as DeepScaleR's is, and not one object a line."""
   with path.open("rb") as file:
-    return path.suffix == ".json" and file.read(64).lstrip()[:1] == b"["
+    return path.suffix == ".json" and file.read(64).removeprefix(codecs.BOM_UTF8).lstrip()[:1] == b"["

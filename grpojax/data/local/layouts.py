@@ -135,7 +135,7 @@ def to_example(layout: Layout, row: dict) -> dict[str, str]:
   """uid, question, history, answer, tests, task and meta, all text; `uid` is the question's hash.
 
   Raises ValueError saying what is wrong with the row; one of a shape that no such file has may raise
-  TypeError, KeyError or AttributeError.
+  anything.
   """
   prompt = layout.prompt(row)
   if not prompt:
@@ -160,6 +160,8 @@ def _split_chat(prompt: Any) -> tuple[str, list[dict]]:
   messages = [dict(role=m["role"], content=m["content"]) for m in chat]
   if not all(isinstance(m["content"], str) and m["content"].strip() for m in messages):
     raise ValueError("a message is no text")
+  if not all(isinstance(m["role"], str) for m in messages):
+    raise ValueError("a role is no text")
   if messages[-1]["role"] != "user":
     raise ValueError(f"the last message is the {messages[-1]['role']}'s, not the user's")
   return messages[-1]["content"].strip(), messages[:-1]

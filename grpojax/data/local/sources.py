@@ -93,8 +93,8 @@ def _examples(source: Source, on_malformed: str, counts: clean.Counts) -> Iterat
       counts.rows += 1
       try:
         yield layouts.to_example(source.layout, files.parse(row))
-      except (ValueError, TypeError, KeyError, AttributeError) as error:
-        reason = str(error) if isinstance(error, ValueError) else f"{type(error).__name__}: {error}"
+      except Exception as error:  # whatever a row of a shape that no such file has leads to
+        reason = clean.reason(error)
         if on_malformed == "error":
           raise ValueError(
             f"{source.key}: {path.parent}/{place} is malformed ({reason}); mend it or set"

@@ -21,6 +21,7 @@ import tensorflow_datasets as tfds
 from grpojax.data.mini_aime import problems, scratchpad
 
 _GIVE_UP_AFTER = 100_000  # draws in a row that gave nothing new
+_MOST = 1_000_000  # rows; drawing them takes minutes
 
 
 @dataclasses.dataclass
@@ -65,6 +66,9 @@ class MiniAime(tfds.core.GeneratorBasedBuilder, skip_registration=True):
       if not 0 <= value <= 1:
         raise ValueError(f"config.data.{share} = {value}, but it is a share and lies in 0..1.")
     sizes = dict(train=config.train, validation=config.validation, test=config.test)
+    for split, size in sizes.items():
+      if not 1 <= size <= _MOST:
+        raise ValueError(f"config.data.{split} = {size} rows, but every split has 1 to {_MOST:,}.")
     drawn = generate(config.version_seed, sizes)
     return {split: self._generate_examples(rows) for split, rows in drawn.items()}
 

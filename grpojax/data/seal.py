@@ -1,0 +1,26 @@
+"""A prepared dataset's folder, sealed: its files' digests lie beside them, as `sha256sum` writes them."""
+
+import hashlib
+from pathlib import Path
+
+NAME = "SHA256SUMS"
+
+
+def write(folder: Path) -> None:
+  (folder / NAME).write_text(_sums(folder))
+
+
+def check(folder: Path) -> None:
+  """Raises ValueError where a file is not what was written, has gone, or has been added."""
+  sealed, sums = folder / NAME, _sums(folder).encode()
+  written = sealed.read_bytes() if sealed.is_file() else b""
+  if written != sums:
+    differ = set(written.split(b"\n")) ^ set(sums.split(b"\n"))
+    names = sorted(line[66:].decode(errors="replace") for line in differ if len(line) > 66)
+    what = names[0] if written and names else NAME
+    raise ValueError(f"{folder} is not what was written ({what!r}); delete it and start again.")
+
+
+def _sums(folder: Path) -> str:
+  files = sorted(path for path in folder.iterdir() if path.name != NAME)
+  return "".join(f"{hashlib.sha256(path.read_bytes()).hexdigest()}  {path.name}\n" for path in files)
