@@ -34,7 +34,8 @@ def main(argv):
   except ArithmeticError as error:  # what guard.py stops
     sys.exit(f"error: {error}.")
   except OSError as error:  # a disk that is full or has gone
-    sys.exit(f"error: {error}; the same command goes on from the last checkpoint once that is mended.")
+    how = "the same command goes on from the last checkpoint once that is mended"
+    sys.exit(f"error: {workdir}: {error}; {how}.")
   if not finished:
     sys.exit(os.EX_TEMPFAIL)
 

@@ -6,6 +6,7 @@ import os
 import re
 import shutil
 import subprocess
+import time
 
 import jax
 import numpy as np
@@ -231,3 +232,56 @@ def test_a_folder_that_has_gone_is_an_error_of_the_disk(finished, tmp_path):
   with pytest.raises(OSError, match="checkpoints"):
     checkpoint.save(checkpoints, 2, tree, host)
     checkpoint.finish(checkpoints)
+
+
+@pytest.fixture
+def immutable():
+  """immutable(folder): nothing in it can be made, changed or removed, not even by root."""
+  held = []
+
+  def hold(folder):
+    while not (folder / "checkpoints" / "2").exists() and (folder / "checkpoints").exists():
+      time.sleep(0.01)  # a save is under way
+    if os.geteuid() or subprocess.run(["chattr", "-R", "+i", folder], capture_output=True).returncode:
+      pytest.skip("needs chattr, and a file system that knows it")
+    held.append(folder)
+
+  yield hold
+  for folder in held:
+    subprocess.run(["chattr", "-R", "-i", folder], check=True)
+
+
+def disturbed(job, workdir, at: int, what):
+  """train.run, with `what` done to `workdir` before its update number `at`; there are two a step."""
+  seen = []
+
+  def update(*rest):
+    seen.append(what(workdir) if len(seen) + 1 == at else None)
+    return job.programs.update(*rest)
+
+  return train.run(job._replace(workdir=workdir, programs=job.programs._replace(update=update)))
+
+
+def test_a_folder_that_becomes_read_only_stops_the_run_and_it_goes_on(finished, tmp_path, immutable):
+  whole, job = finished
+  workdir = tmp_path / "run"
+  with pytest.raises(OSError, match="not permitted"):
+    disturbed(job, workdir, 5, immutable)
+  subprocess.run(["chattr", "-R", "-i", workdir], check=True)
+  assert newest(workdir, job)[1]["step"] == 2
+  assert train.run(job._replace(workdir=workdir))
+  assert timeless(whole) == timeless(workdir)
+  jax.tree.map(np.testing.assert_array_equal, newest(whole, job)[0], newest(workdir, job)[0])
+
+
+def test_a_folder_that_vanishes_stops_the_run_at_the_next_save(finished, tmp_path):
+  _, job = finished
+  with pytest.raises(OSError, match="run/checkpoints"):
+    disturbed(job, tmp_path / "run", 3, shutil.rmtree)
+
+
+def test_where_nothing_may_be_written_a_run_does_not_begin(cache, tmp_path, immutable):
+  (tmp_path / "closed").mkdir()
+  immutable(tmp_path / "closed")
+  with pytest.raises(OSError, match=r"not permitted: '.*/closed/run'"):
+    train.prepare(config(cache), tmp_path / "closed" / "run")
