@@ -313,7 +313,7 @@ def test_a_command_with_a_slot_whose_knobs_are_impossible(command):
       said = "was taken"
     taken += found.value is not None
     bad += [(i, slot, knobs, said)] if said else []
-  none_deep(bad, taken >= 10 * TIMES)
+  none_deep(bad, taken)
 
 
 def test_a_command_with_a_key_that_is_not_there(command):
