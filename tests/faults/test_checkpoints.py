@@ -254,6 +254,7 @@ def immutable():
 def disturbed(job, workdir, at: int, what):
   """train.run, with `what` done to `workdir` before its update number `at`; there are two a step."""
   seen = []
+  job.data.stream.set_state({"position": 0})  # of the job that the other tests ran
 
   def update(*rest):
     seen.append(what(workdir) if len(seen) + 1 == at else None)
