@@ -18,7 +18,7 @@ ARMS, PAYS = 4, 2
 
 @pytest.mark.parametrize("name", RECIPES)
 def test_a_recipe_is_legal_and_adds_no_key(name):
-  for scale in ("mini", "tiny", "local", "paper"):
+  for scale in ("mini", "tiny", "small", "local", "paper"):
     c = recipe(name, scale)
     if scale == "local":
       c.model.path = "checkpoints/qwen"

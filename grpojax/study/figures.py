@@ -64,6 +64,7 @@ def _plot(figure: Figure, study: Study, lines: list[Line], in_picture: bool):
   if in_picture:
     ax.set_title(figure.title, loc="left", fontsize=10.5)
     if len(lines) > 1:
+      fig.set_figheight(fig.get_figheight() + 0.2 * -(-len(lines) // 2))
       fig.legend(loc="outside lower left", ncols=2, frameon=False, fontsize=8)
   return fig, legend
 
