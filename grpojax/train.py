@@ -76,13 +76,14 @@ def prepare(config: ConfigDict, workdir: Path) -> Job:
   readers.check_sampler(mesh, sharding.sampler_mesh(config.mesh, mesh))
   data = setup.load_data(config, scorer.needs, readers.of(mesh))
   hosts.agree(lambda: {f"split '{s.name}'": pipeline.fingerprint(s) for s in (data.train, data.held_out)})
-  hosts.on_first(lambda: checkpoint.claim_workdir(workdir, config))
   model = setup.build_model(config, data.tokenizer, mesh)
   if config.lora.path:
     peft.check(Path(config.lora.path).expanduser(), config.lora, model)
   setup.check_prompts(model, data.train, data.held_out)
   programs = setup.build_programs(config, model, data.tokenizer, mesh)
   first_pass = batches.first_needs_pass(config)
+  # Last: who is refused and mends the config shall not find the workdir taken by what was refused.
+  hosts.on_first(lambda: checkpoint.claim_workdir(workdir, config))
   return Job(config, workdir, scorer, data, mesh, model, objective, programs, of_steps, first_pass)
 
 

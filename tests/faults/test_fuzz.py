@@ -4,6 +4,7 @@
 """
 
 import importlib
+import itertools
 import json
 import os
 import sys
@@ -251,7 +252,7 @@ def leaves(c, at=""):
 @pytest.fixture
 def command(tmp_path, monkeypatch):
   """command(recipe, *flags): `python -m grpojax.main` up to where the run would compile; the job."""
-  jobs = []
+  jobs, calls = [], itertools.count()
   monkeypatch.setattr(train, "run", lambda job: not jobs.append(job))
 
   def call(recipe: str, *overrides: str):
@@ -260,7 +261,7 @@ def command(tmp_path, monkeypatch):
     for name in list(flags.FLAGS):
       if name.startswith("config."):
         delattr(flags.FLAGS, name)
-    own = [f"--workdir={tmp_path / 'run' / str(len(jobs))}"]
+    own = [f"--workdir={tmp_path / 'run' / str(next(calls))}"]
     if not any("cache_dir" in override for override in overrides):
       own += [f"--config.cache_dir={tmp_path / 'cache'}"]
     small = ["--config.data.train=32", "--config.data.test=16"] if recipe.endswith(":tiny") else []
@@ -296,6 +297,12 @@ def test_a_command_with_an_impossible_value(command):
     taken += found.value is not None
     bad += [(i, path, key, value[:40], said)] if said else []
   none_deep(bad, taken)
+
+
+def test_what_is_refused_last_has_not_taken_the_workdir(command, tmp_path):
+  """Or the same command, mended, would be refused as another run's."""
+  found = fuzzing.outcome(command, "configs/grpo.py:tiny", "--config.load_balance=0.1")
+  assert "is for mixtures" in found.error and not (tmp_path / "run").exists()
 
 
 def test_a_command_with_a_slot_whose_knobs_are_impossible(command):
