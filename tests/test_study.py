@@ -1,6 +1,8 @@
 """Studies: the plan, the statistics, and what results.json, table, figures and page say of known records."""
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -99,7 +101,9 @@ def test_the_cost_counts_every_completion_at_its_longest():
 def test_scripts_for_clusters_have_every_run_that_is_left(tmp_path):
   planned = runs(tmp_path, seeds=1)
   for backend, word in ("slurm", "sbatch --job-name="), ("xpk", "xpk workload create --workload="):
-    lines = cluster.write(backend, "toy", tmp_path, planned, "python -m toy").read_text().splitlines()
+    script = cluster.write(backend, "toy", tmp_path, planned, "python -m toy")
+    subprocess.run([Path(sys.executable).with_name("shellcheck"), script], check=True)  # of the test extra
+    lines = script.read_text().splitlines()
     submitted = [line for line in lines if line.startswith(word)]
     assert len(submitted) == 3
     for line, run in zip(submitted, planned, strict=True):
