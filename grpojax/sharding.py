@@ -196,9 +196,11 @@ def param_shardings(mesh: Mesh, axes, shapes, rules: Rules = RULES):
 
 
 def bytes_per_chip(shapes, shardings) -> int:
-  """Of the arrays of a tree, on the device that has most."""
-  one = lambda s, where: math.prod(where.shard_shape(s.shape)) * s.dtype.itemsize  # noqa: E731
-  return sum(jax.tree.leaves(jax.tree.map(one, shapes, shardings)))
+  """Of the arrays of a tree, on the device that has most; `shardings` are a prefix of the tree."""
+  places = jax.tree.leaves(jax.tree.broadcast(shardings, shapes))
+  one = lambda x, where: math.prod(where.shard_shape(x.shape)) * x.dtype.itemsize  # noqa: E731
+  leaves = zip(jax.tree.leaves(shapes), places, strict=True)
+  return sum(one(x, where) for x, where in leaves if hasattr(x, "shape"))  # else a number of the objective
 
 
 def abstract(shapes, shardings):

@@ -21,9 +21,14 @@ from etils import epath
 MODEL_FILES = (".json", ".safetensors", ".jinja", ".model", ".txt")
 
 
+def in_bucket(path) -> bool:
+  """Whether a name is of a bucket.  What `place` made says it by its type: a `Path` is of this machine."""
+  return "://" in str(path)
+
+
 def place(name: str, key: str) -> Path | epath.Path:
   """A path of this machine, or of a bucket.  ValueError naming `key` where buckets cannot be reached."""
-  if "://" not in name:
+  if not in_bucket(name):
     return Path(name).expanduser()
   try:
     epath.Path(name).exists()
@@ -87,7 +92,7 @@ def write(file: Path | epath.Path, text: str, **how) -> None:
 
 def check_room(folder: Path | epath.Path, nbytes: int) -> None:
   """OSError where the disk of a folder has no room for so many bytes.  A bucket always has."""
-  if "://" in str(folder):
+  if in_bucket(folder):
     return
   free = shutil.disk_usage(folder).free
   if free < nbytes:
@@ -96,7 +101,7 @@ def check_room(folder: Path | epath.Path, nbytes: int) -> None:
 
 def move(source: epath.Path, target: epath.Path) -> None:
   """A folder to a new place on the same disk or in the same bucket, which knows of files only."""
-  if "://" not in str(source):
+  if not in_bucket(source):
     source.rename(target)
     return
   for each in list(source.iterdir()):

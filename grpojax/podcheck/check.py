@@ -88,12 +88,12 @@ def resident(plan: Plan, name: str) -> float:
   """Bytes on a device of what a program does not touch and no one frees meanwhile."""
   config, model, mesh = plan.config, plan.model, plan.mesh
   where = sharding.param_shardings(mesh, model.axes, model.shapes, model.rules)
-  parameters = programs.bytes_on_device(model.shapes, where)
+  parameters = sharding.bytes_per_chip(model.shapes, where)
   reference = parameters if config.reference else 0
   if name == "update":
     return reference
   state, places = programs.state(plan)
-  optimiser = programs.bytes_on_device(state.opt_state, places.opt_state)
+  optimiser = sharding.bytes_per_chip(state.opt_state, places.opt_state)
   own = parameters if name in ("prefill", "decode") and plan.copies else 0
   return reference + optimiser + own
 

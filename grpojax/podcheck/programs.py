@@ -136,7 +136,7 @@ def arguments(program: Program) -> dict[str, int]:
   sums = {}
   for arg, where in zip(program.args, program.call.in_shardings, strict=True):
     for name, part, place in _parts(arg, where):
-      sums[name] = sums.get(name, 0) + bytes_on_device(part, place)
+      sums[name] = sums.get(name, 0) + sharding.bytes_per_chip(part, place)
   return sums
 
 
@@ -150,17 +150,3 @@ def _parts(arg, where):
     place = where.cache if hasattr(where, "cache") else where
     return [("KV", arg.cache, place)]
   return [("batch", arg, where)]
-
-
-def bytes_on_device(shapes, where) -> int:
-  """Of a tree of arrays, whose shardings are a prefix of it."""
-  places = jax.tree.leaves(jax.tree.broadcast(where, shapes))
-  return sum(_bytes(x, place) for x, place in zip(jax.tree.leaves(shapes), places, strict=True))
-
-
-def _bytes(x, place) -> int:
-  if not hasattr(x, "shape"):  # a number of the objective
-    return 0
-  return math.prod(place.shard_shape(x.shape)) * x.dtype.itemsize
-
-

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from ml_collections import ConfigDict
 
+from grpojax import sharding
 from grpojax.podcheck import check as check_lib
 from grpojax.podcheck import programs
 from grpojax.podcheck.check import Check
@@ -63,7 +64,7 @@ def _hopeless(plan: programs.Plan, where: Slice) -> str:
   s, tensor = plan.model.spec, plan.mesh.shape["tensor"]
   if s.num_attention_heads % tensor:
     return f"{s.num_attention_heads} heads over {tensor} tensor shards would be whole on each"
-  state = programs.bytes_on_device(*programs.state(plan))
+  state = sharding.bytes_per_chip(*programs.state(plan))
   certain = 1.3 * state + check_lib.activations(plan)  # gradients are about a third of the state
   room = where.chip.memory if where.chip else math.inf
   return f"state and activations take {certain / 2**30:.3g} GiB" if certain > room else ""
