@@ -34,7 +34,7 @@ while True:
 
 
 @pytest.mark.slow
-def test_the_accelerators_script_runs_dry_and_counts_what_is_necessary(in_a_hurry, monkeypatch, capsys):
+def test_the_accelerators_script_runs_dry_and_counts_what_is_necessary(monkeypatch, capsys):
   small = ["limits", "step:0.5B", "decode:7B", "update:7B"]
   found = {part: work.one(part, dry=True) for part in small}
   found["trl:0.5B"] = dict(found["step:0.5B"], seconds=3.5 * found["step:0.5B"]["seconds"])

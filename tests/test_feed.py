@@ -16,8 +16,6 @@ from grpojax import answers, asking, memory, sampler, sharding, train
 from grpojax.batch import Prompts
 from grpojax.metrics import Timer
 
-pytestmark = pytest.mark.usefixtures("in_a_hurry")
-
 S, SEGMENT, SENT = 4, 5, []
 DRAWS = [(Prompts(*prompts(seed), []), jax.random.key(seed)) for seed in range(3)]
 

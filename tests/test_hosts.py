@@ -18,7 +18,7 @@ from grpojax import checkpoint, hosts, metrics, train
 from grpojax.data import pipeline
 from grpojax.evaluate import benchmark
 
-pytestmark = [pytest.mark.usefixtures("in_a_hurry"), pytest.mark.slow]
+pytestmark = pytest.mark.slow
 
 STEPS, HEARTBEAT = 5, 10  # training steps; seconds
 CHANGES = {

@@ -16,8 +16,6 @@ from grpojax import learner, models, sampler, setup, weights
 from grpojax.models import int8, lora, names
 from grpojax.models.attention import attend
 
-pytestmark = pytest.mark.usefixtures("in_a_hurry")
-
 L, T, G = 9, 12, 2
 
 

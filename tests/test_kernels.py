@@ -13,8 +13,6 @@ from ml_collections import ConfigDict
 from grpojax import models, sharding
 from grpojax.models import attention, kernels
 
-pytestmark = pytest.mark.usefixtures("in_a_hurry")
-
 B, S, N, K, H = 4, 256, 4, 2, 64
 SPEC = models.Spec(
   family="llama", vocab_size=32, hidden_size=16, num_hidden_layers=2, num_attention_heads=N,

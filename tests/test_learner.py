@@ -20,14 +20,6 @@ CONFIG = base.get_config("tiny")
 MODEL = models.build(CONFIG.model, V)
 
 
-@pytest.fixture(scope="module", autouse=True)
-def in_a_hurry():
-  """Programs are run once or twice here."""
-  jax.config.update("jax_disable_most_optimizations", True)
-  yield
-  jax.config.update("jax_disable_most_optimizations", False)
-
-
 def make_batch(seed=0):
   rng = np.random.default_rng(seed)
   length = rng.integers(1, T + 1, (P, G))

@@ -1,7 +1,6 @@
 """A checkpoint folder and a file on disk: the README's commands, from there to a folder again."""
 
 import json
-import os
 import random
 import subprocess
 import sys
@@ -10,6 +9,7 @@ from pathlib import Path
 import data_toys
 import jax
 import numpy as np
+import processes
 import pytest
 from model_folders import mesh
 
@@ -50,9 +50,8 @@ def make_file(path: Path) -> Path:
 
 
 def run(module, *flags):
-  env = {k: v for k, v in os.environ.items() if k != "XLA_FLAGS"}
   command = [sys.executable, "-m", module, *flags]
-  return subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True)
+  return subprocess.run(command, cwd=ROOT, env=processes.environment(), capture_output=True, text=True)
 
 
 @pytest.mark.slow

@@ -36,9 +36,6 @@ from grpojax import objective as objective_lib
 from grpojax.data import text
 from grpojax.models import hf, lora, names
 
-pytestmark = pytest.mark.usefixtures("in_a_hurry")
-
-
 ADAPTERS = Path(__file__).parent / "data" / "adapters"
 ALL = "q|k|v|o|gate|up|down"
 

@@ -14,8 +14,6 @@ from grpojax.batch import Scored
 from grpojax.data import text
 from grpojax.rollouts import Groups
 
-pytestmark = pytest.mark.usefixtures("in_a_hurry")
-
 NOISE = 0.003  # on router weights of deviation 0.18: few tokens switch, and gates hardly move
 
 

@@ -12,7 +12,6 @@ from grpojax import models
 from grpojax.models.attention import attend, attend_causally
 from grpojax.models.parts import project
 
-pytestmark = pytest.mark.usefixtures("in_a_hurry")
 VOCABULARY = 50
 
 

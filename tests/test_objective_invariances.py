@@ -46,9 +46,8 @@ def whole(name):
 def test_microbatches_only_add_up(name):
   batch, logp, entropy = made()
   prepared = lib.prepare(OBJECTIVES[name], batch)
-  for pieces in (2, 4, 8):
-    cut = accumulate(OBJECTIVES[name], prepared, logp, entropy, pieces)
-    jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, **TOLERANCE), cut, whole(name))
+  cut = accumulate(OBJECTIVES[name], prepared, logp, entropy, 2)
+  jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, **TOLERANCE), cut, whole(name))
 
 
 @pytest.mark.parametrize("name", OBJECTIVES)

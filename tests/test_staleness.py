@@ -10,8 +10,6 @@ import pytest
 
 from grpojax import answers, batches, checkpoint, metrics, rollouts, setup, train
 
-pytestmark = pytest.mark.usefixtures("in_a_hurry")
-
 
 @pytest.fixture(scope="module")
 def cache(tmp_path_factory):

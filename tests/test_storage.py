@@ -90,7 +90,6 @@ def test_a_store_that_nothing_here_can_read_is_said_in_one_sentence():
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("in_a_hurry")
 def test_a_run_in_a_bucket_goes_on_from_there_alone(bucket, tmp_path, monkeypatch, capsys):
   """Two starts, between which all that this machine had is lost, are one run on disk."""
   place, saved = storage.place("gs://bucket/run", "--workdir"), []

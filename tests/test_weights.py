@@ -12,8 +12,6 @@ from grpojax.batch import Prompts
 from grpojax.data import text
 from grpojax.weights import in_compute_dtype
 
-pytestmark = pytest.mark.usefixtures("in_a_hurry")
-
 P, L = 8, 5
 LEARNER = dict(data=1, fsdp=2, context=2, tensor=2)
 

@@ -14,10 +14,8 @@ import pytest
 
 from grpojax import checkpoint, metrics, train
 
-pytestmark = [
-  pytest.mark.usefixtures("in_a_hurry"),
-  pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),  # readers that gave up
-]
+# Readers that gave up.
+pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 
 
 def config(cache):

@@ -7,11 +7,10 @@ from itertools import pairwise
 
 import jax
 import numpy as np
+import processes
 import pytest
 
 from grpojax import guard, memory, metrics, train
-
-pytestmark = pytest.mark.usefixtures("in_a_hurry")
 
 
 @pytest.fixture(scope="module")
@@ -156,6 +155,7 @@ def fails(samples, *, share):
 def test_the_command_says_it_in_one_sentence(cache, tmp_path):
   flags = ["--config=configs/dr_grpo.py:tiny", f"--config.cache_dir={cache}", f"--workdir={tmp_path}"]
   flags += ["--config.guard.stop_mismatch=1e-12", "--config.mesh.data=1"]
-  done = subprocess.run([sys.executable, "-m", "grpojax.main", *flags], capture_output=True, text=True)
+  command = [sys.executable, "-m", "grpojax.main", *flags]
+  done = subprocess.run(command, env=processes.environment(), capture_output=True, text=True)
   assert done.returncode == 1 and "Traceback" not in done.stderr
   assert done.stderr.splitlines()[-1].startswith("error: step 1: log-probs of sampler and learner are ")

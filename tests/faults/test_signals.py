@@ -15,8 +15,6 @@ import pytest
 
 from grpojax import checkpoint, metrics, train
 
-pytestmark = pytest.mark.usefixtures("in_a_hurry")
-
 ROOT = Path(__file__).parents[2]
 
 

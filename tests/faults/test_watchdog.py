@@ -7,8 +7,6 @@ import subprocess
 import sys
 import threading
 
-import pytest
-
 from grpojax import train
 from grpojax.watchdog import watchdog
 
@@ -50,7 +48,6 @@ def test_nothing_is_left_behind_by_a_run_that_ends(tmp_path):
     assert threading.active_count() == before
 
 
-@pytest.mark.usefixtures("in_a_hurry")
 def test_every_step_and_evaluation_is_progress(tmp_path, monkeypatch):
   config = importlib.import_module("configs.dr_grpo").get_config("tiny")
   config.update(steps=3, verbose=False, cache_dir=str(tmp_path / "cache"))
