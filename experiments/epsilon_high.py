@@ -17,7 +17,7 @@ SHOWN = (
   ("Held-out accuracy", "% of questions", "eval/pass@1", ""),
   ("Entropy", "nats per token", "entropy", ""),
   ("Tokens clipped above", "% of tokens", "clip_ratio/high_mean", ""),
-  ("Probability mass clipped above", "mean over tokens", "clip_ratio/high_mass", "Under the old policy."),
+  ("Mass clipped above", "probability, mean over tokens", "clip_ratio/high_mass", "Under the old policy."),
 )
 
 
@@ -28,7 +28,7 @@ def figures() -> tuple[Figure, ...]:
     for recipe in RECIPES:
       mine = tuple(row.name for row in rows("mini") if row.group == recipe)
       made.append(
-        Figure(f"{title} along ε_high: {recipe}", unit, {metric: recipe}, mine, over="swept", note=note)
+        Figure(f"{title} by ε_high: {recipe}", unit, {metric: recipe}, mine, over="swept", note=note)
       )
       made.append(Figure(f"{title}: {recipe}", unit, {metric: recipe}, mine))
   return tuple(made)

@@ -17,6 +17,7 @@ STUDY = Study(
     Figure("Accuracy", "% of questions", {"eval/pass@1": "held out"}),
     Figure("By tokens", "% of questions", {"eval/pass@1": "held out"}, over="tokens"),
     Figure("Along ε", "nats per token", {"entropy": "policy"}, over="swept"),
+    Figure("Of one row", "nats per token", {"entropy": "policy"}, ("c",), "swept"),
     Figure("Odds", "mean", {"up / down": "ratio"}, rows=("a",)),
     Figure("Nothing", "mean", {"never": "measured"}),
   ),

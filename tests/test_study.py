@@ -221,11 +221,22 @@ def test_words_follow_the_interval(low, high, word):
 
 def test_figures_are_pngs_and_svgs_of_what_was_measured(out):
   drawn = figures.draw(STUDY, collected(out), out)
-  assert [figure["title"] for figure in drawn] == ["Accuracy", "By tokens", "Along ε", "Odds"]
+  assert [figure["title"] for figure in drawn] == ["Accuracy", "By tokens", "Along ε", "Of one row", "Odds"]
   for figure in drawn:
     assert (out / figure["png"]).read_bytes().startswith(b"\x89PNG")
     assert figure["svg"].startswith("<svg")
   assert [label for _, _, label in drawn[0]["legend"]] == ["a", "<b>", "c"]
+
+
+def test_a_swept_figure_has_the_final_or_mean_values_of_its_rows(out):
+  found = collected(out)
+  (both,) = figures._swept(STUDY.figures[2], STUDY, found)
+  assert both.x.tolist() == [0.28, 0.4]
+  np.testing.assert_allclose(both.mean, np.mean([1, 1.5, 2, 2.5]) + 1)  # over steps, and seeds 0 to 2
+  (one,) = figures._swept(STUDY.figures[3], STUDY, found)
+  assert one.x.tolist() == [0.4]
+  (final,) = figures._swept(STUDY.figures[0]._replace(over="swept"), STUDY, found)
+  np.testing.assert_allclose(final.mean, [70, 60])
 
 
 def test_the_page_escapes_names_and_needs_nothing_but_itself(out):
@@ -233,7 +244,7 @@ def test_the_page_escapes_names_and_needs_nothing_but_itself(out):
   text = page.write(out, STUDY, found, figures.draw(STUDY, found, out), runs(out)[0]).read_text()
   assert "<b>" not in text and "Is &lt;b&gt; better?" in text
   assert "<script" not in text and "http://" not in text.replace("http://www.w3.org", "")
-  assert text.count("<svg") == 4 and "python -m toy" in text and "&#34;group_size&#34;: 4" in text
+  assert text.count("<svg") == 5 and "python -m toy" in text and "&#34;group_size&#34;: 4" in text
 
 
 # Sweeps of any recipe.

@@ -73,19 +73,23 @@ def _of_swept(ax, at: list[float]) -> None:
   """The swept numbers, on a logarithmic axis where they span it."""
   if at[0] > 0 and at[-1] / at[0] >= 4:
     ax.set_xscale("log")
-  ax.set_xticks(at, [f"{x:g}" for x in at])
+  ax.set_xticks(at, [f"{x:g}" if x >= 0.001 else f"{x:.0e}".replace("e-0", "e-") for x in at], fontsize=8)
   ax.minorticks_off()
 
 
 def _curves(figure: Figure, results: dict) -> Iterator[Line]:
   """One line a row and metric, against steps or tokens."""
-  names = [_name(row) for row in results["rows"] if not figure.rows or row["name"] in figure.rows]
+  names = [_name(row) for row in _shown(figure, results)]
   for name in names:
     for metric, word in figure.metrics.items():
       curve = results["curves"][name].get(metric)
       line = curve and _line(figure, name if len(names) > 1 else word, curve)
       if line and np.isfinite(line.mean).any():
         yield line
+
+
+def _shown(figure: Figure, results: dict) -> list[dict]:
+  return [row for row in results["rows"] if not figure.rows or row["name"] in figure.rows]
 
 
 def _line(figure: Figure, label: str, curve: dict) -> Line:
@@ -101,8 +105,9 @@ def _line(figure: Figure, label: str, curve: dict) -> Line:
 
 def _swept(figure: Figure, study: Study, results: dict) -> Iterator[Line]:
   """One line a group and metric: evaluations at the end, training's metrics as the mean over all steps."""
-  for group in dict.fromkeys(row["group"] for row in results["rows"]):
-    rows = [row for row in results["rows"] if row["group"] == group and row["at"] is not None]
+  shown = [row for row in _shown(figure, results) if row["at"] is not None]
+  for group in dict.fromkeys(row["group"] for row in shown):
+    rows = [row for row in shown if row["group"] == group]
     for metric, word in figure.metrics.items():
       found = [(row["at"], results["curves"][_name(row)].get(metric)) for row in rows]
       found = sorted((at, _level(metric, curve)) for at, curve in found if curve)
