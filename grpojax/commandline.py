@@ -64,7 +64,9 @@ def start(argv) -> ConfigDict:
   """The config, once the process is set up as it says; `argv` is what no flag took."""
   if len(argv) > 1:
     raise app.UsageError(f"Unknown arguments {argv[1:]}; overrides are written --config.key=value.")
-  logging.set_verbosity(logging.ERROR)  # libraries report every checkpoint and data set
+  # Libraries report every checkpoint and data set; and what a thread of Orbax meets it raises as well, where
+  # it becomes one sentence.
+  logging.set_verbosity(logging.FATAL)
   config = CONFIG.value
   try:
     legal.check(config)
