@@ -75,6 +75,14 @@ def test_a_whole_slot_comes_before_a_number_inside_it(tmp_path):
   assert made[0].config.objective.surrogate.to_dict() == {"fn": "dual_clip", "high": 0.3}
 
 
+def test_rows_of_two_groups_may_have_the_same_name(tmp_path):
+  rows = [Row("x", "configs/base.py:tiny", {"steps": 3 + i}, group=group) for i, group in enumerate("ab")]
+  made = plan.make(STUDY._replace(rows=tuple(rows)), tmp_path, 1, [], [])
+  assert [run.row.label for run in made] == ["a: x", "b: x"] and len({run.workdir for run in made}) == 2
+  assert [run.config.steps for run in made] == [3, 4]
+  assert plan.chosen(STUDY._replace(rows=tuple(rows)), ["b: x"]) == rows[1:]
+
+
 def test_cumulative_rows_have_what_those_before_them_have():
   rows = cumulative("x.py", ("a", {}, 30), ("b", {"p": 1}, 36), ("c", {"q": 2, "p": 3}, None))
   assert [row.changes for row in rows] == [{}, {"p": 1}, {"p": 3, "q": 2}]
@@ -215,7 +223,7 @@ def test_the_table_has_intervals_beside_every_mean(out):
 def test_words_follow_the_interval(low, high, word):
   difference = dict(mean=(low + high) / 2, low=low, high=high)
   keys = ("over_previous", "over_first", "over_first_at_equal_tokens")
-  (line,) = table.verdicts({"rows": [dict(name="b", group="") | dict.fromkeys(keys, difference)]})
+  (line,) = table.verdicts({"rows": [dict(label="b") | dict.fromkeys(keys, difference)]})
   assert line.count(word) == 3 and line.count(f"[{100 * low:+.1f}, {100 * high:+.1f}]") == 3
 
 

@@ -23,6 +23,11 @@ class Row(NamedTuple):
   group: str = ""  # rows are compared within a group, with its first row and with the row before
   at: float | None = None  # where on the axis of a swept number
 
+  @property
+  def label(self) -> str:
+    """Its name among the rows of all groups."""
+    return f"{self.group}: {self.name}" if self.group else self.name
+
 
 class Figure(NamedTuple):
   """Curves of some rows (mean over seeds, band: 95 % interval), or final values along a swept number."""

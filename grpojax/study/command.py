@@ -90,15 +90,14 @@ def show(console: rich.console.Console, study: Study, out: Path, runs: list[Run]
 def describe(console, study: Study, runs: list[Run], left: list[Run], parallel: int) -> None:
   """The plan: rows with what they change, and an estimate of what is left to do."""
   say = functools.partial(console.print, markup=False, highlight=False, soft_wrap=True)
-  rows = runs[: len({(run.row.group, run.row.name) for run in runs})]
+  rows = runs[: len({run.row.label for run in runs})]
   say(
     f"{study.name}: {len(rows)} rows x {len(runs) // len(rows)} seeds = {len(runs)} runs, {len(left)} to do"
   )
   for number, run in enumerate(rows, 1):
     c = plan.cost(run.config)
-    name = f"{run.row.group}: {run.row.name}" if run.row.group else run.row.name
     size = f"at most {c.completions:,} completions, {_big(c.tokens)} tokens, {c.updates:,} updates a run"
-    say(f"  {number} {name} ({run.row.config}): {size}")
+    say(f"  {number} {run.row.label} ({run.row.config}): {size}")
     for key, value in run.row.changes.items():
       say(f"      {key}={value}")
   time = "nobody has measured how long a run takes"

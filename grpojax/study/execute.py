@@ -140,7 +140,7 @@ def stop(processes: list[subprocess.Popen]) -> None:
 def describe(outcome: Outcome, number: int, of: int) -> str:
   """One line about a run that has ended."""
   run = outcome.run
-  what = f"{number}/{of} {run.row.group and run.row.group + ': '}{run.row.name}, seed {run.seed}"
+  what = f"{number}/{of} {run.row.label}, seed {run.seed}"
   if outcome.code:
     return f"{what}: failed with status {outcome.code}, see {run.workdir / 'log.txt'}"
   evals = [record for record in metrics.read(run.workdir) if record["kind"] == "eval"]

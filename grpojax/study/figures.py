@@ -79,7 +79,7 @@ def _of_swept(ax, at: list[float]) -> None:
 
 def _curves(figure: Figure, results: dict) -> Iterator[Line]:
   """One line a row and metric, against steps or tokens."""
-  names = [_name(row) for row in _shown(figure, results)]
+  names = [row["label"] for row in _shown(figure, results)]
   for name in names:
     for metric, word in figure.metrics.items():
       curve = results["curves"][name].get(metric)
@@ -109,7 +109,7 @@ def _swept(figure: Figure, study: Study, results: dict) -> Iterator[Line]:
   for group in dict.fromkeys(row["group"] for row in shown):
     rows = [row for row in shown if row["group"] == group]
     for metric, word in figure.metrics.items():
-      found = [(row["at"], results["curves"][_name(row)].get(metric)) for row in rows]
+      found = [(row["at"], results["curves"][row["label"]].get(metric)) for row in rows]
       found = sorted((at, _level(metric, curve)) for at, curve in found if curve)
       if found:
         ends = [statistics.estimate(_scale(figure) * values) for _, values in found]
@@ -124,7 +124,3 @@ def _level(metric: str, curve: dict) -> tuple[float, ...]:
 
 def _scale(figure: Figure) -> float:
   return 100.0 if figure.unit.startswith("%") else 1.0
-
-
-def _name(row: dict) -> str:
-  return f"{row['group']}: {row['name']}" if row["group"] else row["name"]

@@ -32,13 +32,12 @@ def make(study: Study, out: Path, seeds: int, only: list[str], extra: list[str])
   a row's config is illegal, or two rows have the same name.
   """
   rows = chosen(study, only)
-  names = [row.name for row in rows]
   if len({folder(row) for row in rows}) < len(rows):
-    raise ValueError(f"Two rows of {study.name} have the same name: {', '.join(names)}.")
+    raise ValueError(f"Two rows of {study.name} have the same name: {', '.join(row.label for row in rows)}.")
   if seeds < 1:
     raise ValueError(f"--seeds={seeds} is how often every row is run, at least 1.")
-  configs = {row.name: checked(row, extra) for row in rows}
-  return [run_of(row, seed, out, extra, configs[row.name]) for seed in range(seeds) for row in rows]
+  configs = {row.label: checked(row, extra) for row in rows}
+  return [run_of(row, seed, out, extra, configs[row.label]) for seed in range(seeds) for row in rows]
 
 
 def run_of(row: Row, seed: int, out: Path, extra: list[str], config: ConfigDict) -> Run:
@@ -51,17 +50,17 @@ def run_of(row: Row, seed: int, out: Path, extra: list[str], config: ConfigDict)
 
 def chosen(study: Study, only: list[str]) -> list[Row]:
   """The rows with these names or numbers, in the study's order."""
-  by_name = {name: row for i, row in enumerate(study.rows, 1) for name in (str(i), row.name)}
+  by_name = {name: row for i, row in enumerate(study.rows, 1) for name in (str(i), row.label)}
   unknown = [name for name in only if name not in by_name]
   if unknown:
-    menu = ", ".join(f"{i} {row.name}" for i, row in enumerate(study.rows, 1))
+    menu = ", ".join(f"{i} {row.label}" for i, row in enumerate(study.rows, 1))
     raise ValueError(f"--rows has '{unknown[0]}', and {study.name} has: {menu}.")
   wanted = [by_name[name] for name in only]
   return [row for row in study.rows if not only or row in wanted]
 
 
 def folder(row: Row) -> str:
-  return slug(f"{row.group} {row.name}")
+  return slug(row.label)
 
 
 def slug(text: str) -> str:
@@ -83,7 +82,7 @@ def checked(row: Row, extra: list[str]) -> ConfigDict:
     rewards.build(config.reward)
     objective.build(config.objective)
   except ValueError as error:
-    raise ValueError(f"Row '{row.name}': {error}") from error
+    raise ValueError(f"Row '{row.label}': {error}") from error
   return config
 
 

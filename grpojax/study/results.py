@@ -29,11 +29,12 @@ def collect(study: Study, runs: list[Run], command: str) -> dict:
   records = {_key(run): _read(run) for run in runs if plan.is_done(run)}
   if not records:
     raise ValueError(f"No run of {study.name} is finished.")
-  missing = [f"{run.row.name}, seed {run.seed}" for run in runs if _key(run) not in records]
-  rows = [row for row in study.rows if any((row.name, row.group) == key[:2] for key in records)]
+  missing = [f"{run.row.label}, seed {run.seed}" for run in runs if _key(run) not in records]
   of = {
-    id(row): {key[2]: r for key, r in records.items() if key[:2] == (row.name, row.group)} for row in rows
+    row.label: {run.seed: records[_key(run)] for run in runs if _key(run) in records and run.row == row}
+    for row in study.rows
   }
+  rows = [row for row in study.rows if of[row.label]]
   return dict(
     name=study.name,
     title=study.title,
@@ -42,7 +43,7 @@ def collect(study: Study, runs: list[Run], command: str) -> dict:
     metric=study.metric,
     missing=missing,
     rows=_rows(study, rows, of, runs),
-    curves={_name(row): _curves(study, row, of[id(row)]) for row in rows},
+    curves={row.label: _curves(study, row, of[row.label]) for row in rows},
   )
 
 
@@ -93,12 +94,8 @@ def _read(run: Run) -> list[dict]:
   return [record for record in metrics.read(run.workdir) if record["kind"] != "cold_start"]
 
 
-def _key(run: Run) -> tuple[str, str, int]:
-  return run.row.name, run.row.group, run.seed
-
-
-def _name(row: Row) -> str:
-  return f"{row.group}: {row.name}" if row.group else row.name
+def _key(run: Run) -> tuple[str, int]:
+  return run.row.label, run.seed
 
 
 def _rows(study: Study, rows: list[Row], of: dict, runs: list[Run]) -> list[dict]:
@@ -106,15 +103,15 @@ def _rows(study: Study, rows: list[Row], of: dict, runs: list[Run]) -> list[dict
   told = []
   for group in dict.fromkeys(row.group for row in rows):
     mine = [row for row in rows if row.group == group]
-    budget = int(min(_tokens(r)[-1] for row in mine for r in of[id(row)].values()))
-    finals = [_by_seed(of[id(row)], lambda r: _final(r, study.metric)) for row in mine]
-    equal = [_by_seed(of[id(row)], lambda r, b=budget: _at_tokens(r, study.metric, b)) for row in mine]
+    budget = int(min(_tokens(r)[-1] for row in mine for r in of[row.label].values()))
+    finals = [_by_seed(of[row.label], lambda r: _final(r, study.metric)) for row in mine]
+    equal = [_by_seed(of[row.label], lambda r, b=budget: _at_tokens(r, study.metric, b)) for row in mine]
     for i, row in enumerate(mine):
-      records = of[id(row)]
+      records = of[row.label]
       told.append(
         dict(
-          name=row.name, group=group, at=row.at, quoted=row.quoted, changes=row.changes,
-          command=plan.command(next(run for run in runs if _key(run)[:2] == (row.name, group))),
+          label=row.label, name=row.name, group=group, at=row.at, quoted=row.quoted, changes=row.changes,
+          command=plan.command(next(run for run in runs if run.row == row)),
           before=_several(_by_seed(records, lambda r: _first(r, study.metric))),
           final=_several(finals[i]),
           over_previous=_between(finals[i], finals[i - 1]) if i else None,

@@ -27,7 +27,7 @@ def body(study: Study, results: dict) -> list[list[str]]:
     quoted = [_plain(row["quoted"])] if study.quoted else []
     lines.append(
       [
-        f"{row['group']}: {row['name']}" if row["group"] else row["name"],
+        row["label"],
         level(row["final"]),
         *quoted,
         change(row["over_previous"]),
@@ -85,7 +85,6 @@ def verdicts(results: dict) -> list[str]:
   lines = []
   for row in results["rows"]:
     if row["over_previous"]:
-      name = f"{row['group']}: {row['name']}" if row["group"] else row["name"]
       before, first, equal = (
         _verdict(row[key], of)
         for key, of in (
@@ -94,7 +93,7 @@ def verdicts(results: dict) -> list[str]:
           ("over_first_at_equal_tokens", "the first at equal tokens"),
         )
       )
-      lines.append(f"{name}: {before}; {first}; {equal}.")
+      lines.append(f"{row['label']}: {before}; {first}; {equal}.")
   return lines
 
 
