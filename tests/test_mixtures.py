@@ -64,7 +64,8 @@ def test_a_mixture_trains_resumes_and_is_the_same_on_four_devices_in_two_pieces(
   four = tiny(cache, microbatches=2, packing=False)
   four.mesh.expert = 4
   for a, b in zip(start(four, tmp_path / "four", monkeypatch), whole, strict=True):
-    assert a.keys() == b.keys() and a["reward"] == b["reward"] and a["num_tokens"] == b["num_tokens"]
+    assert a.keys() - b.keys() == {"grad_noise"}  # of two pieces that are not packed
+    assert a["reward"] == b["reward"] and a["num_tokens"] == b["num_tokens"]
     for name in ("loss", "loss/load_balance", "grad_norm", "entropy"):
       assert a[name] == pytest.approx(b[name], rel=1e-3, abs=1e-6), name
 

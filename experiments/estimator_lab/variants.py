@@ -8,7 +8,7 @@ from ml_collections import ConfigDict
 import configs
 from grpojax import objective as lib
 
-RECIPES = sorted(m.name for m in pkgutil.iter_modules(configs.__path__) if m.name != "base")
+RECIPES = sorted(m.name for m in pkgutil.iter_modules(configs.__path__) if not m.ispkg and m.name != "base")
 CORRECTIONS = dict(
   none={},
   sequence_is=dict(fn="sequence_truncated_is", high=1e8),  # not truncated: the exact ratio
