@@ -10,7 +10,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 ROOT = Path(__file__).parents[1]
-QUICK = "--xla_cpu_use_fusion_emitters=false"  # half the compile time, of programs that are as right
+QUICK = (
+  "--xla_cpu_use_fusion_emitters=false"  # half the compile time, of programs that are as right
+  " --xla_cpu_collective_call_terminate_timeout_seconds=300"  # eight devices of one busy core may be late
+)
 
 
 class Ended(NamedTuple):
