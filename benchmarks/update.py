@@ -2,11 +2,11 @@
 
     python -m benchmarks.update
 
-64 rows of 32 + 96 tokens, vocabulary 512, 4 layers, width 128, float32, AdamW.  FLOPs are those that the
-update needs: its matmuls forward and twice as many backward, attention over the causal half, no pass made
-again.  The ceiling is the fastest of the update's own largest matmuls, timed in turns with it.  Medians of
-wall time and of the CPU time of all threads.  Writes benchmarks/results/update.json and the table of
-docs/performance.md.
+64 rows of 32 + 96 tokens, vocabulary 512, 4 layers, width 128, float32, AdamW.  FLOPs are those that an
+update of a row each needs: its matmuls forward and twice as many backward, attention over the causal half,
+no pass made again; grouped rows, which compute a prompt once for its 8 responses, need fewer.  The ceiling
+is the fastest of the update's own largest matmuls, timed in turns with it.  Medians of wall time and of the
+CPU time of all threads.  Writes benchmarks/results/update.json and the table of docs/performance.md.
 """
 
 import argparse
@@ -25,13 +25,18 @@ from grpojax import learner, models, objective
 from grpojax.batch import Batch
 
 
-def necessary_flops(s: models.Spec) -> int:
-  """Of forward and backward over P G rows of L + T - 1 columns, logits for T of them."""
+def necessary_flops(s: models.Spec, prompts: int = P * G) -> int:
+  """Of forward and backward over P G rows of L + T - 1 columns, logits for T of them.
+
+  With fewer `prompts`, of which each is computed once, but for its last token, which begins a response.
+  """
   rows, S, D = P * G, L + T - 1, s.hidden_size
+  tokens = rows * T + prompts * (L - 1)
   heads = (2 * s.num_attention_heads + 2 * s.num_key_value_heads) * s.head_dim
   of_token = s.num_hidden_layers * (heads * D + 3 * D * s.intermediate_size)
-  pairs = s.num_hidden_layers * s.num_attention_heads * s.head_dim * S * (S + 1)  # q k and weights v
-  return 6 * rows * (S * of_token + T * V * D) + 3 * 2 * rows * pairs
+  pairs = rows * S * (S + 1) - (rows - prompts) * (L - 1) * L  # twice those of the causal half
+  pairs *= s.num_hidden_layers * s.num_attention_heads * s.head_dim  # q k and weights v
+  return 6 * (tokens * of_token + rows * T * V * D) + 3 * 2 * pairs
 
 
 def batch() -> Batch:
@@ -39,17 +44,28 @@ def batch() -> Batch:
   rng = np.random.default_rng(0)
   reward = rng.integers(0, 2, (P, G)).astype(np.float32)
   logp = np.full((P, G, T), -np.log(V), np.float32)
+  tokens = rng.integers(0, V, (P, G, L + T)).astype(np.int32)
+  tokens[..., :L] = tokens[:, :1, :L]
   return jax.device_put(Batch(
     mask=np.ones((P, G, T), np.float32), reward=reward, accuracy=reward, valid=np.ones((P, G), bool),
     ended=np.zeros((P, G), bool), sampler_logp=logp, old_logp=logp, entropy=np.ones((P, G, T), np.float32),
-    tokens=rng.integers(0, V, (P, G, L + T)).astype(np.int32), prompt_length=np.full((P, G), L, np.int32),
+    tokens=tokens, prompt_length=np.full((P, G), L, np.int32),
   ))  # fmt: skip
 
 
-def update_of(model, tx, microbatches: int, given):
+MAKE = {"single": learner.make_logp, "grouped": learner.make_grouped_logp}  # by config.rows
+VARIANTS = [  # config.rows, .remat, .microbatches
+  ("single", "full", 1), ("single", "full", 2), ("single", "full", 4), ("single", "full", 8),
+  ("single", "projections", 8), ("single", "none", 8),
+  ("grouped", "full", 2), ("grouped", "full", 4), ("grouped", "full", 8),
+]  # fmt: skip
+
+
+def update_of(model, tx, rows: str, microbatches: int, given):
   """(a call that makes one update, bytes of its temporaries)."""
-  logp = learner.make_logp(model, response_budget=T, temperature=1.0, chunk=T)
-  update = learner.make_update(logp, tx, optax.constant_schedule(1e-4), microbatches)
+  logp = MAKE[rows](model, response_budget=T, temperature=1.0, chunk=T)
+  schedule = optax.constant_schedule(1e-4)
+  update = learner.make_update(logp, tx, schedule, microbatches, grouped=rows == "grouped")
   formula = objective.build(base.get_config().objective)
   state = jax.jit(learner.make_init(model, tx))(jax.random.key(0))
   compiled = jax.jit(update, donate_argnums=0).lower(state, formula, given).compile()
@@ -62,9 +78,9 @@ def update_of(model, tx, microbatches: int, given):
   return run, compiled.memory_analysis().temp_size_in_bytes
 
 
-def pass_of(model, given):
+def pass_of(model, rows: str, given):
   """A call of the log-prob pass alone."""
-  logp = jax.jit(learner.make_logp(model, response_budget=T, temperature=1.0, chunk=T))
+  logp = jax.jit(MAKE[rows](model, response_budget=T, temperature=1.0, chunk=T))
   params = jax.jit(model.init)(jax.random.key(0))
   return lambda: logp(params, given.tokens, given.prompt_length)
 
@@ -108,22 +124,24 @@ def main():
   model, given = workload.model(), batch()
   tx = learner.make_optimizer(base.get_config().optimizer, optax.constant_schedule(1e-4))
   updates, temporaries = {}, {}
-  for policy, pieces in ("full", 1), ("full", 2), ("full", 4), ("full", 8), ("projections", 8), ("none", 8):
-    name = f"update, microbatches={pieces}, remat={policy}"
-    updates[name], temporaries[name] = update_of(model._replace(remat=policy), tx, pieces, given)
+  for rows, policy, pieces in VARIANTS:
+    name = f"update, rows={rows}, microbatches={pieces}, remat={policy}"
+    updates[name], temporaries[name] = update_of(model._replace(remat=policy), tx, rows, pieces, given)
   dots = matmuls(model.spec)
-  calls = updates | {"log-prob pass": pass_of(model, given), "AdamW": optimizer_of(model, tx)}
+  passes = {f"log-prob pass, rows={rows}": pass_of(model, rows, given) for rows in MAKE}
+  calls = updates | passes | {"AdamW": optimizer_of(model, tx)}
   timed = interleaved(calls | {name: call for name, (call, _) in dots.items()}, args.rounds)
   ceilings = {name: {clock: n / s for clock, s in timed.pop(name).items()} for name, (_, n) in dots.items()}
   ceiling = {clock: max(c[clock] for c in ceilings.values()) for clock in ("wall", "cpu")}
   for name in updates:
     timed[name]["temporaries"] = temporaries[name]
-  flops = necessary_flops(model.spec)
+  flops, shared = necessary_flops(model.spec), necessary_flops(model.spec, prompts=P)
   now = setting("benchmarks.update")
   found = {"rounds": args.rounds, "flops": flops, "matmuls": ceilings, "results": timed}
   keep("update", now | found)
   lines = [table(timed, flops, ceiling), ""]
-  lines += [f"{flops / 1e9:.1f} GFLOP are necessary. Matmuls, GFLOP/s by wall time and by CPU time:", ""]
+  lines += [f"{flops / 1e9:.1f} GFLOP are necessary for a row each, {shared / 1e9:.1f} for grouped rows.", ""]
+  lines += ["Matmuls, GFLOP/s by wall time and by CPU time:", ""]
   lines += [f"- {name}: {r['wall'] / 1e9:.0f}, {r['cpu'] / 1e9:.0f}" for name, r in ceilings.items()]
   report("update", "\n".join([*lines, "", where(now)]))
 

@@ -92,7 +92,8 @@ def get_config(scale: str = "mini") -> ConfigDict:
   c.load_balance = 0.0  # mixtures: coefficient of the load-balance loss (Qwen3-MoE's default: 1e-3)
 
   c.updates_per_rollout = 2  # optimiser steps per rollout, each on its share of the prompts
-  c.packing = True  # sequences share rows of L + T - 1 columns; False: a row each.  Never the numbers
+  c.rows = "packed"  # sequences share rows of L + T - 1 columns; "single": a row each; "grouped": a prompt
+  # and its G responses, where those are about equally long and the prompt is not short.  Never the numbers
   c.microbatches = 32  # pieces of one update, at most if packed; changes memory, never the numbers
   c.remat = "full"  # kept of a layer for its backward pass: nothing but its input; "attention": what that
   # read too; "projections": the outputs of the matrices too; "none": everything.  Never the numbers

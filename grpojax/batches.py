@@ -17,7 +17,7 @@ def balanced(config: ConfigDict, mesh: Mesh, groups: Groups) -> Groups:
   """The groups in an order in which the shards of each batch of `deal` have about as many tokens to pack."""
   shards = _own_shards(mesh)
   in_order = config.difficulty.kind == "beta"  # its outcomes stand beside the groups, as they were drawn
-  if not config.packing or shards == 1 or in_order:
+  if config.rows != "packed" or shards == 1 or in_order:
     return groups
   prompts, rollout, _ = groups
   P, G = rollout.length.shape
@@ -53,7 +53,7 @@ def deal(config: ConfigDict, mesh: Mesh, groups: Groups, baseline: np.ndarray | 
     extra=extra | scored.extra,
   )
   parts = _parts(config, batch)
-  if config.packing:
+  if config.rows == "packed":
     lengths = [(part.prompt_length, part.mask.sum(-1, dtype=np.int32)) for part in parts]
     parts = [part._replace(place=_places(config, mesh, *x)) for part, x in zip(parts, lengths, strict=True)]
   return [sharding.to_device(mesh, part) for part in parts]
@@ -105,7 +105,7 @@ def logps_of(config: ConfigDict, mesh: Mesh, logp, params, prompts: Prompts, las
   lengths = np.repeat(prompts.length[:, None], last.length.shape[1], axis=1)
 
   def one(tokens, prompt_length, length):
-    place = _places(config, mesh, prompt_length, length) if config.packing else None
+    place = _places(config, mesh, prompt_length, length) if config.rows == "packed" else None
     tokens, prompt_length, place = sharding.to_device(mesh, (tokens, prompt_length, place))
     return logp(params, tokens, prompt_length, None, None, place)[0]
 

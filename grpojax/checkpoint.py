@@ -19,7 +19,7 @@ from grpojax.models import Model
 
 # What may change between a run and its continuation: how long, how often, on what, how loudly.
 FREE_KEYS = (
-  "steps", "verbose", "mesh", "attention", "microbatches", "packing", "logprob_chunk", "eval.every",
+  "steps", "verbose", "mesh", "attention", "microbatches", "rows", "logprob_chunk", "eval.every",
   "checkpoint", "cache_dir", "profile_steps", "print_sharding",
   "guard.nonfinite", "guard.warn_mismatch", "guard.stop_mismatch", "guard.failed_rewards",
   "guard.minutes",

@@ -21,6 +21,7 @@ def check(c: ConfigDict, devices: int) -> None:
     raise ValueError(f"config.staleness = {c.staleness} is 0, or 1 to sample one step ahead.")
   _check_sampling(c)
   sharding.check_rules(c.mesh.rules)
+  _check_rows(c)
   _check_batch(c, sharding.mesh_sizes(c.mesh, devices))
   _check_model(c)
   _check_learner(c)
@@ -164,7 +165,8 @@ def _check_reference(c: ConfigDict) -> None:
 
 def _check_batch(c: ConfigDict, mesh: dict[str, int]) -> None:
   P, U = c.rollout.prompts, c.updates_per_rollout
-  M, piece = (1, "update") if c.packing else (c.microbatches, "microbatch")  # each shard packs its own rows
+  packed = c.rows == "packed"  # each shard packs its own
+  M, piece = (1, "update") if packed else (c.microbatches, "microbatch")
   shards = math.prod(mesh[axis] for axis in sharding.BATCH_AXES)
   if P % U:
     raise ValueError(
@@ -218,6 +220,19 @@ def _check_model(c: ConfigDict) -> None:
       f"config.model.num_experts_per_tok = {m.num_experts_per_tok} must lie in 1 to "
       f"config.model.num_experts = {m.num_experts}."
     )
+
+
+def _check_rows(c: ConfigDict) -> None:
+  _one_of("rows", c.rows, "packed", "single", "grouped")
+  if c.rows != "grouped":
+    return
+  if c.mesh.context != 1:
+    raise ValueError(
+      f"config.rows = 'grouped' keeps a group's columns together, and config.mesh.context = {c.mesh.context} "
+      "cuts them; set it to 1, or config.rows = 'packed'."
+    )
+  if c.data.prompt_budget < 2:
+    raise ValueError("config.rows = 'grouped' shares all of a prompt but its last token; set 'packed'.")
 
 
 def _check_mixture(c: ConfigDict) -> None:

@@ -17,7 +17,7 @@ from grpojax import objective as objective_lib
 from grpojax import packing as packing_lib
 from grpojax import sharding
 from grpojax.batch import Batch
-from grpojax.logprobs import packed_logprobs, response_logprobs
+from grpojax.logprobs import grouped_logprobs, packed_logprobs, response_logprobs
 from grpojax.models import Model, expert_cost, load_balance_loss
 from grpojax.packing import Packing
 
@@ -106,6 +106,13 @@ def make_logp(model: Model, *, response_budget: int, temperature: float, chunk: 
   return logp
 
 
+def make_grouped_logp(model: Model, *, response_budget: int, **how):
+  """The same of `grouped_logprobs`; there is no routing."""
+  return lambda params, tokens, prompt_length, *_: grouped_logprobs(
+    model.bind(params), tokens, prompt_length, response_budget, **how
+  )
+
+
 def make_packed_logp(model: Model, **how):
   """(params, packing.Piece) -> what `packed_logprobs` gives, for a `temperature` and a `chunk`."""
   return lambda params, piece: packed_logprobs(model.bind(params), piece, **how)
@@ -136,7 +143,7 @@ def make_old_logp(logp_fn, record_routing: bool, packing: Packing | None = None)
 
 def make_update(
   logp_fn, tx: optax.GradientTransformation, schedule: optax.Schedule, microbatches: int,
-  load_balance: float = 0.0, packing: Packing | None = None,
+  load_balance: float = 0.0, packing: Packing | None = None, grouped: bool = False,
 ):  # fmt: skip
   """Returns update(state, objective, batch, frozen=None, limit=inf) -> (state, metrics), a pure function to
   be jitted.
@@ -148,7 +155,7 @@ def make_update(
   `load_balance` is the coefficient of the loss of that name, where the batch has an `expert_cost`.
   With a `packing`, logp_fn is that of `make_packed_logp`, and as many pieces as are occupied are
   computed, instead of `microbatches`.  Without one, microbatches have prompts of their own, and tell the
-  gradient's noise.
+  gradient's noise; `grouped` if logp_fn is that of `make_grouped_logp`.
   """
 
   def loss_fn(frozen, params, score, objective, batch: Batch):
@@ -161,7 +168,7 @@ def make_update(
     return loss, (metrics, logp)
 
   def update(state: State, objective, batch: Batch, frozen: dict | None = None, limit=jnp.inf):
-    padding = _padding(batch, packing)
+    padding = _padding(batch, packing, grouped)
     batch = objective_lib.prepare(objective, batch)
     gradient = partial(jax.value_and_grad(loss_fn, argnums=1, has_aux=True), frozen, state.params)
     if packing:
@@ -264,15 +271,17 @@ def _seen(batch: Batch):
   return batch.tokens, batch.prompt_length, batch.routing, batch.counted
 
 
-def _padding(batch: Batch, packing: Packing | None):
+def _padding(batch: Batch, packing: Packing | None, grouped: bool):
   """[] share of the columns that the update computes which no token of a sequence is in."""
-  P, G, S = batch.tokens.shape
+  (P, G, S), T = batch.tokens.shape, batch.mask.shape[-1]
+  length = jnp.maximum(batch.mask.sum(-1), 1)
+  if grouped:  # a prompt's last token begins each response
+    return 1 - (batch.prompt_length[:, 0].sum() - P + length.sum()) / (P * (S - T - 1 + G * T))
   columns = P * G * (S - 1)
   if packing:
     pieces = packing_lib.count(packing, batch.place, S - 1)
     columns = pieces * (packing.shards * packing.rows * (S - 1))
-  read = batch.prompt_length + jnp.maximum(batch.mask.sum(-1), 1) - 1
-  return 1 - read.sum() / columns
+  return 1 - (batch.prompt_length + length - 1).sum() / columns
 
 
 def _zeros(fn, *args):

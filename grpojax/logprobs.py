@@ -146,3 +146,17 @@ def response_logprobs(
     experts = models.by_rows(routed.experts, decoder.spec)
     routed = routed._replace(experts=experts.reshape(P, G, *experts.shape[1:]))
   return *(o.reshape(P, G, response_budget) for o in outs), routed
+
+
+def grouped_logprobs(decoder, tokens, prompt_length, response_budget: int, **kwargs):
+  """The same logp and entropy of groups whose prompt is one, computed once; of dense models.
+
+  A prompt's last token begins each response, because what follows it is the response's own.
+  """
+  P, G, S = tokens.shape
+  L = S - response_budget
+  hidden = decoder.forward_groups(tokens[:, 0, : L - 1], tokens[..., L - 1 : -1], L - prompt_length[:, 0])
+  by_row = lambda x: x.reshape(P * G, *x.shape[2:])  # noqa: E731
+  how = dict(cap=decoder.spec.logit_softcap, mesh=decoder.mesh)
+  outs = token_logprobs(by_row(hidden), decoder.unembedding(), by_row(tokens[..., L:]), **how, **kwargs)
+  return *(o.reshape(P, G, response_budget) for o in outs), None

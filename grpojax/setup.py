@@ -97,6 +97,9 @@ def build_model(config: ConfigDict, tokenizer, mesh: Mesh | None = None) -> mode
     if config[key] != off and not model.spec.moe:
       raise ValueError(f"config.{key} = {config[key]!r} is for mixtures, and this is none; set {off!r}.")
   attention = kernels.choose(config.attention, model.spec, mesh)[0] if mesh else "reference"
+  if config.rows == "grouped" and (model.spec.moe or attention != "reference"):
+    who = "mixtures" if model.spec.moe else f"config.attention = '{attention}'"
+    raise ValueError(f"config.rows = 'grouped' is not for {who}; set config.rows = 'packed'.")
   return with_adapters(config, model._replace(remat=config.remat, attention=attention))
 
 
@@ -154,7 +157,9 @@ def build_programs(config: ConfigDict, model: models.Model, tokenizer, mesh: Mes
     ),
     update=program(
       "update",
-      learner.make_update(logp, tx, schedule, config.microbatches, config.load_balance, packing),
+      learner.make_update(
+        logp, tx, schedule, config.microbatches, config.load_balance, packing, config.rows == "grouped"
+      ),
       in_shardings=(where, everywhere, rows, frozen, everywhere),
       out_shardings=(where, everywhere),
       donate_argnums=0,
@@ -184,7 +189,7 @@ def compiler_options(mesh: Mesh) -> dict[str, str] | None:
 
 def packing_of(config: ConfigDict, mesh: Mesh) -> Packing | None:
   """How an update's rows are packed; None: a row for each sequence."""
-  if not config.packing:
+  if config.rows != "packed":
     return None
   shards = sharding.batch_shards(mesh)
   rows = config.rollout.prompts // config.updates_per_rollout * config.rollout.group_size // shards
@@ -193,9 +198,10 @@ def packing_of(config: ConfigDict, mesh: Mesh) -> Packing | None:
 
 def _logp(config: ConfigDict, model: models.Model) -> Callable:
   how = dict(temperature=config.rollout.temperature, chunk=config.logprob_chunk)
-  if config.packing:
+  if config.rows == "packed":
     return learner.make_packed_logp(model, **how)
-  return learner.make_logp(model, response_budget=config.rollout.max_tokens, **how)
+  make = learner.make_grouped_logp if config.rows == "grouped" else learner.make_logp
+  return make(model, response_budget=config.rollout.max_tokens, **how)
 
 
 def state_layout(config: ConfigDict, model: models.Model, mesh: Mesh):

@@ -1,5 +1,6 @@
 """The update: microbatches, devices, row order and padding change nothing; SFT is log-likelihood."""
 
+import dataclasses
 import functools
 
 import jax
@@ -26,6 +27,8 @@ def make_batch(seed=0):
   accuracy = rng.integers(0, 2, (P, G)).astype(np.float32)
   prompt_length = np.repeat(rng.integers(1, L + 1, P)[:, None], G, axis=1)
   old = rng.normal(-3, 0.3, (P, G, T)).astype(np.float32)
+  tokens = rng.integers(0, V, (P, G, L + T)).astype(np.int32)
+  tokens[..., :L] = tokens[:, :1, :L]
   return Batch(
     mask=(np.arange(T)[None, None] < length[..., None]).astype(np.float32),
     reward=accuracy,
@@ -35,7 +38,7 @@ def make_batch(seed=0):
     sampler_logp=old,
     old_logp=old,
     entropy=np.ones((P, G, T), np.float32),
-    tokens=rng.integers(0, V, (P, G, L + T)).astype(np.int32),
+    tokens=tokens,
     prompt_length=prompt_length.astype(np.int32),
   )
 
@@ -51,7 +54,7 @@ def packed(batch, shards, rows):
   return batch._replace(place=place), packing.Packing(T, shards, rows)
 
 
-def update_fn(mesh_sizes=None, microbatches=1, optimizer=None, how=None):
+def update_fn(mesh_sizes=None, microbatches=1, optimizer=None, how=None, grouped=False):
   """update and a state, on a mesh of all eight devices or on one."""
   mesh = make_mesh(mesh_sizes) if mesh_sizes else None
   model = models.build(CONFIG.model, V, mesh)
@@ -60,8 +63,9 @@ def update_fn(mesh_sizes=None, microbatches=1, optimizer=None, how=None):
   if how:
     logp = learner.make_packed_logp(model, temperature=1.0, chunk=4)
   else:
-    logp = learner.make_logp(model, response_budget=T, temperature=1.0, chunk=4)
-  update = learner.make_update(logp, tx, schedule, microbatches, packing=how)
+    make = learner.make_grouped_logp if grouped else learner.make_logp
+    logp = make(model, response_budget=T, temperature=1.0, chunk=4)
+  update = learner.make_update(logp, tx, schedule, microbatches, packing=how, grouped=grouped)
   init = learner.make_init(MODEL, tx)
   if mesh is None:
     return jax.jit(update), jax.jit(init)(jax.random.key(0))
@@ -111,6 +115,49 @@ def test_packing_changes_nothing(sizes, rows):
   if sizes:
     batch = sharding.to_device(make_mesh(sizes), batch)
   assert_same(unpacked(), gradient_of(gspo, batch, mesh_sizes=sizes, how=how), tol=1e-6)
+
+
+@pytest.mark.parametrize(
+  ("sizes", "microbatches"), [(None, 1), (None, 8), (dict(data=2, fsdp=2, tensor=2), 2)]
+)
+def test_a_prompt_computed_once_for_its_group_changes_nothing(sizes, microbatches):
+  batch = make_batch()
+  if sizes:
+    batch = sharding.to_device(make_mesh(sizes), batch)
+  got = gradient_of(gspo, batch, mesh_sizes=sizes, microbatches=microbatches, grouped=True)
+  assert_same(unpacked(), got, tol=1e-6)
+
+
+def test_grouped_rows_of_models_whose_layers_differ():
+  """Windows that end inside the prompt, inside the response and nowhere; rotary tables; soft-caps."""
+  ropes = models.spec.Rope(1e4), models.spec.Rope(1e2)
+  spec = dataclasses.replace(
+    MODEL.spec, num_hidden_layers=3, windows=(4, T + 2, 0), ropes=ropes, rope_of=(0, 1, 0),
+    attention_softcap=2.0, logit_softcap=3.0,
+  )  # fmt: skip
+  model, batch = models.from_spec(spec), make_batch()
+  params, how = model.init(jax.random.key(1)), dict(response_budget=T, temperature=0.7, chunk=4)
+  alone, grouped = (
+    jax.jit(make(model, **how))(params, batch.tokens, batch.prompt_length)
+    for make in (learner.make_logp, learner.make_grouped_logp)
+  )
+  for x, y in zip(alone[:2], grouped[:2], strict=True):
+    np.testing.assert_allclose(x * batch.mask, y * batch.mask, atol=2e-6)
+
+
+def test_padding_of_an_update_is_counted_in_its_own_columns():
+  """By hand: 2 prompts of 2 and 6 tokens, 2 responses each; of rows of 6 and of 10 tokens."""
+  batch = jax.tree.map(lambda x: x[:2, :2], make_batch())
+  length = np.array([[1, 10], [4, 0]])  # without a token, one column is read
+  mask = (np.arange(T)[None, None] < length[..., None]).astype(np.float32)
+  batch = batch._replace(mask=mask, prompt_length=np.array([[2, 2], [6, 6]], np.int32))
+  objective, shares = objective_lib.build(gspo.get_config("tiny").objective), {}
+  for grouped in (False, True):
+    update, state = update_fn(grouped=grouped)
+    shares[grouped] = float(update(state, objective, batch)[1]["update/padding"])
+  alone, together = 2 + 11 + 9 + 6, (1 + 1 + 10) + (5 + 4 + 1)
+  assert shares[False] == pytest.approx(1 - alone / (4 * 15), abs=1e-6)
+  assert shares[True] == pytest.approx(1 - together / (2 * (5 + 2 * 10)), abs=1e-6)
 
 
 def test_log_probs_of_packed_sequences_are_those_of_a_row_each():

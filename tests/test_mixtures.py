@@ -61,7 +61,7 @@ def test_a_mixture_trains_resumes_and_is_the_same_on_four_devices_in_two_pieces(
   start(cut, tmp_path / "cut", monkeypatch)
   assert start(tiny(cache), tmp_path / "cut", monkeypatch) == whole
 
-  four = tiny(cache, microbatches=2, packing=False)
+  four = tiny(cache, microbatches=2, rows="single")
   four.mesh.expert = 4
   for a, b in zip(start(four, tmp_path / "four", monkeypatch), whole, strict=True):
     assert a.keys() - b.keys() == {"grad_noise"}  # of two pieces that are not packed

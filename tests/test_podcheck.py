@@ -62,7 +62,7 @@ def passes(config, model):
 
 CASES = {
   "dapo": {},
-  "gspo": dict(reference="init", packing=False),
+  "gspo": dict(reference="init", rows="single"),
   "moe": {},
   "moe R2": dict(load_balance=0.0, routing_replay="R2"),
   "moe R3": dict(load_balance=0.0, routing_replay="R3"),

@@ -185,6 +185,20 @@ def test_eight_devices_give_the_losses_of_one(cache, tmp_path):
       assert a[name] == pytest.approx(b[name], rel=1e-3, abs=1e-5), name
 
 
+def test_rows_of_updates_give_the_same_losses(cache, tmp_path):
+  """With a reference, whose passes have the same rows."""
+  found = {}
+  for rows in ("single", "packed", "grouped"):
+    config = tiny(cache, "grpo", steps=2, rows=rows, reference="init", microbatches=2)
+    config.objective.penalty.kl = dict(fn="kl_k3", beta=0.04)
+    config.reward.accuracy = dict(fn="test_train:short")
+    records = [r for r in start(config, tmp_path / rows) if "kl" in r]
+    found[rows] = [(r["loss"], r["grad_norm"], r["kl"]) for r in records]
+  assert len(found["single"]) == 2 and found["single"][1][2] > 0
+  for rows in ("packed", "grouped"):
+    np.testing.assert_allclose(found[rows], found["single"], rtol=1e-4, atol=1e-6)
+
+
 def raises_on_odd(sample):
   if sample.length % 2:
     raise RuntimeError("the verifier fell over")

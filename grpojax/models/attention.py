@@ -36,9 +36,56 @@ class View(NamedTuple):
     return attention, (self.cos[table], self.sin[table])
 
 
+class GroupView(NamedTuple):
+  """What rows of a prompt and its G responses end to end see: a response its prompt and itself."""
+
+  prompt: View  # [P, L] of the prompts
+  own: View  # [P * G, T] of the responses, whose keys are L + T
+  cos: jax.Array  # [tables, P, L + G * T, H / 2] float32
+  sin: jax.Array
+
+  def of(self, window, table):
+    """As `View.of`.  A prompt's keys and values are computed once, and laid beside those of each response."""
+    (read_prompt, _), (read_own, _) = self.prompt.of(window, table), self.own.of(window, table)
+    (P, L, _), (rows, T, _) = self.prompt.mask.shape, self.own.mask.shape
+    by_response = lambda x: x[:, L:].reshape(rows, T, *x.shape[2:])  # noqa: E731
+
+    def beside(x):
+      of_prompt = jnp.broadcast_to(x[:, None, :L], (P, rows // P, L, *x.shape[2:]))
+      return jnp.concatenate([of_prompt.reshape(rows, L, *x.shape[2:]), by_response(x)], axis=1)
+
+    def attention(q, k, v, scale, cap):
+      first, _ = read_prompt(*(x[:, :L] for x in (q, k, v)), scale, cap)
+      rest, _ = read_own(by_response(q), beside(k), beside(v), scale, cap)
+      return jnp.concatenate([first, rest.reshape(P, -1, *rest.shape[2:])], axis=1), (k, v)
+
+    table = 0 if table is None else table
+    return attention, (self.cos[table], self.sin[table])
+
+
+def group_view(first, L: int, G: int, T: int, frequencies) -> GroupView:
+  """first [P], the first real column of each prompt of L -> what the rows of L + G * T columns see."""
+  whole = jnp.arange(L + T)
+  distance = whole[:, None] - whole[None]
+  mask = causal_mask(left_padded(L + T, first))
+  at = jnp.maximum(whole[None] - first[:, None], 0)
+  own = jnp.broadcast_to(at[:, None, L:], (*first.shape, G, T)).reshape(*first.shape, G * T)
+  rope = angles(jnp.concatenate([at[:, :L], own], axis=1), frequencies)
+  of_prompt = View(mask[:, :L, :L], distance[:L, :L], *rope)
+  of_own = View(jnp.repeat(mask[:, L:], G, axis=0), distance[L:], *rope)
+  return GroupView(of_prompt, of_own, *rope)
+
+
 def view(mask, distance, positions, frequencies, mesh: Mesh | None = None) -> View:
   """mask [B, S, keys], distance [S, keys], positions [B, S], frequencies [tables, H / 2]."""
   return View(mask, distance, *angles(positions, frequencies), mesh)
+
+
+def sequence_view(segment, frequencies, mesh: Mesh | None = None) -> View:
+  """What whole sequences see of themselves; inside one, columns are as far apart as positions."""
+  column = jnp.arange(segment.shape[1])
+  distance = column[:, None] - column[None]
+  return view(causal_mask(segment), distance, positions(segment), frequencies, mesh)
 
 
 def angles(positions, frequencies):

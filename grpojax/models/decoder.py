@@ -27,81 +27,14 @@ from grpojax import sharding
 from grpojax.models import int8, kernels
 from grpojax.models import lora as lora_lib
 from grpojax.models import spec as spec_lib
-from grpojax.models.attention import View, angles, attend, causal_mask, left_padded, positions, rotate, view
+from grpojax.models.attention import angles, attend, group_view, left_padded, positions, sequence_view, view
+from grpojax.models.block import Block
 from grpojax.models.lora import Lora
-from grpojax.models.moe import Mixture
-from grpojax.models.parts import gated_mlp, matrix, project, rematerialised, rms_norm, softcap, vector
+from grpojax.models.parts import matrix, rematerialised, rms_norm, softcap, vector
 from grpojax.models.spec import Spec
 
 Kept = jax.Array | int8.Int8  # [B, S, K, head_dim]
 Cache = list[tuple[Kept, Kept]]  # per layer: keys, values
-
-
-class Block(nnx.Module):
-  """Attention, then the MLP, each on the normalised residual stream."""
-
-  def __init__(self, s: Spec, mesh: Mesh | None, rules: sharding.Rules, rngs: nnx.Rngs):
-    D, N, K, H = s.hidden_size, s.num_attention_heads, s.num_key_value_heads, s.head_dim
-    F, dtype = s.intermediate_size, s.param_dtype
-    norm = lambda axes, shape: vector(axes, shape, 1.0 - s.norm_offset, dtype)  # noqa: E731
-    out_scale = (2 * s.num_hidden_layers) ** -0.5  # keeps the residual's variance flat in depth
-    self.spec = s
-    self.attention_norm = norm(("embed",), D)
-    self.q = matrix(rngs, ("embed", "heads", None), (D, N, H), D**-0.5, dtype)
-    self.k = matrix(rngs, ("embed", "kv_heads", None), (D, K, H), D**-0.5, dtype)
-    self.v = matrix(rngs, ("embed", "kv_heads", None), (D, K, H), D**-0.5, dtype)
-    if s.qkv_bias:
-      self.q_bias = vector(("heads", None), (N, H), 0.0, dtype)
-      self.k_bias = vector(("kv_heads", None), (K, H), 0.0, dtype)
-      self.v_bias = vector(("kv_heads", None), (K, H), 0.0, dtype)
-    if s.qk_norm:
-      self.q_norm, self.k_norm = norm((None,), H), norm((None,), H)
-    self.o = matrix(rngs, ("heads", None, "embed"), (N, H, D), out_scale * (N * H) ** -0.5, dtype)
-    if s.o_bias:
-      self.o_bias = vector(("embed",), D, 0.0, dtype)
-    self.mlp_norm = norm(("embed",), D)
-    if s.post_norms:
-      self.post_attention_norm, self.post_mlp_norm = norm(("embed",), D), norm(("embed",), D)
-    if s.moe:
-      self.moe = Mixture(s, mesh, rngs, rules)
-    else:
-      self.gate = matrix(rngs, ("embed", "mlp"), (D, F), D**-0.5, dtype)
-      self.up = matrix(rngs, ("embed", "mlp"), (D, F), D**-0.5, dtype)
-      self.down = matrix(rngs, ("mlp", "embed"), (F, D), out_scale * F**-0.5, dtype)
-
-  def __call__(self, x, attention, rope, replay=None, counted=None):
-    """x [B, S, D] -> x, what attention keeps, Routed or None.
-
-    attention(q, k, v, scale, cap) -> what is read [B, S, N, H], what is kept: it alone knows of caches.
-    """
-    s = self.spec
-    h = self._norm(x, self.attention_norm)
-    q, k, v = (self._project(h, name) for name in "qkv")
-    if s.qk_norm:
-      q, k = self._norm(q, self.q_norm), self._norm(k, self.k_norm)
-    q, k = rotate(q, rope), rotate(k, rope)
-    h, kept = attention(q, k, v, s.query_scale or s.head_dim**-0.5, s.attention_softcap)
-    h = project(h, self.o[...], axes=2)
-    if s.o_bias:
-      h = h + self.o_bias[...].astype(x.dtype)[None, None]
-    x = x + (self._norm(h, self.post_attention_norm) if s.post_norms else h)
-
-    h, routed = self._norm(x, self.mlp_norm), None
-    if s.moe:
-      h, routed = self.moe(h, replay, counted)
-    else:
-      h = gated_mlp(h, self.gate[...], self.up[...], self.down[...], s.activation)
-    x = x + (self._norm(h, self.post_mlp_norm) if s.post_norms else h)
-    return x, kept, routed
-
-  def _norm(self, x, weight):
-    return rms_norm(x, weight[...], self.spec.rms_norm_eps, self.spec.norm_offset)
-
-  def _project(self, h, name):
-    y = project(h, getattr(self, name)[...])
-    if self.spec.qkv_bias:
-      y = y + getattr(self, f"{name}_bias")[...].astype(h.dtype)[None, None]
-    return y
 
 
 class Decoder(nnx.Module):
@@ -141,6 +74,23 @@ class Decoder(nnx.Module):
     S = tokens.shape[1]
     tokens, segment, routing, counted = self._with_room(tokens, segment, routing, counted)
     seen = self._view_of_kernel(segment) if self.attention != "reference" else self._view(segment)
+    x, routed = self._through(tokens, seen, routing, counted)
+    if routed is not None:
+      routed = routed._replace(experts=routed.experts[:, :, :S])
+    return sharding.whole_columns(self.mesh, x)[:, :S], routed
+
+  def forward_groups(self, prompt, own, first):
+    """prompt [P, L], left-padded up to first [P]; own [P, G, T], what follows it -> hidden [P, G, T, D].
+
+    The prompt is computed once for its G responses, each of which sees it and itself.
+    """
+    P, G, T = own.shape
+    seen = group_view(first, prompt.shape[1], G, T, self._frequencies())
+    x, _ = self._through(jnp.concatenate([prompt, own.reshape(P, G * T)], axis=1), seen)
+    return x[:, prompt.shape[1] :].reshape(P, G, T, -1)
+
+  def _through(self, tokens, seen, routing=None, counted=None):
+    """tokens [B, S] -> hidden [B, S, D] after the final norm, Routed or None; `seen` is what each sees."""
 
     def block(x, layer):
       layer, kind, replay = layer
@@ -150,9 +100,7 @@ class Decoder(nnx.Module):
 
     block, layers = rematerialised(block, self.remat), (self._stacked(), self._kinds(), routing)
     x, routed = jax.lax.scan(block, self._embed(tokens), layers)
-    if routed is not None:
-      routed = routed._replace(experts=routed.experts[:, :, :S])
-    return sharding.whole_columns(self.mesh, self._final_norm(x))[:, :S], routed
+    return self._final_norm(x), routed
 
   def prefill(self, tokens, first, cache_length: int):
     """tokens [B, L] -> hidden of the last column [B, D], a cache with room for `cache_length`, Routed."""
@@ -298,11 +246,8 @@ class Decoder(nnx.Module):
   def _frequencies(self):
     return jnp.asarray(np.stack([rope.frequencies(self.spec.head_dim) for rope in self.spec.ropes]))
 
-  def _view(self, segment) -> View:
-    """What whole sequences see of themselves; inside one, columns are as far apart as positions."""
-    column = jnp.arange(segment.shape[1])
-    distance = column[:, None] - column[None]
-    return view(causal_mask(segment), distance, positions(segment), self._frequencies(), self.mesh)
+  def _view(self, segment):
+    return sequence_view(segment, self._frequencies(), self.mesh)
 
   def _view_of_kernel(self, segment) -> kernels.View:
     rope = angles(positions(segment), self._frequencies())

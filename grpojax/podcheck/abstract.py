@@ -54,7 +54,7 @@ def batch(config: ConfigDict, model: models.Model) -> Batch:
     entropy=_f32(P, G, T) if first_pass else None,
     tokens=_i32(P, G, L + T),
     prompt_length=_i32(P, G),
-    place=_i32(P, G, 3) if config.packing else None,
+    place=_i32(P, G, 3) if config.rows == "packed" else None,
     routing=routing,
     counted=_bool(P, G, L + T - 1) if balance else None,
     expert_cost=_f32(P, G, moe.num_experts) if balance else None,

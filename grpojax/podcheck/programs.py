@@ -60,7 +60,7 @@ def plan(config: ConfigDict, devices: list, scratch: Path) -> Plan:
   slots = setup.slots_of(config, model, samples, c.group_size, c.max_tokens, c.kv_cache)
   rows = c.prompts // config.updates_per_rollout * c.group_size
   pieces = config.microbatches
-  if config.packing:
+  if config.rows == "packed":
     pieces = math.ceil(rows // shards / setup.packing_of(config, mesh).rows)
   columns = rows * (config.data.prompt_budget + c.max_tokens - 1)
   return Plan(config, mesh, model, programs, slots or c.prompts * c.group_size, pieces, columns)
