@@ -151,7 +151,8 @@ def get_config(scale: str = "mini") -> ConfigDict:
   c.mesh.fsdp = 1
   c.mesh.tensor = 1
   c.mesh.expert = 1  # experts of a mixture; everything else is cut over it as over data
-  c.mesh.context = 1  # columns of the sequences that an update and a log-prob pass read
+  c.mesh.context = 1  # of devices that share the rows an update and a log-prob pass read at a time: dealt
+  # out whole if there are as many rows a shard, or a multiple; else each has a part of the columns of all
   c.mesh.slices = 1  # TPU slices, joined by a slow network over which only `data` is cut
   c.mesh.sampler = ConfigDict()  # the sampler's own mesh of the same devices; data takes the rest
   c.mesh.sampler.tensor = 0  # what cuts a decoded token's matrices; 0: no own mesh, and no copy
@@ -285,7 +286,7 @@ def _paper(c):
   c.data.prompt_budget = 2048
   c.rollout.update(prompts=512, group_size=16, max_tokens=20480, slots=256, prefill_chunk=2048)
   c.updates_per_rollout = 16  # of 512 completions each
-  c.microbatches = 16  # two rows at a time on each of 16 shards
+  c.microbatches = 8  # four rows at a time on each of 16 shards: one a chip, so that no keys travel
   c.remat = "attention"
   c.logprob_chunk = 512
   c.optimizer.update(warmup_steps=320, weight_decay=0.1)  # 20 rollouts

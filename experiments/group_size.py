@@ -39,7 +39,7 @@ def rows(scale: str) -> tuple[Row, ...]:
 def of(scale: str, group: str, changes: dict) -> Row:
   """A microbatch for each prompt of an update, of which a rollout has two."""
   size, prompts = changes["rollout.group_size"], changes["rollout.prompts"]
-  common = {"packing": False, "microbatches": prompts // 2, "rollout.slots": min(64, prompts * size)}
+  common = {"rows": "single", "microbatches": prompts // 2, "rollout.slots": min(64, prompts * size)}
   common |= MINI | {"steps": 30} if scale == "mini" else {}
   return Row(f"G = {size}", f"{CONFIG}:{scale}", common | changes, group=group, at=size)
 

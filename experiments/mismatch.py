@@ -20,6 +20,7 @@ CORRECTIONS = {
 }
 GAP = {"sampling/sampling_logp_difference/mean": ""}
 FIGURES = (
+  Figure("Against full precision", "points", {"over_first": ""}, over="rows"),
   Figure("Held-out accuracy", "% of questions", {"eval/pass@1": ""}),
   Figure("Sampler against learner", "mean |difference of log-probs|, nats", GAP),
   Figure("Effective sample size", "% of tokens", {"sampling/effective_sample_size": ""}),

@@ -16,6 +16,8 @@ RECIPES = (
 )  # fmt: skip
 
 FIGURES = (
+  Figure("Against GRPO, at equal tokens", "points", {"over_first_at_equal_tokens": ""}, over="rows"),
+  Figure("Against GRPO, after equal steps", "points", {"over_first": ""}, over="rows"),
   Figure("Accuracy by tokens", "% of questions", {"eval/pass@1": ""}, over="tokens"),
   Figure("Accuracy by steps", "% of questions", {"eval/pass@1": ""}),
   Figure("Entropy", "nats per token", {"entropy": ""}),

@@ -27,31 +27,32 @@ def token_logprobs(
   """
   B, T, D = hidden.shape
   chunks = -(-T // chunk)
-  shards = sharding.context_shards(mesh)
+  shards = sharding.column_shards(mesh, B)
   size = -(-T // (chunks * shards)) * shards  # equal chunks, so that almost nothing is padded
   pad = chunks * size - T
   hidden = jnp.pad(hidden, ((0, 0), (0, pad), (0, 0))).reshape(B, chunks, size, D)
   targets = jnp.pad(targets, ((0, 0), (0, pad))).reshape(B, chunks, size)
   asked = jnp.ones(chunks, bool) if wanted is None else size * jnp.arange(chunks) < wanted
-  scan = _on_mesh(mesh, lambda *args: _scan(*args, temperature, cap))
+  scan = _on_mesh(mesh, B, lambda *args: _scan(*args, temperature, cap))
   outs = scan(hidden.swapaxes(0, 1), unembedding, targets.swapaxes(0, 1), asked)
   return tuple(o.swapaxes(0, 1).reshape(B, chunks * size)[:, :T] for o in outs)
 
 
-def _on_mesh(mesh: Mesh | None, scan):
+def _on_mesh(mesh: Mesh | None, rows: int, scan):
   """The scan over chunks, of each device's own rows and columns; what cuts the head is left to the compiler.
 
   Under the compiler alone the head's gradient would be summed over all devices once per chunk.
   """
-  axes = [*sharding.batch_axes(mesh), "context"] if mesh else []
-  axes = [axis for axis in axes if mesh.shape.get(axis, 1) > 1]
-  if not axes:
+  if not mesh:
     return scan
-  rows = tuple(axis for axis in axes if axis != "context")
-  cut = PartitionSpec(None, rows or None, "context" if "context" in axes else None)
+  rows, column = sharding.cut_of(mesh, rows)
+  wide = [axis for axis in (*rows, column) if axis and mesh.shape[axis] > 1]
+  if not wide:
+    return scan
+  cut = PartitionSpec(None, tuple(a for a in rows if a in wide) or None, column if column in wide else None)
   specs = cut, PartitionSpec(), cut, PartitionSpec()
   return jax.shard_map(
-    scan, mesh=mesh, in_specs=specs, out_specs=(cut, cut), axis_names=set(axes), check_vma=False
+    scan, mesh=mesh, in_specs=specs, out_specs=(cut, cut), axis_names=set(wide), check_vma=False
   )
 
 

@@ -154,14 +154,27 @@ def batch_shards(mesh: Mesh) -> int:
   return math.prod(mesh.shape[axis] for axis in batch_axes(mesh))
 
 
-def context_shards(mesh: Mesh | None) -> int:
-  """Pieces that the columns of the learner's rows are cut in."""
-  return mesh.shape.get("context", 1) if mesh else 1
+def cut_of(mesh: Mesh, rows: int) -> PartitionSpec:
+  """What cuts so many rows of the learner, and their columns, over a mesh.
+
+  Devices along `context` share the rows of a shard.  They deal them out whole if they can, because then no
+  keys travel; else each has some columns of all.
+  """
+  axes = batch_axes(mesh)
+  if "context" not in mesh.shape:
+    return PartitionSpec(axes, None)
+  dealt = rows % (batch_shards(mesh) * mesh.shape["context"]) == 0
+  return PartitionSpec((*axes, "context"), None) if dealt else PartitionSpec(axes, "context")
+
+
+def column_shards(mesh: Mesh | None, rows: int) -> int:
+  """Pieces that the columns of so many rows of the learner are cut in."""
+  return mesh.shape["context"] if mesh and cut_of(mesh, rows)[1] else 1
 
 
 def whole_columns(mesh: Mesh | None, x):
   """x [B, S, ...] of the learner's rows, gathered over `context` on each device; else cut as it was."""
-  if context_shards(mesh) == 1:
+  if column_shards(mesh, x.shape[0]) == 1:
     return x
   free = [PartitionSpec.UNCONSTRAINED] * (x.ndim - 2)
   where = NamedSharding(mesh, PartitionSpec(batch_axes(mesh), None, *free))

@@ -19,6 +19,7 @@ STUDY = Study(
     Figure("Along ε", "nats per token", {"entropy": "policy"}, over="swept"),
     Figure("Of one row", "nats per token", {"entropy": "policy"}, ("c",), "swept"),
     Figure("Odds", "mean", {"up / down": "ratio"}, rows=("a",)),
+    Figure("Against a", "points", {"over_first": ""}, over="rows"),
     Figure("Nothing", "mean", {"never": "measured"}),
   ),
   seeds=3,

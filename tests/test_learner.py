@@ -194,16 +194,21 @@ def test_devices_and_layout_change_nothing(sizes):
   assert_same(gradient_of(dapo, batch), on_mesh)
 
 
-def test_along_context_columns_are_cut():
-  """Scores and logits, at least: each device has a quarter of the queries, and of a chunk's columns."""
-  mesh, S = make_mesh(dict(data=2, context=4)), L + T - 1
+@pytest.mark.parametrize("rows", [P * G, 6])
+def test_along_context_rows_are_dealt_out_if_they_can_be_and_columns_are_cut_else(rows):
+  """Scores and logits, at least: each device has an eighth of the rows, or half and a quarter of their
+  queries, and of a chunk's columns."""
+  mesh, S, dealt = make_mesh(dict(data=2, context=4)), L + T - 1, rows == P * G
   model = models.build(CONFIG.model, V, mesh)
   logp = learner.make_logp(model, response_budget=T, temperature=1.0, chunk=4)
-  seen = jax.ShapeDtypeStruct((P, G, L + T), jnp.int32), jax.ShapeDtypeStruct((P, G), jnp.int32)
-  rows = sharding.batch_sharding(mesh)
-  text = jax.jit(logp, in_shardings=(None, rows, rows)).lower(model.shapes, *seen).compile().as_text()
-  assert f",{-(-S // 4)},{S + 1}]" in text and f",{S + 1},{S + 1}]" not in text  # scores, of 15 + 1 columns
-  assert f",1,{V}]" in text and f",4,{V}]" not in text
+  seen = jax.ShapeDtypeStruct((rows, 1, L + T), jnp.int32), jax.ShapeDtypeStruct((rows, 1), jnp.int32)
+  where = sharding.batch_sharding(mesh)
+  text = jax.jit(logp, in_shardings=(None, where, where)).lower(model.shapes, *seen).compile().as_text()
+  of_row = f"[{rows // (8 if dealt else 2)},"
+  logits = [size for size in (1, 4) if f"{of_row}{size},{V}]" in text]
+  assert logits == ([4] if dealt else [1])
+  cut = f",{-(-S // 4)},{S + 1}]" in text  # scores, of 15 + 1 columns
+  assert cut == (not dealt) and f",{S + 1},{S + 1}]" not in text
 
 
 def test_parameters_moments_and_batch_are_really_cut():

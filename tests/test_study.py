@@ -229,7 +229,9 @@ def test_words_follow_the_interval(low, high, word):
 
 def test_figures_are_pngs_and_svgs_of_what_was_measured(out):
   drawn = figures.draw(STUDY, collected(out), out)
-  assert [figure["title"] for figure in drawn] == ["Accuracy", "By tokens", "Along ε", "Of one row", "Odds"]
+  assert [figure["title"] for figure in drawn] == [
+    "Accuracy", "By tokens", "Along ε", "Of one row", "Odds", "Against a",
+  ]  # fmt: skip
   for figure in drawn:
     assert (out / figure["png"]).read_bytes().startswith(b"\x89PNG")
     assert figure["svg"].startswith("<svg")
@@ -247,12 +249,21 @@ def test_a_swept_figure_has_the_final_or_mean_values_of_its_rows(out):
   np.testing.assert_allclose(final.mean, [70, 60])
 
 
+def test_differences_from_the_first_row_are_dots_in_the_order_of_the_table(out):
+  ax = figures._plotted(STUDY.figures[5], STUDY, collected(out))(in_picture=True)[0].axes[0]
+  assert [text.get_text() for text in ax.get_yticklabels()] == ["<b>", "c"] and ax.yaxis_inverted()
+  np.testing.assert_allclose(ax.lines[-1].get_xdata(), [10, 0], atol=1e-9)
+  (intervals,) = ax.collections
+  np.testing.assert_allclose(next(line[:, 0] for line in intervals.get_segments()), [10, 10], atol=1e-9)
+  assert figures._plotted(STUDY.figures[5], STUDY, collected(out, seeds=1)) is None  # no interval
+
+
 def test_the_page_escapes_names_and_needs_nothing_but_itself(out):
   found = collected(out)
   text = page.write(out, STUDY, found, figures.draw(STUDY, found, out), runs(out)[0]).read_text()
   assert "<b>" not in text and "Is &lt;b&gt; better?" in text
   assert "<script" not in text and "http://" not in text.replace("http://www.w3.org", "")
-  assert text.count("<svg") == 5 and "python -m toy" in text and "&#34;group_size&#34;: 4" in text
+  assert text.count("<svg") == 6 and "python -m toy" in text and "&#34;group_size&#34;: 4" in text
 
 
 # Sweeps of any recipe.

@@ -19,7 +19,7 @@ class View(NamedTuple):
   distance: jax.Array  # [S, keys] int32, columns from a key to its query
   cos: jax.Array  # [tables, B, S, H / 2] float32
   sin: jax.Array
-  mesh: Mesh | None = None  # whose `context` cuts the queries; keys and values travel to all of them
+  mesh: Mesh | None = None  # whose `context` may cut the queries; keys and values travel to all of them
 
   def of(self, window, table):
     """(attention, rope) of a layer, as `Block` takes them; None: no window, the only table."""
@@ -27,7 +27,7 @@ class View(NamedTuple):
     table = 0 if table is None else table
 
     def attention(q, k, v, scale, cap):
-      if sharding.context_shards(self.mesh) == 1:
+      if sharding.column_shards(self.mesh, q.shape[0]) == 1:
         read = attend_causally(q, k, v, mask, scale, cap)
       else:  # queries are cut already
         read = attend(q, *(sharding.whole_columns(self.mesh, x) for x in (k, v)), mask, scale, cap)

@@ -94,7 +94,7 @@ class Decoder(nnx.Module):
 
     def block(x, layer):
       layer, kind, replay = layer
-      x = self._on_mesh(x, by_columns=True)
+      x = self._on_mesh(x, of_learner=True)
       x, _, routed = self._whole(*layer)(x, *seen.of(*kind), replay=replay, counted=counted)
       return x, routed
 
@@ -224,16 +224,17 @@ class Decoder(nnx.Module):
     bias = self.score_bias[...].astype(jnp.float32) if self.spec.score_bias else jnp.zeros(self.spec.labels)
     return out + jnp.broadcast_to(bias, out.shape)
 
-  def _on_mesh(self, x, by_columns: bool = False):
-    """x [B, S, D] where its rows are, whole in D, its columns over `context` or whole.
+  def _on_mesh(self, x, of_learner: bool = False):
+    """x [B, S, D] where its rows are, whole in D; of_learner: as the learner cuts them.
 
     Else a compiler may cut D, as matrices are, and add up products of every row on every device, which
     is many times what gathering the matrices takes.
     """
     if self.mesh is None:
       return x
-    columns = "context" if by_columns and "context" in self.mesh.shape else None
-    where = PartitionSpec(sharding.batch_axes(self.mesh), columns)
+    where = PartitionSpec(sharding.batch_axes(self.mesh))
+    if of_learner:
+      where = sharding.cut_of(self.mesh, x.shape[0])
     return jax.lax.with_sharding_constraint(x, NamedSharding(self.mesh, where))
 
   def _embed(self, tokens):
@@ -255,8 +256,8 @@ class Decoder(nnx.Module):
 
   def _with_room(self, tokens, segment, routing, counted):
     """The rows, with columns behind them that make a kernel's blocks whole: a segment of their own."""
-    S = tokens.shape[1]
-    extra = kernels.room(self.attention, S, sharding.context_shards(self.mesh)) - S
+    B, S = tokens.shape
+    extra = kernels.room(self.attention, S, sharding.column_shards(self.mesh, B)) - S
     if not extra:
       return tokens, segment, routing, counted
 

@@ -112,9 +112,9 @@ class View(NamedTuple):
     tensor = mesh.shape[heads] if heads else 1
     if K % tensor:  # kv heads that do not divide: as often as it takes
       k, v = (jnp.repeat(x, tensor // K if tensor % K == 0 else N // K, axis=2) for x in (k, v))
-    rows, context = sharding.batch_axes(mesh), "context" if "context" in mesh.shape else None
+    rows, context = sharding.cut_of(mesh, q.shape[0])
     mine, whole = PartitionSpec(rows, context, heads), PartitionSpec(rows, None, heads)
-    by_columns = NamedSharding(mesh, PartitionSpec(None, context))
+    by_columns = NamedSharding(mesh, PartitionSpec(None, context))  # None: rows are whole
     kernel, local = read(q.shape[1], N // tensor, by_columns)
     of_kernel = kernel.manual_sharding_spec(by_columns) if kernel else None
     specs = of_kernel, mine, whole, whole, PartitionSpec(rows, context), PartitionSpec(rows)
@@ -124,7 +124,7 @@ class View(NamedTuple):
 
 def splash(columns: int, heads: int, by_columns: NamedSharding, *, window: int, scale: float, cap: float):
   """(kernel, local): local(kernel, q [B, S, N, H], k, v [B, columns, K, H], segment of q, of k) -> as q."""
-  shards = by_columns.mesh.shape.get("context", 1)
+  shards = _column_shards(by_columns)
   keys, queries = block(columns, shards), min(block(columns, shards), 512)
   sizes = splash_attention.BlockSizes(
     block_q=queries, block_kv=keys, block_kv_compute=queries,
@@ -152,6 +152,10 @@ def splash(columns: int, heads: int, by_columns: NamedSharding, *, window: int, 
   return kernel, local
 
 
+def _column_shards(by_columns: NamedSharding) -> int:
+  return by_columns.mesh.shape["context"] if by_columns.spec[1] else 1
+
+
 def cudnn(
   columns: int, heads: int, by_columns: NamedSharding, *, window: int, scale: float, cap: float,
   implementation: str = "cudnn",
@@ -161,7 +165,7 @@ def cudnn(
 
   def local(_, q, k, v, of_q, of_k):
     S = q.shape[1]
-    first = jax.lax.axis_index("context") * S if "context" in by_columns.mesh.shape else 0
+    first = jax.lax.axis_index("context") * S if _column_shards(by_columns) > 1 else 0
     distance = first + jnp.arange(S)[:, None] - jnp.arange(columns)[None]
     near = (distance >= 0) & (distance < (window or columns))
     mask = near[None] & (of_q[:, :, None] == of_k[:, None, :])

@@ -75,8 +75,9 @@ class Mixture(nnx.Module):
     place = partial(sharding.partition, self.mesh, rules=dict(self.rules))
     cuts = [place(n, w.shape) for n, w in zip(names, weights, strict=True)]
     by_expert, by_width = cuts[0][0], cuts[0][2]
-    by_columns = h.shape[1] % sharding.context_shards(self.mesh) == 0 and "context" in self.mesh.shape
-    rows = PartitionSpec(sharding.batch_axes(self.mesh), "context" if by_columns else None)
+    rows = sharding.cut_of(self.mesh, h.shape[0])
+    if h.shape[1] % sharding.column_shards(self.mesh, h.shape[0]):
+      rows = PartitionSpec(sharding.batch_axes(self.mesh))
     neighbours = "expert" in self.mesh.shape
 
     def local(h, experts, gates, *weights):

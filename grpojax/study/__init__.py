@@ -30,13 +30,16 @@ class Row(NamedTuple):
 
 
 class Figure(NamedTuple):
-  """Curves of some rows (mean over seeds, band: 95 % interval), or final values along a swept number."""
+  """Curves of some rows (mean over seeds, band: 95 % interval), final values along a swept number, or rows.
+
+  A figure over rows has a dot and an interval for each; its metric is a difference in results.json.
+  """
 
   title: str
   unit: str  # "%..." scales by 100
   metrics: dict[str, str]  # metric, or "a / b", -> word in the legend; with several rows, one metric
   rows: tuple[str, ...] = ()  # their names; () all
-  over: str = "step"  # "step", "tokens" that were generated since the start, or "swept"
+  over: str = "step"  # "step", "tokens" that were generated since the start, "swept", or "rows"
   note: str = ""
 
 

@@ -1,6 +1,7 @@
 """results.json -> figures: SVG for the page, which takes its colours, and PNG for everywhere else."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from itertools import cycle
 from pathlib import Path
 from typing import NamedTuple
@@ -8,7 +9,7 @@ from typing import NamedTuple
 import matplotlib
 import numpy as np
 
-from grpojax.report.figures import COLOURS, DASHES, STYLE, axes, svg
+from grpojax.report.figures import COLOURS, DASHES, INK, STYLE, axes, svg
 from grpojax.study import Figure, Study, plan, statistics
 
 MARKERS = "osD^vP"
@@ -29,21 +30,50 @@ def draw(study: Study, results: dict, folder: Path) -> list[dict]:
   """Writes a PNG of every figure there is data for; returns title, note, legend, svg and the PNG's name."""
   drawn = []
   for figure in study.figures:
-    lines = list(_swept(figure, study, results) if figure.over == "swept" else _curves(figure, results))
-    if not lines:
+    plot = _plotted(figure, study, results)
+    if not plot:
       continue
     with matplotlib.rc_context(STYLE):
-      page, legend = _plot(figure, study, lines, in_picture=False)
+      page, legend = plot(in_picture=False)
       drawn.append(dict(title=figure.title, note=figure.note, legend=legend, svg=svg(page, figure.title)))
     with matplotlib.rc_context(STYLE | PNG):
-      picture, _ = _plot(figure, study, lines, in_picture=True)
+      picture, _ = plot(in_picture=True)
       drawn[-1]["png"] = f"{plan.slug(figure.title)}.png"
       picture.savefig(folder / drawn[-1]["png"], metadata={"Software": None})
   return drawn
 
 
+def _plotted(figure: Figure, study: Study, results: dict) -> Callable | None:
+  """in_picture -> (matplotlib's figure, legend [(colour, dash, text)]); None: nothing was measured.
+
+  A legend may be in the picture, below the axes.
+  """
+  if figure.over == "rows":
+    (key,) = figure.metrics
+    rows = [row for row in _shown(figure, results) if row[key] and row[key]["low"] is not None]
+    return partial(_dots, figure, rows, key) if rows else None
+  lines = list(_swept(figure, study, results) if figure.over == "swept" else _curves(figure, results))
+  return partial(_plot, figure, study, lines) if lines else None
+
+
+def _dots(figure: Figure, rows: list[dict], key: str, in_picture: bool):
+  """Differences from top to bottom, as the table has them; the line is no difference."""
+  fig, ax = axes("", figure.unit)
+  fig.set_figheight(0.8 + 0.2 * len(rows))
+  ax.xaxis.set_major_locator(matplotlib.ticker.AutoLocator())
+  ax.axvline(0, color=INK, lw=0.8)
+  mean, low, high = (100 * np.array([row[key][what] for row in rows]) for what in ("mean", "low", "high"))
+  ax.hlines(range(len(rows)), low, high, color=COLOURS["blue"], lw=1.6)
+  ax.plot(mean, range(len(rows)), "o", color=COLOURS["blue"], ms=3.5)
+  ax.set_yticks(range(len(rows)), [row["label"] for row in rows], fontsize=8)
+  ax.invert_yaxis()
+  if in_picture:
+    ax.set_title(figure.title, loc="left", fontsize=10.5)
+  return fig, []
+
+
 def _plot(figure: Figure, study: Study, lines: list[Line], in_picture: bool):
-  """(matplotlib's figure, legend [(colour, dash, text)]), which may be in the picture, below the axes."""
+  """One curve a line."""
   x_label = {"step": "training step", "tokens": "tokens generated in training", "swept": study.swept}[
     figure.over
   ]
