@@ -292,4 +292,5 @@ def _paper(c):
   c.optimizer.update(warmup_steps=320, weight_decay=0.1)  # 20 rollouts
   c.cold_start.batch_size = 512  # no cold start; divisible by any mesh's shards
   c.mesh.update(data=1, fsdp=-1, context=4)
+  c.mesh.rules.embed = "fsdp"  # over all 64 chips a gather is compiled as a sum of twice the bytes
   c.mesh.sampler.tensor = 4

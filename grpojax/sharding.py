@@ -182,8 +182,8 @@ def whole_columns(mesh: Mesh | None, x):
 
 
 def kv_sharding(mesh: Mesh, heads: int, rules: Rules = RULES) -> NamedSharding:
-  """Of caches [rows, heads, ...]: rows like every batch, heads like the projections that make them."""
-  return NamedSharding(mesh, PartitionSpec(batch_axes(mesh), *partition(mesh, ["kv_heads"], (heads,), rules)))
+  """Of caches [heads, rows, ...]: rows like every batch, heads like the projections that make them."""
+  return NamedSharding(mesh, PartitionSpec(*partition(mesh, ["kv_heads"], (heads,), rules), batch_axes(mesh)))
 
 
 def partition(mesh: Mesh, names, shape: tuple[int, ...], rules: Rules = RULES) -> PartitionSpec:

@@ -38,7 +38,7 @@ def slots(
   own = min(-(-wanted // shards), here * group_size)
   if memory_gb:
     of_prompts = here * kv_bytes(spec, prompt_budget, tensor, kv_cache)
-    of_slot = kv_bytes(spec, max(max_tokens - 1, 1), tensor, kv_cache)
+    of_slot = kv_bytes(spec, ring(max_tokens), tensor, kv_cache)
     own = min(own, int((memory_gb * 1e9 - of_prompts) // of_slot))
     if own < 1:
       raise ValueError(
@@ -46,3 +46,13 @@ def slots(
         f"{of_prompts / 1e9:.3g} GB and a slot {of_slot / 1e9:.3g} GB; raise it, or lower config.rollout."
       )
   return own * shards
+
+
+def ring(max_tokens: int) -> int:
+  """Columns of a slot's own tokens but the last, in whole vectors of a TPU if there are several.
+
+  Between programs an array lies as takes the least memory, in a loop as is read best: that is the same
+  only where nothing is padded, and else all rings would be copied where a loop begins.
+  """
+  lanes = 128 if max_tokens > 128 else 1
+  return max(-(-(max_tokens - 1) // lanes) * lanes, 1)

@@ -17,10 +17,13 @@ from grpojax.models.parts import softcap
 
 
 class Kv(NamedTuple):
-  """Keys and values of one layer, laid out as both products read them: no transposed copy is made."""
+  """Keys and values of one layer, laid out as both products read them: no transposed copy is made.
 
-  keys: jax.Array | int8.Int8  # [B, K, H, columns]
-  values: jax.Array | int8.Int8  # [B, K, columns, H]
+  Heads come first because TPUs' compiler wants them there, and would copy a loop's caches where it begins.
+  """
+
+  keys: jax.Array | int8.Int8  # [K, B, H, columns]
+  values: jax.Array | int8.Int8  # [K, B, columns, H]
 
 
 def laid_out(keys, values, kv_cache: str) -> Kv:
@@ -28,7 +31,7 @@ def laid_out(keys, values, kv_cache: str) -> Kv:
   if kv_cache == "int8":
     keys, values = int8.rounded(keys, (-1,)), int8.rounded(values, (-1,))
   lay = lambda tree, *axes: jax.tree.map(lambda x: x.transpose(axes), tree)  # noqa: E731
-  return Kv(lay(keys, 0, 2, 3, 1), lay(values, 0, 2, 1, 3))
+  return Kv(lay(keys, 2, 0, 3, 1), lay(values, 2, 0, 1, 3))
 
 
 def write(kv: Kv, new: Kv, column) -> Kv:
@@ -53,14 +56,15 @@ class Part(NamedTuple):
 def part(q, kv: Kv, mask, scale: float, cap: float) -> Part:
   """q [B, K, M, H], mask [B, 1 or M, columns].  A query that sees no key has total 0."""
   keys, values = int8.read(kv.keys, q.dtype), int8.read(kv.values, q.dtype)
-  scores = jnp.einsum("bkmh,bkhc->bkmc", q, keys, preferred_element_type=jnp.float32)
-  mask = jnp.broadcast_to(mask[:, None], scores.shape)
+  q = q.swapaxes(0, 1)
+  scores = jnp.einsum("kbmh,kbhc->kbmc", q, keys, preferred_element_type=jnp.float32)
+  mask = jnp.broadcast_to(mask[None], scores.shape)
   scores = jnp.where(mask, softcap(scores * scale, cap), jnp.finfo(jnp.float32).min)
   top = scores.max(axis=-1, keepdims=True)
   weights = jnp.where(mask, jnp.exp(scores - top), 0.0)
   weigh = weights.astype(q.dtype)
-  read = jnp.einsum("bkmc,bkch->bkmh", weigh, values, preferred_element_type=jnp.float32)
-  return Part(read, top, weights.sum(axis=-1, keepdims=True))
+  read = jnp.einsum("kbmc,kbch->kbmh", weigh, values, preferred_element_type=jnp.float32)
+  return Part(*(x.swapaxes(0, 1) for x in (read, top, weights.sum(axis=-1, keepdims=True))))
 
 
 def join(a: Part, b: Part):

@@ -19,7 +19,7 @@ from jax.sharding import NamedSharding
 
 from grpojax.batch import Rollout
 from grpojax.models import Model, Spec, by_rows, unrouted
-from grpojax.sampler import prefill, shared
+from grpojax.sampler import budget, prefill, shared
 from grpojax.sampler.choose import Choice, choose, sample_keys
 from grpojax.sampler.shared import Kv
 
@@ -35,7 +35,7 @@ class Setting(NamedTuple):
   slots: int  # that decode at a time, S on each shard
   shards: int = 1  # D, of the batch; divides both P and `slots`
   prefill_chunk: int = 32  # tokens of prompts that a shard reads at a time
-  kv_sharding: NamedSharding | None = None  # of caches, [rows, K, ...]
+  kv_sharding: NamedSharding | None = None  # of caches, [K, rows, ...]
   kv_cache: str = "full"  # "int8": caches in eight bits
   record_routing: bool = False  # mixtures only: Rollout.routing as `generate.py` has it
 
@@ -43,7 +43,7 @@ class Setting(NamedTuple):
 class Places(NamedTuple):
   """The prompts' part of the work, once for all samples."""
 
-  cache: list[Kv]  # per layer, [P, ...] with L columns, left-padded
+  cache: list[Kv]  # per layer, [K, P, ...] with L columns, left-padded
   length: jax.Array  # [P] int32
   key: jax.Array  # [P] keys of the prompts' draws
 
@@ -67,7 +67,7 @@ class State(NamedTuple):
   request: jax.Array  # [D, S] int32, Bl: the slot idles
   count: jax.Array  # [D, S] int32, tokens of the response so far, at least 1
   token: jax.Array  # [D, S] int32, the newest of them
-  cache: list[Kv]  # per layer, [D * S, ...] with a ring of columns: the slots' own tokens
+  cache: list[Kv]  # per layer, [K, D * S, ...] with a ring of columns: the slots' own tokens
   work: Work
 
 
@@ -111,8 +111,9 @@ def insert(c: Setting, params, places, state, out, tokens, length, prompt_id, ke
   how = dict(chunk=c.prefill_chunk, shards=c.shards, record_routing=c.record_routing)
   seen = prefill.read(decoder, tokens, length, **how)
   cache = [shared.laid_out(*kv, c.kv_cache) for kv in seen.cache]
-  of_prompts = Places(cache, length, jax.vmap(jax.random.fold_in, (None, 0))(key, prompt_id))
-  places = jax.tree.map(new, of_prompts, places)
+  cache = jax.tree.map(lambda x, old: jnp.where(fresh[None, :, None, None], x, old), cache, places.cache)
+  keys = jax.vmap(jax.random.fold_in, (None, 0))(key, prompt_id)
+  places = Places(cache, new(length, places.length), new(keys, places.key))
   out = jax.tree.map(new, _first_tokens(c, decoder.logits(seen.hidden), places.key, seen.routing), out)
   goes_on = fresh[:, None] & ~out.ended & (c.max_tokens > 1)
   state = _enqueued(state, goes_on.reshape(c.shards, -1))
@@ -163,7 +164,7 @@ def _empty(c: Setting, P: int, L: int) -> tuple[Places, State, Rollout]:
   s, (D, G, T) = c.model.spec, (c.shards, c.group_size, c.max_tokens)
   Bl, idle = P * G // D, jnp.zeros((D, c.slots // D), jnp.int32)
   zero, none = jnp.zeros(D, jnp.int32), jnp.zeros((P, G), jnp.int32)
-  own = _no_kv(c, s, c.slots, max(T - 1, 1))
+  own = _no_kv(c, s, c.slots, budget.ring(T))
   routing = None
   if c.record_routing:
     routing = unrouted(s, P, G, L + T - 1)
