@@ -283,7 +283,7 @@ def announce(job: Job) -> None:
     axes = " x ".join(f"{axis} {n}" for axis, n in weights.mesh.shape.items())
     size = f"{weights.bytes_per_chip:,} bytes per chip"
     console.say(f"sampler: mesh {axes}, its own copy of the parameters ({size}), made anew for each rollout")
-  elif model.rules["embed"] and mesh.shape["fsdp"] * mesh.shape["context"] > 1:
+  elif any(mesh.shape[axis] > 1 for axis in sharding.mesh_axes(model.rules["embed"])):
     console.say("note: each decoded token gathers all parameters, unless config.mesh.sampler.tensor is set")
   slots = setup.slots_of(config, weights.model, weights.mesh, c.group_size, c.max_tokens, c.kv_cache)
   if slots < min(c.slots, c.prompts * c.group_size):

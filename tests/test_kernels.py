@@ -62,7 +62,8 @@ def expected(window: int, cap: float):
   [
     ("splash", {}, 96, 0.0),
     ("splash", dict(data=2, tensor=4), 2**30, 2.0),  # fewer kv heads than tensor shards
-    ("splash", dict(fsdp=2, tensor=2, context=2), 96, 0.0),
+    ("splash", dict(fsdp=2, tensor=2, context=2), 96, 0.0),  # rows are dealt out
+    ("splash", dict(data=4, context=2), 96, 0.0),  # columns are cut
     ("cudnn", dict(data=2, context=4), 2**30, 0.0),
     ("cudnn", dict(tensor=2), 96, 0.0),
   ],

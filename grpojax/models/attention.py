@@ -40,13 +40,11 @@ class GroupView(NamedTuple):
   """What rows of a prompt and its G responses end to end see: a response its prompt and itself."""
 
   prompt: View  # [P, L] of the prompts
-  own: View  # [P * G, T] of the responses, whose keys are L + T
-  cos: jax.Array  # [tables, P, L + G * T, H / 2] float32
-  sin: jax.Array
+  own: View  # [P * G, T] of the responses, whose keys are L + T; both turn whole rows, L + G * T
 
   def of(self, window, table):
     """As `View.of`.  A prompt's keys and values are computed once, and laid beside those of each response."""
-    (read_prompt, _), (read_own, _) = self.prompt.of(window, table), self.own.of(window, table)
+    (read_prompt, rope), (read_own, _) = self.prompt.of(window, table), self.own.of(window, table)
     (P, L, _), (rows, T, _) = self.prompt.mask.shape, self.own.mask.shape
     by_response = lambda x: x[:, L:].reshape(rows, T, *x.shape[2:])  # noqa: E731
 
@@ -59,21 +57,19 @@ class GroupView(NamedTuple):
       rest, _ = read_own(by_response(q), beside(k), beside(v), scale, cap)
       return jnp.concatenate([first, rest.reshape(P, -1, *rest.shape[2:])], axis=1), (k, v)
 
-    table = 0 if table is None else table
-    return attention, (self.cos[table], self.sin[table])
+    return attention, rope
 
 
 def group_view(first, L: int, G: int, T: int, frequencies) -> GroupView:
   """first [P], the first real column of each prompt of L -> what the rows of L + G * T columns see."""
   whole = jnp.arange(L + T)
   distance = whole[:, None] - whole[None]
-  mask = causal_mask(left_padded(L + T, first))
-  at = jnp.maximum(whole[None] - first[:, None], 0)
-  own = jnp.broadcast_to(at[:, None, L:], (*first.shape, G, T)).reshape(*first.shape, G * T)
-  rope = angles(jnp.concatenate([at[:, :L], own], axis=1), frequencies)
+  segment = left_padded(L + T, first)
+  mask, at = causal_mask(segment), positions(segment)
+  rope = angles(jnp.concatenate([at[:, :L], jnp.tile(at[:, L:], (1, G))], axis=1), frequencies)
   of_prompt = View(mask[:, :L, :L], distance[:L, :L], *rope)
   of_own = View(jnp.repeat(mask[:, L:], G, axis=0), distance[L:], *rope)
-  return GroupView(of_prompt, of_own, *rope)
+  return GroupView(of_prompt, of_own)
 
 
 def view(mask, distance, positions, frequencies, mesh: Mesh | None = None) -> View:

@@ -59,9 +59,8 @@ def plan(config: ConfigDict, devices: list, scratch: Path) -> Plan:
   samples = sharding.sampler_mesh(config.mesh, mesh)
   slots = setup.slots_of(config, model, samples, c.group_size, c.max_tokens, c.kv_cache)
   rows = c.prompts // config.updates_per_rollout * c.group_size
-  pieces = config.microbatches
-  if config.rows == "packed":
-    pieces = math.ceil(rows // shards / setup.packing_of(config, mesh).rows)
+  packing = setup.packing_of(config, mesh)
+  pieces = math.ceil(rows // shards / packing.rows) if packing else config.microbatches
   columns = rows * (config.data.prompt_budget + c.max_tokens - 1)
   return Plan(config, mesh, model, programs, slots or c.prompts * c.group_size, pieces, columns)
 
