@@ -8,8 +8,6 @@ memory, above what it was before there were any parameters.  Writes benchmarks/r
 """
 
 import argparse
-import ctypes
-import gc
 import json
 import subprocess
 import sys
@@ -22,7 +20,7 @@ import numpy as np
 
 from benchmarks.setting import ROOT, keep, setting
 from configs import base
-from grpojax import objective, packing
+from grpojax import heap, objective, packing
 from grpojax.podcheck import check, programs, topology
 
 SIZES = {"small": (256, 4, 128), "medium": (512, 6, 256), "large": (768, 8, 384)}  # width, layers, tokens
@@ -46,11 +44,11 @@ def one(size: str) -> dict:
     plan = programs.plan(c, where.devices, Path(scratch))
   todo = programs.update(plan)
   update = todo.lowered.compile()
-  settle()
+  heap.give_back()
   before = resident("VmRSS")
   state = jax.block_until_ready(jax.jit(lambda: filled(todo.args[0]))())
   batch = jax.block_until_ready(real(plan, todo.args[2]))
-  settle()
+  heap.give_back()
   Path("/proc/self/clear_refs").write_text("5")  # the peak starts anew
   jax.block_until_ready(update(state, objective.build(c.objective), batch, {}, jnp.float32(jnp.inf)))
   seen = resident("VmHWM") - before
@@ -70,12 +68,6 @@ def real(plan, shapes):
 
 def filled(shapes):
   return jax.tree.map(lambda x: jnp.full(x.shape, 0.01, x.dtype), shapes)
-
-
-def settle() -> None:
-  """What was freed goes back to the system, so that it is not counted twice."""
-  gc.collect()
-  ctypes.CDLL("libc.so.6").malloc_trim(0)
 
 
 def resident(field: str) -> int:

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import jax
 
-from grpojax import console
+from grpojax import console, heap
 
 
 def program(name: str, fn: Callable, **jit_options) -> Callable:
@@ -19,8 +19,10 @@ def program(name: str, fn: Callable, **jit_options) -> Callable:
   def call(*args):
     structure = jax.tree.structure(args)
     if structure not in compiled:
+      heap.give_back()
       with console.compiling(name):
         compiled[structure] = jitted.lower(*args).compile()
+      heap.give_back()
     return compiled[structure](*args)
 
   call.lower, call.in_shardings = jitted.lower, jit_options.get("in_shardings")

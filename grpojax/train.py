@@ -28,7 +28,6 @@ from grpojax import (
   peft,
   readers,
   records,
-  report,
   rewards,
   rollouts,
   setup,
@@ -298,6 +297,8 @@ def announce(job: Job) -> None:
 
 def finish(config: ConfigDict, files: Path, workdir, first: int, step: int) -> None:
   """The report and the final table, or where an interrupted run stands."""
+  from grpojax import report  # here: with the library that draws it is a part of every start
+
   report.write(files)
   if step < config.steps:
     console.say(f"Stopped after step {step} and saved; the same command goes on from there.")
