@@ -6,10 +6,12 @@ A model of 4 layers, width 128, vocabulary 512, float32; 64 responses of at most
 32, AdamW.  Lengths are all 96, geometric (mean 24, cut at 96), or log-normal (median 16, sigma 1, cut).
 Both forms get the same batch and must give the same gradient norm.  Timings are interleaved, one run of
 each in turn; the table has medians of wall time and of the CPU time of all threads, because the machine
-may be shared.  Writes benchmarks/results/packing.json and prints Markdown.
+may be shared.  Padding depends on the lengths that were drawn, so a second table has that of 30 draws.
+Writes benchmarks/results/packing.json and prints Markdown.
 """
 
 import argparse
+import itertools
 
 import jax
 import numpy as np
@@ -33,12 +35,16 @@ CUTS = {  # name: rows of a piece, or microbatches of whole rows
 }
 
 
-def lengths(kind: str, rng) -> np.ndarray:
-  """[P, G] response lengths."""
+TAILS, DRAWS = ("geometric", "log-normal"), 30
+
+
+def lengths(kind: str, rng, prompts: int = P) -> np.ndarray:
+  """[prompts, G] response lengths."""
+  shape = prompts, G
   drawn = {
-    "all 96 long": lambda: np.full((P, G), T),
-    "geometric": lambda: rng.geometric(1 / 24, (P, G)),
-    "log-normal": lambda: np.round(rng.lognormal(np.log(16), 1.0, (P, G))),
+    "all 96 long": lambda: np.full(shape, T),
+    "geometric": lambda: rng.geometric(1 / 24, shape),
+    "log-normal": lambda: np.round(rng.lognormal(np.log(16), 1.0, shape)),
   }[kind]()
   return np.clip(drawn, 1, T).astype(int)
 
@@ -101,6 +107,27 @@ def measured(made: dict, rounds: int) -> dict:
   return results
 
 
+def paddings(kind: str, sequences: int, rows: int) -> list[float]:
+  """Share of an update's columns that is padding, of every draw, in pieces of so many rows."""
+  found, how = [], Packing(T, 1, rows)
+  for seed in range(DRAWS):
+    length = lengths(kind, np.random.default_rng(seed), sequences // G)
+    prompt = np.full_like(length, L)
+    place = packing.places(prompt, length, columns=C, shards=1)
+    columns = int(packing.count(how, place, C)) * rows * C
+    found.append(1 - float((prompt + length - 1).sum()) / columns)
+  return found
+
+
+def table_of_draws(draws: dict) -> str:
+  lines = [f"| sequences | rows of a piece | {' | '.join(TAILS)} |", "|---|---|---|---|"]
+  for sequences, rows in dict.fromkeys(key[1:] for key in draws):
+    found = [np.array(draws[kind, sequences, rows]) * 100 for kind in TAILS]
+    cells = [f"{x.mean():.1f} % ({x.min():.1f}-{x.max():.1f})" for x in found]
+    lines.append(f"| {sequences} | {rows} | {' | '.join(cells)} |")
+  return "\n".join(lines)
+
+
 def table(results: dict) -> str:
   lines = [
     "| lengths | rows | padding | update, wall | CPU | ratio, CPU | log-probs, wall | CPU | ratio, CPU |",
@@ -122,11 +149,15 @@ def main():
   parser = argparse.ArgumentParser(description=__doc__)
   parser.add_argument("--rounds", type=int, default=9)
   args = parser.parse_args()
-  batches = {kind: batch_of(kind) for kind in ("all 96 long", "geometric", "log-normal")}
+  batches = {kind: batch_of(kind) for kind in ("all 96 long", *TAILS)}
   results = measured(calls(workload.model(), batches), args.rounds)
+  keys = itertools.product(TAILS, (64, 128, 512), (2, 4))
+  draws = {key: paddings(*key) for key in keys}
   now = setting("benchmarks.packing") | {"rounds": args.rounds}
-  keep("packing", now | {"workloads": results})
-  report("packing", f"{table(results)}\n\n{where(now)}")
+  kept = [dict(kind=kind, sequences=n, rows=rows, padding=found) for (kind, n, rows), found in draws.items()]
+  keep("packing", now | {"workloads": results, "draws": kept})
+  said = f"Padding of {DRAWS} draws, mean (least-most):\n\n{table_of_draws(draws)}"
+  report("packing", f"{table(results)}\n\n{said}\n\n{where(now)}")
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from benchmarks import packing as packing_benchmark
 from grpojax import packing
 
 L, T = 32, 96
@@ -61,6 +62,13 @@ def test_less_than_a_tenth_is_padding_where_lengths_are_heavy_tailed(kind):
     read = (prompt + length - 1).sum()
     assert 1 - read / (pieces * how.rows * C) < 0.1
     assert 1 - read / (length.size * C) > 0.5
+
+
+@pytest.mark.parametrize("kind", ["geometric", "log-normal"])
+def test_with_64_sequences_it_is_less_than_a_tenth_on_average(kind):
+  """In pieces of 2 rows, which 32 microbatches are; and 512 sequences are fuller."""
+  few, many = (np.mean(packing_benchmark.paddings(kind, n, 2)) for n in (64, 512))
+  assert many < few < 0.1 and many < 0.06
 
 
 def test_shards_get_as_many_prompts_and_about_as_many_tokens():
