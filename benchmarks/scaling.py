@@ -2,8 +2,8 @@
 
     python -m benchmarks.scaling
 
-The default job's model and data, a policy of random weights that never ends a response, 5 steps of
-`train.run` at each size; the medians of the last 4 come from metrics.jsonl, seconds of compilation from
+The default job's model and data, a policy of random weights that never ends a response, 31 steps of
+`train.run` at each size; the medians of the last 30 come from metrics.jsonl, seconds of compilation from
 what the run says.  Work is the matmul FLOPs of a step, counted.  The last line is the default job at
 its own size.  Writes benchmarks/results/scaling.json, and the table into docs/performance.md.
 """
@@ -105,7 +105,7 @@ def shares(r: dict) -> str:
 
 def main():
   parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-  parser.add_argument("--steps", type=int, default=5)
+  parser.add_argument("--steps", type=int, default=31)
   args = parser.parse_args()
   jax.config.update("jax_numpy_rank_promotion", "raise")
   with tempfile.TemporaryDirectory() as cache:

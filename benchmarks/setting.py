@@ -12,13 +12,13 @@ from pathlib import Path
 import jax
 
 ROOT = Path(__file__).parents[1]
-RESULTS = ROOT / "benchmarks" / "results"
+RESULTS, PAGES = ROOT / "benchmarks" / "results", ROOT / "docs"
 
 
 def setting(module: str) -> dict:
-  commit = subprocess.run(
-    ["git", "describe", "--always", "--dirty"], cwd=ROOT, capture_output=True, text=True
-  ).stdout.strip()
+  records = (f":!{path.relative_to(ROOT)}" for path in (RESULTS, PAGES))  # what benchmarks write themselves
+  changed = _git("status", "--porcelain", "--untracked-files=no", "--", ".", *records)
+  commit = _git("describe", "--always") + ("-dirty" if changed else "")
   return {
     "command": " ".join([f"python -m {module}", *map(_short, sys.argv[1:])]),
     "date": time.strftime("%Y-%m-%d"),
@@ -27,6 +27,10 @@ def setting(module: str) -> dict:
     "load": os.getloadavg()[0],
     "versions": {"python": platform.python_version(), "jax": jax.__version__},
   }
+
+
+def _git(*command: str) -> str:
+  return subprocess.run(["git", *command], cwd=ROOT, capture_output=True, text=True).stdout.strip()
 
 
 def _short(argument: str) -> str:
@@ -49,7 +53,7 @@ def keep(name: str, found: dict) -> None:
 def report(name: str, text: str, page: str = "performance") -> None:
   """Prints a table with what stands below it, and puts it into a page of docs/, between its marks."""
   print(text)
-  page = ROOT / "docs" / f"{page}.md"
+  page = PAGES / f"{page}.md"
   start, end = f"<!-- {name} -->", f"<!-- /{name} -->"
   between = re.compile(f"(?<={start}\n).*?(?={end})", re.DOTALL)
   page.write_text(between.sub(lambda _: text + "\n", page.read_text()))
