@@ -72,13 +72,20 @@ def run(config) -> dict:
 
 
 def flops(config, model) -> float:
-  """Matmul FLOPs of a rollout and of an update, forward and backward; log-probs taken before are not in."""
+  """Matmul FLOPs of a rollout, which computes a prompt once for its samples, and of an update of all rows.
+
+  Log-probs taken before the update are not in.
+  """
   s, c = model.spec, config.rollout
   count = {name: sum(x.size for x in jax.tree.leaves(leaf)) for name, leaf in model.shapes.items()}
-  rows, length = c.prompts * c.group_size, config.data.prompt_budget + c.max_tokens
-  attention = 2 * s.num_hidden_layers * s.num_attention_heads * s.head_dim * length**2
-  whole = rows * (2 * count["layers"] * length + 2 * count["embedding"] * c.max_tokens + attention)
-  return 4.0 * whole  # one forward token by token, one forward and backward
+  rows, L, T = c.prompts * c.group_size, config.data.prompt_budget, c.max_tokens
+
+  def forward(prompts):
+    pairs = rows * ((L + T) ** 2 - L**2) / 2 + prompts * L**2 / 2
+    attention = 4 * s.num_hidden_layers * s.num_attention_heads * s.head_dim * pairs
+    return 2 * count["layers"] * (rows * T + prompts * L) + 2 * count["embedding"] * rows * T + attention
+
+  return forward(c.prompts) + 3.0 * forward(rows)  # backward: twice a forward pass
 
 
 def table(results: list[tuple[dict, dict]]) -> str:

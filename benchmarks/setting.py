@@ -12,12 +12,12 @@ from pathlib import Path
 import jax
 
 ROOT = Path(__file__).parents[1]
-RESULTS, PAGES = ROOT / "benchmarks" / "results", ROOT / "docs"
+RESULTS = ROOT / "benchmarks" / "results"
 
 
 def setting(module: str) -> dict:
-  records = (f":!{path.relative_to(ROOT)}" for path in (RESULTS, PAGES))  # what benchmarks write themselves
-  changed = _git("status", "--porcelain", "--untracked-files=no", "--", ".", *records)
+  others = ".", ":!benchmarks/results", ":!docs"  # than what benchmarks write themselves
+  changed = _git("status", "--porcelain", "--untracked-files=no", "--", *others)
   commit = _git("describe", "--always") + ("-dirty" if changed else "")
   return {
     "command": " ".join([f"python -m {module}", *map(_short, sys.argv[1:])]),
@@ -53,7 +53,7 @@ def keep(name: str, found: dict) -> None:
 def report(name: str, text: str, page: str = "performance") -> None:
   """Prints a table with what stands below it, and puts it into a page of docs/, between its marks."""
   print(text)
-  page = PAGES / f"{page}.md"
+  page = ROOT / "docs" / f"{page}.md"
   start, end = f"<!-- {name} -->", f"<!-- /{name} -->"
   between = re.compile(f"(?<={start}\n).*?(?={end})", re.DOTALL)
   page.write_text(between.sub(lambda _: text + "\n", page.read_text()))
