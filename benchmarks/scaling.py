@@ -2,10 +2,11 @@
 
     python -m benchmarks.scaling
 
-The default job's model and data, a policy of random weights that never ends a response, 31 steps of
-`train.run` at each size; the medians of the last 30 come from metrics.jsonl, seconds of compilation from
-what the run says.  Work is the matmul FLOPs of a step, counted.  The last line is the default job at
-its own size.  Writes benchmarks/results/scaling.json, and the table into docs/performance.md.
+The default job's model and data, a policy of random weights that never ends a response, 7 steps of
+`train.run` at each size, the sizes in turns, 5 rounds; the medians of all but first steps come from
+metrics.jsonl, seconds of compilation from what the first round says.  Work is the matmul FLOPs of a step,
+counted.  The last line is the default job at its own size.  Writes benchmarks/results/scaling.json, and the
+table into docs/performance.md.
 """
 
 import argparse
@@ -54,7 +55,7 @@ def config_of(size: dict | None, steps: int, cache: str):
 
 
 def run(config) -> dict:
-  """Medians by phase in seconds, seconds of compilation by program."""
+  """Seconds of every step but the first by phase, seconds of compilation by program."""
   said = io.StringIO()
   with tempfile.TemporaryDirectory() as workdir, contextlib.redirect_stdout(said):
     job = train.prepare(config, Path(workdir))
@@ -63,12 +64,19 @@ def run(config) -> dict:
     train.run(job._replace(programs=programs))
     records = [r for r in metrics.read(Path(workdir)) if r["kind"] == "train"]
   assert all(r["completions/min_length"] == config.rollout.max_tokens for r in records)
-  median = lambda key: float(np.median([r[key] for r in records[1:]]))  # noqa: E731
+  seconds = {name: [r[f"time/{name}"] for r in records[1:]] for name in ("step", *PHASES)}
   compiled = re.findall(r"compiled (.+) in ([\d.]+) s", said.getvalue())
   return dict(
-    step=median("time/step"), phases={name: median(f"time/{name}") for name in PHASES},
-    compiled={name: float(seconds) for name, seconds in compiled}, flops=flops(config, job.model),
+    seconds=seconds, compiled={name: float(took) for name, took in compiled},
+    flops=flops(config, job.model),
   )  # fmt: skip
+
+
+def medians(rounds: list[dict]) -> dict:
+  """Of one size's steps in all rounds; what compiled, compiled in the first."""
+  of = {name: float(np.median([s for r in rounds for s in r["seconds"][name]])) for name in ("step", *PHASES)}
+  step = of.pop("step")
+  return dict(step=step, phases=of, compiled=rounds[0]["compiled"], flops=rounds[0]["flops"])
 
 
 def flops(config, model) -> float:
@@ -112,12 +120,14 @@ def shares(r: dict) -> str:
 
 def main():
   parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-  parser.add_argument("--steps", type=int, default=31)
+  parser.add_argument("--steps", type=int, default=7)
+  parser.add_argument("--rounds", type=int, default=5)
   args = parser.parse_args()
   jax.config.update("jax_numpy_rank_promotion", "raise")
   with tempfile.TemporaryDirectory() as cache:
-    results = [(size, run(config_of(size, args.steps, cache))) for size in sizes()]
-    default = run(config_of(None, args.steps, cache))
+    asked = [*sizes(), None]  # the last: the default job
+    found = [[run(config_of(size, args.steps, cache)) for size in asked] for _ in range(args.rounds)]
+  *results, (_, default) = zip(asked, map(medians, zip(*found, strict=True)), strict=True)
   now = setting("benchmarks.scaling")
   found = [dict(size=size, **r) for size, r in results]
   keep("scaling", now | dict(sizes=found, default=default))
