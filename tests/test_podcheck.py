@@ -140,6 +140,17 @@ def test_a_tpus_compiler_takes_the_same_program(on_cpu, tmp_path):
   assert {w["axis"] for w in data["programs"]["update"]["wire"]} >= {"data", "fsdp", "tensor"}
 
 
+@pytest.mark.skipif(not importlib.util.find_spec("libtpu"), reason="needs a TPU's compiler: grpojax[pods]")
+def test_slices_exchange_over_the_network_what_their_data_shares(tmp_path):
+  path = tmp_path / "check.json"
+  cut = (f"--config.mesh.{key}" for key in ("slices=2", "data=2", "fsdp=4"))
+  rows = "--config.rollout.prompts=16", "--config.rollout.slots=16", "--only=update"
+  done = podcheck("--config=configs/dapo.py:tiny", "--topology=v5e:2x2", f"--json={path}", *cut, *rows)
+  assert not done.returncode, done.stderr
+  wire = json.loads(path.read_text())["programs"]["update"]["wire"]
+  assert {w["axis"] for w in wire} == {"slice", "fsdp"}  # `data` is nothing but the two slices
+
+
 def test_what_no_compiler_knows_is_said_in_one_sentence():
   with pytest.raises(ValueError, match=r"--topology=v5p is no|--topology=tpu:4 is no slice"):
     topology.find("tpu:4")

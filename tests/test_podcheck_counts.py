@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import pytest
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
-from grpojax.podcheck import collectives, counts, hlo
+from grpojax.podcheck import chips, collectives, counts, estimate, hlo
 
 N, SIZES = 64, {"data": 2, "tensor": 4}
 
@@ -309,3 +309,23 @@ ENTRY %main (a: f32[3,8,16], b: f32[3,16,4]) -> f32[8,4] {
 
 def test_a_product_summed_over_two_axes():
   assert flops(counts.count(hlo.parse(DOT), SIZES)) == 2 * 8 * 4 * 3 * 16
+
+
+BETWEEN = """
+HloModule m, num_partitions=8
+
+ENTRY %main (x: f32[1024,256]) -> token[] {
+  %x = f32[1024,256]{1,0:T(8,128)} parameter(0)
+  %begin = token[] after-all()
+  %send = (f32[1024,256]{1,0:T(8,128)}, u32[]{:S(2)}, token[]) send(%x, %begin), channel_id=4, is_host_transfer=true, frontend_attributes={_xla_host_transfer_handler_name="xla_megascale_runtime"}
+  ROOT %done = token[] send-done(%send), channel_id=4, is_host_transfer=true, frontend_attributes={_xla_host_transfer_handler_name="xla_megascale_runtime"}
+}
+"""  # noqa: E501
+
+
+def test_what_hosts_add_up_between_slices_goes_over_the_network():
+  found = counts.count(hlo.parse(BETWEEN), {"slice": 2, "data": 1, "fsdp": 4})
+  (row,) = (r for r in found.rows if r.collective)
+  assert row.collective == collectives.Collective("send", "slice", 2, 2**20, True, "4")
+  chip = chips.CHIPS["v5e"]
+  assert estimate.estimate(found, chip).ici == pytest.approx(2**20 / 3.125e9)

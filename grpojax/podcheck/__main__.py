@@ -1,6 +1,7 @@
 """Would it fit, and how fast would it be, on a slice that is not here?
 
     python -m grpojax.podcheck --config=configs/dapo.py:paper --topology=v5p:4x4x4
+    ... --config.mesh.slices=2 --config.mesh.data=2   # two such slices, joined over `data`
     ... --topology=cpu:8      # so many devices of this machine; without --topology, what there is
     ... --suggest             # what would have to change, if it does not fit
     ... --search              # meshes and remat policies, the best five
@@ -32,7 +33,7 @@ SEARCH = flags.DEFINE_bool("search", False, "Meshes and remat policies of the up
 def main(argv):
   config = commandline.start(argv)
   try:
-    where = topology.find(TOPOLOGY.value)
+    where = topology.find(TOPOLOGY.value, config.mesh.slices)
     with tempfile.TemporaryDirectory() as scratch:
       data = (_searched if SEARCH.value else _checked)(config, where, Path(scratch))
   except ValueError as error:

@@ -16,7 +16,7 @@ KINDS = (
 
 class Collective(NamedTuple):
   kind: str
-  axis: str  # of the mesh, several joined by "+"
+  axis: str  # of the mesh, several joined by "+"; "slice": over the network between slices
   devices: int  # that take part in one
   bytes: float  # of the whole array on one device: what is gathered to, or reduced from
   hidden: bool  # it begins and ends apart, so that work can be done meanwhile
@@ -26,15 +26,20 @@ class Collective(NamedTuple):
   def wire(self) -> float:
     """Bytes that a device sends, on a ring."""
     share = (self.devices - 1) / self.devices
-    return self.bytes * {"all-reduce": 2 * share, "collective-permute": 1.0}.get(self.kind, share)
+    times = {"collective-permute": 1.0, "send": 1.0, "all-reduce": 2 * share}
+    return self.bytes * times.get(self.kind, share)
 
 
 def find(at: Computation, i: Instruction, mesh: dict[str, int]) -> Collective | None:
   """The collective that an instruction of `at` is, or begins; what ends one counts nothing."""
   kind = i.opcode.removesuffix("-start")
-  if kind not in KINDS:
+  between_slices = kind == "send" and "xla_megascale_runtime" in i.attributes
+  if kind not in KINDS and not between_slices:
     return None
   given = sum(a.bytes for name in i.operands for a in at.instructions[name].arrays)
+  channel = i.attribute(r"channel_id=(\d+)") or ""
+  if between_slices:  # hosts add up what their slices hand them
+    return Collective(kind, "slice", mesh["slice"], given, True, channel)
   devices, axis = _over(i, mesh)
   if devices < 2:
     return None
@@ -42,7 +47,7 @@ def find(at: Computation, i: Instruction, mesh: dict[str, int]) -> Collective | 
   if kind == "all-reduce" and "all-reduce-scatter" in at.name:  # how a TPU's compiler writes it
     kind = "reduce-scatter"
   hidden = i.opcode.endswith("-start") or at.name.startswith("async")
-  return Collective(kind, axis, devices, size, hidden, i.attribute(r"channel_id=(\d+)") or "")
+  return Collective(kind, axis, devices, size, hidden, channel)
 
 
 def _over(i: Instruction, mesh: dict[str, int]) -> tuple[int, str]:

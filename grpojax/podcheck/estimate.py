@@ -1,13 +1,15 @@
 """Seconds that a program takes on a chip: the compiler's cycles, and what they leave out by arithmetic.
 
-Kernels run at a share of the peak; collectives at twice a link's rate, as on a ring that sends both ways;
-those that begin and end apart hide behind work, as far as there is any.
+Kernels run at a share of the peak; collectives at twice a link's rate, as on a ring that sends both ways,
+and between slices at that of the network; those that begin and end apart hide behind work, as far as there
+is any.
 """
 
 from collections import Counter
 from typing import NamedTuple
 
 from grpojax.podcheck.chips import Chip
+from grpojax.podcheck.collectives import Collective
 from grpojax.podcheck.counts import Counts, Row
 
 KERNELS = 0.6  # of the peak, for attention; at 1.0 an estimate is a bound
@@ -44,9 +46,8 @@ def estimate(counts: Counts, chip: Chip | None) -> Estimate:
     peak, memory = (chip.flops, chip.hbm) if chip else (float("nan"), float("nan"))
     none = float("nan")
     return Estimate(flops, kernel, moved, sent, flops / peak, moved / memory, none, none, none)
-  rate = 2 * chip.link
   work = sum(r.times * _work(r, chip) for r in rows)
-  travels = [(r.collective.hidden, r.times * r.collective.wire / rate) for r in rows if r.collective]
+  travels = [(r.collective.hidden, r.times * _travel(r.collective, chip)) for r in rows if r.collective]
   waits, hides = (sum(seconds for hidden, seconds in travels if hidden == h) for h in (False, True))
   mxu, hbm, ici = flops / chip.flops, moved / chip.hbm, waits + hides
   total = lambda share: max(work + kernel / chip.flops / share, hides, hbm) + waits  # noqa: E731
@@ -58,6 +59,11 @@ def _work(r: Row, chip: Chip) -> float:
   if r.kernel and r.flops:
     return 0.0
   return r.cycles / chip.clock if r.cycles else max(r.flops / chip.flops, r.bytes / chip.hbm)
+
+
+def _travel(c: Collective, chip: Chip) -> float:
+  """Seconds of one collective."""
+  return c.wire / (chip.network if "slice" in c.axis.split("+") else 2 * chip.link)
 
 
 def wire(rows: list[Row]) -> dict:

@@ -40,7 +40,7 @@ class Program(NamedTuple):
   lowered: Any  # jax.stages.Lowered
   unknown: tuple[int, ...]  # iterations of the loops that data ends, when all responses take their budget
   calls: float  # in one step of training
-  mesh: dict[str, int]  # what it runs on: the sampler may have its own
+  mesh: dict[str, int]  # `axes` of what it runs on: the sampler may have its own
 
 
 def plan(config: ConfigDict, devices: list, scratch: Path) -> Plan:
@@ -117,7 +117,13 @@ def sampling(plan: Plan) -> dict[str, Program]:
 
 
 def _program(mesh: Mesh, call, args: tuple, unknown: tuple[int, ...], calls: float) -> Program:
-  return Program(call, args, call.lower(*args), unknown, calls, dict(mesh.shape))
+  return Program(call, args, call.lower(*args), unknown, calls, axes(mesh))
+
+
+def axes(mesh: Mesh) -> dict[str, int]:
+  """The mesh's sizes; "slice" is the outer part of `data`, which several slices are joined by."""
+  sizes, slices = dict(mesh.shape), len({getattr(d, "slice_index", 0) for d in mesh.devices.flat})
+  return {"slice": slices} | sizes | {"data": sizes["data"] // slices} if slices > 1 else sizes
 
 
 def decode_steps(plan: Plan) -> int:

@@ -20,9 +20,10 @@ class Slice(NamedTuple):
     return f"jax {jax.__version__}" + (f", libtpu {_libtpu()}" if self.abstract else "")
 
 
-def find(name: str) -> Slice:
+def find(name: str, slices: int = 1) -> Slice:
   """"v5p:4x4x4": a TPU slice; "cpu:8": so many devices of this machine; "": what there is here.
 
+  Of TPUs as many `slices` as a slower network joins.
   ValueError for any other name.  Called before anything else of JAX.
   """
   kind, _, size = name.partition(":")
@@ -37,10 +38,11 @@ def find(name: str) -> Slice:
   if kind not in chips.CHIPS or not kind.startswith("v"):
     slices = ", ".join(f"{k}:..." for k in chips.CHIPS if k.startswith("v"))
     raise ValueError(f"--topology={name} is no slice; it is cpu:N or one of {slices}, such as v5p:4x4x4.")
-  return Slice(name, _tpu(name), chips.CHIPS[kind], True)
+  devices = _tpu(name, slices)
+  return Slice(f"{slices} x {name}" if slices > 1 else name, devices, chips.CHIPS[kind], True)
 
 
-def _tpu(name: str) -> list:
+def _tpu(name: str, slices: int) -> list:
   for key, value in (("TPU_WORKER_HOSTNAMES", "localhost"), ("TPU_ACCELERATOR_TYPE", "v5litepod-4"),
                      ("ALLOW_MULTIPLE_LIBTPU_LOAD", "1"), ("TPU_SKIP_MDS_QUERY", "1")):  # fmt: skip
     os.environ.setdefault(key, value)  # the compiler asks for a machine; several may compile at a time
@@ -54,7 +56,8 @@ def _tpu(name: str) -> list:
   from jax.experimental import topologies
 
   try:
-    return topologies.get_topology_desc(platform="tpu", topology_name=name).devices
+    found = topologies.get_topology_desc(platform="tpu", topology_name=name, num_slices=slices)
+    return found.devices
   except Exception as error:  # what libtpu raises has no type of its own
     words = str(error).splitlines()[0]
     raise ValueError(f"--topology={name} is not known to libtpu {_libtpu()}: {words}") from None
