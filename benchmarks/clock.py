@@ -9,7 +9,10 @@ SETTLING = 2  # runs of each that are not counted: they compile, and take their 
 
 
 def interleaved(calls: dict, rounds: int) -> dict[str, dict]:
-  """name -> medians of seconds, by the wall and of all threads: one run of each in turn, `rounds` times."""
+  """name -> medians of seconds, by the wall and of all threads, and the wall's quartiles.
+
+  One run of each in turn, `rounds` times.
+  """
   timed = {name: [] for name in calls}
   for number in range(SETTLING + rounds):
     for name, call in calls.items():
@@ -17,5 +20,16 @@ def interleaved(calls: dict, rounds: int) -> dict[str, dict]:
       jax.block_until_ready(call())
       if number >= SETTLING:
         timed[name].append((time.perf_counter() - wall, time.process_time() - cpu))
-  medians = {name: np.median(times, axis=0) for name, times in timed.items()}
-  return {name: dict(wall=float(wall), cpu=float(cpu)) for name, (wall, cpu) in medians.items()}
+  return {name: _summary(np.array(times)) for name, times in timed.items()}
+
+
+def _summary(times: np.ndarray) -> dict:
+  """times [rounds, 2]."""
+  wall, cpu = np.median(times, axis=0)
+  low, high = np.percentile(times[:, 0], (25, 75))
+  return dict(wall=float(wall), cpu=float(cpu), low=float(low), high=float(high))
+
+
+def said(t: dict) -> str:
+  """The median by the wall (and quartiles), in seconds."""
+  return f"{t['wall']:.3f} s ({t['low']:.3f}-{t['high']:.3f})"

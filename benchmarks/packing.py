@@ -5,8 +5,9 @@
 A model of 4 layers, width 128, vocabulary 512, float32; 64 responses of at most 96 tokens to prompts of
 32, AdamW.  Lengths are all 96, geometric (mean 24, cut at 96), or log-normal (median 16, sigma 1, cut).
 Both forms get the same batch and must give the same gradient norm.  Timings are interleaved, one run of
-each in turn; the table has medians of wall time and of the CPU time of all threads, because the machine
-may be shared.  Padding depends on the lengths that were drawn, so a second table has that of 30 draws.
+each in turn; the table has medians of wall time with quartiles, and of the CPU time of all threads, whose
+ratios it gives, because the machine may be shared.  Padding depends on the lengths that were drawn, so a
+second table has that of 30 draws.
 Writes benchmarks/results/packing.json and prints Markdown.
 """
 
@@ -17,7 +18,7 @@ import jax
 import numpy as np
 
 from benchmarks import workload
-from benchmarks.clock import interleaved
+from benchmarks.clock import interleaved, said
 from benchmarks.setting import keep, report, setting, where
 from benchmarks.workload import G, L, P, T, V
 from configs import base
@@ -130,7 +131,7 @@ def table_of_draws(draws: dict) -> str:
 
 def table(results: dict) -> str:
   lines = [
-    "| lengths | rows | padding | update, wall | CPU | ratio, CPU | log-probs, wall | CPU | ratio, CPU |",
+    "| lengths | rows | padding | update (quartiles) | CPU | ratio | log-probs (quartiles) | CPU | ratio |",
     "|---|---|---|---|---|---|---|---|---|",
   ]
   for kind, rows in results.items():
@@ -140,7 +141,7 @@ def table(results: dict) -> str:
       for what in ("update", "log-probs"):
         x = r.get(what)
         ratio = x and plain[what]["cpu"] / x["cpu"]
-        cells += [f"{x['wall']:.3f} s", f"{x['cpu']:.3f} s", f"{ratio:.2f}"] if x else ["", "", ""]
+        cells += [said(x), f"{x['cpu']:.3f} s", f"{ratio:.2f}"] if x else ["", "", ""]
       lines.append(f"| {' | '.join(cells)} |")
   return "\n".join(lines)
 
@@ -156,8 +157,8 @@ def main():
   now = setting("benchmarks.packing") | {"rounds": args.rounds}
   kept = [dict(kind=kind, sequences=n, rows=rows, padding=found) for (kind, n, rows), found in draws.items()]
   keep("packing", now | {"workloads": results, "draws": kept})
-  said = f"Padding of {DRAWS} draws, mean (least-most):\n\n{table_of_draws(draws)}"
-  report("packing", f"{table(results)}\n\n{said}\n\n{where(now)}")
+  of_draws = f"Padding of {DRAWS} draws, mean (least-most):\n\n{table_of_draws(draws)}"
+  report("packing", f"{table(results)}\n\n{of_draws}\n\n{where(now)}")
 
 
 if __name__ == "__main__":

@@ -76,7 +76,9 @@ def medians(rounds: list[dict]) -> dict:
   """Of one size's steps in all rounds; what compiled, compiled in the first."""
   of = {name: float(np.median([s for r in rounds for s in r["seconds"][name]])) for name in ("step", *PHASES)}
   step = of.pop("step")
-  return dict(step=step, phases=of, compiled=rounds[0]["compiled"], flops=rounds[0]["flops"])
+  low, high = np.percentile([s for r in rounds for s in r["seconds"]["step"]], (25, 75))
+  first = {key: rounds[0][key] for key in ("compiled", "flops")}
+  return dict(step=step, low=float(low), high=float(high), phases=of) | first
 
 
 def flops(config, model) -> float:
@@ -99,7 +101,7 @@ def flops(config, model) -> float:
 def table(results: list[tuple[dict, dict]]) -> str:
   """Beside each size what it is to the smallest of its axis."""
   lines = [
-    "| grows | size | s per step | × time | × work | compiling update, s | compiling rollout, s |",
+    "| grows | size | s per step (quartiles) | × time | × work | update compiled, s | rollout compiled, s |",
     "|---|---|---|---|---|---|---|",
   ]
   for axis, values in AXES.items():
@@ -108,7 +110,8 @@ def table(results: list[tuple[dict, dict]]) -> str:
       times, work = r["step"] / mine[0]["step"], r["flops"] / mine[0]["flops"]
       update = sum(s for name, s in r["compiled"].items() if "rollout" not in name)
       rollout = sum(s for name, s in r["compiled"].items() if "rollout" in name)
-      cells = f"{r['step']:.3f} | {times:.2f} | {work:.2f} | {update:.1f} | {rollout:.1f}"
+      seconds = f"{r['step']:.3f} ({r['low']:.3f}-{r['high']:.3f})"
+      cells = f"{seconds} | {times:.2f} | {work:.2f} | {update:.1f} | {rollout:.1f}"
       lines.append(f"| {NAMES[axis]} | {value} | {cells} |")
   return "\n".join(lines)
 
@@ -125,6 +128,8 @@ def main():
   args = parser.parse_args()
   jax.config.update("jax_numpy_rank_promotion", "raise")
   with tempfile.TemporaryDirectory() as cache:
+    jax.config.update("jax_compilation_cache_dir", f"{cache}/programs")  # later rounds find theirs compiled
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
     asked = [*sizes(), None]  # the last: the default job
     found = [[run(config_of(size, args.steps, cache)) for size in asked] for _ in range(args.rounds)]
   *results, (_, default) = zip(asked, map(medians, zip(*found, strict=True)), strict=True)
