@@ -87,7 +87,7 @@ def arranged(sizes: dict[str, int], slices: int, devices) -> np.ndarray:
 
   ValueError if the devices are of another number of slices.
   """
-  found = len({getattr(device, "slice_index", 0) for device in devices})
+  found = slices_of(devices)
   if found != slices:
     raise ValueError(
       f"config.mesh.slices = {slices}, and these {len(devices)} devices are of {found} slice(s); "
@@ -100,6 +100,11 @@ def arranged(sizes: dict[str, int], slices: int, devices) -> np.ndarray:
   return mesh_utils.create_hybrid_device_mesh(
     tuple(inside.values()), tuple(across.values()), devices, allow_split_physical_axes=True
   )
+
+
+def slices_of(devices) -> int:
+  """How many slices, joined by a slow network, these devices are of."""
+  return len({getattr(device, "slice_index", 0) for device in devices})
 
 
 def check_rules(rules: Rules) -> None:

@@ -24,7 +24,7 @@ class Estimate(NamedTuple):
   wire: dict[tuple[str, str], tuple[float, float]]  # (kind, axis) -> how many, bytes sent
   mxu: float  # seconds at the peak, as are the next two
   hbm: float
-  ici: float
+  ici: float  # and of the network between slices
   seconds: float  # with kernels at KERNELS
   fastest: float  # with kernels at the peak
 

@@ -122,7 +122,7 @@ def _program(mesh: Mesh, call, args: tuple, unknown: tuple[int, ...], calls: flo
 
 def axes(mesh: Mesh) -> dict[str, int]:
   """The mesh's sizes; "slice" is the outer part of `data`, which several slices are joined by."""
-  sizes, slices = dict(mesh.shape), len({getattr(d, "slice_index", 0) for d in mesh.devices.flat})
+  sizes, slices = dict(mesh.shape), sharding.slices_of(mesh.devices.flat)
   return {"slice": slices} | sizes | {"data": sizes["data"] // slices} if slices > 1 else sizes
 
 

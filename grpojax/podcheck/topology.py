@@ -36,8 +36,8 @@ def find(name: str, slices: int = 1) -> Slice:
     name = name or f"{found[0].platform}:{len(found)}"
     return Slice(name, found, chips.of_device(found[0].device_kind), False)
   if kind not in chips.CHIPS or not kind.startswith("v"):
-    slices = ", ".join(f"{k}:..." for k in chips.CHIPS if k.startswith("v"))
-    raise ValueError(f"--topology={name} is no slice; it is cpu:N or one of {slices}, such as v5p:4x4x4.")
+    known = ", ".join(f"{k}:..." for k in chips.CHIPS if k.startswith("v"))
+    raise ValueError(f"--topology={name} is no slice; it is cpu:N or one of {known}, such as v5p:4x4x4.")
   devices = _tpu(name, slices)
   return Slice(f"{slices} x {name}" if slices > 1 else name, devices, chips.CHIPS[kind], True)
 
