@@ -19,7 +19,7 @@ from pathlib import Path
 import jax
 import numpy as np
 
-from benchmarks import ends
+from benchmarks import clock, ends
 from benchmarks.setting import keep, report, setting, where
 from configs import base
 from grpojax import metrics, train
@@ -74,11 +74,10 @@ def run(config) -> dict:
 
 def medians(rounds: list[dict]) -> dict:
   """Of one size's steps in all rounds; what compiled, compiled in the first."""
-  of = {name: float(np.median([s for r in rounds for s in r["seconds"][name]])) for name in ("step", *PHASES)}
-  step = of.pop("step")
-  low, high = np.percentile([s for r in rounds for s in r["seconds"]["step"]], (25, 75))
+  seconds = {name: np.concatenate([r["seconds"][name] for r in rounds]) for name in ("step", *PHASES)}
+  phases = {name: float(np.median(seconds[name])) for name in PHASES}
   first = {key: rounds[0][key] for key in ("compiled", "flops")}
-  return dict(step=step, low=float(low), high=float(high), phases=of) | first
+  return clock.summary(seconds["step"]) | dict(phases=phases) | first
 
 
 def flops(config, model) -> float:
@@ -101,24 +100,23 @@ def flops(config, model) -> float:
 def table(results: list[tuple[dict, dict]]) -> str:
   """Beside each size what it is to the smallest of its axis."""
   lines = [
-    "| grows | size | s per step (quartiles) | × time | × work | update compiled, s | rollout compiled, s |",
+    "| grows | size | per step (quartiles) | × time | × work | update compiled, s | rollout compiled, s |",
     "|---|---|---|---|---|---|---|",
   ]
   for axis, values in AXES.items():
     mine = [next(r for size, r in results if size == SIZE | {axis: value}) for value in values]
     for value, r in zip(values, mine, strict=True):
-      times, work = r["step"] / mine[0]["step"], r["flops"] / mine[0]["flops"]
+      times, work = r["wall"] / mine[0]["wall"], r["flops"] / mine[0]["flops"]
       update = sum(s for name, s in r["compiled"].items() if "rollout" not in name)
       rollout = sum(s for name, s in r["compiled"].items() if "rollout" in name)
-      seconds = f"{r['step']:.3f} ({r['low']:.3f}-{r['high']:.3f})"
-      cells = f"{seconds} | {times:.2f} | {work:.2f} | {update:.1f} | {rollout:.1f}"
+      cells = f"{clock.said(r)} | {times:.2f} | {work:.2f} | {update:.1f} | {rollout:.1f}"
       lines.append(f"| {NAMES[axis]} | {value} | {cells} |")
   return "\n".join(lines)
 
 
 def shares(r: dict) -> str:
-  parts = ", ".join(f"{name} {100 * r['phases'][name] / r['step']:.1f} %" for name in PHASES)
-  return f"The default job's step of {r['step']:.2f} s: {parts}."
+  parts = ", ".join(f"{name} {100 * r['phases'][name] / r['wall']:.1f} %" for name in PHASES)
+  return f"The default job's step of {r['wall']:.2f} s: {parts}."
 
 
 def main():

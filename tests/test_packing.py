@@ -6,25 +6,16 @@ import numpy as np
 import pytest
 
 from benchmarks import packing as packing_benchmark
+from benchmarks.workload import L, T
 from grpojax import packing
 
-L, T = 32, 96
 C = L + T - 1
-
-
-def heavy(kind, rng, shape):
-  """Response lengths of which few are long, 1 to T tokens."""
-  if kind == "geometric":
-    drawn = rng.geometric(1 / 24, shape)
-  else:
-    drawn = np.round(rng.lognormal(np.log(16), 1.0, shape))
-  return np.clip(drawn, 1, T).astype(int)
 
 
 def requests(seed, kind="geometric"):
   rng = np.random.default_rng(seed)
   prompt = np.repeat(rng.integers(8, L + 1, 16)[:, None], 8, axis=1)
-  return prompt, heavy(kind, rng, (16, 8))
+  return prompt, packing_benchmark.lengths(kind, rng, 16)
 
 
 def place(prompt, length, shards=1):
