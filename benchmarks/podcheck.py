@@ -8,6 +8,7 @@ memory, above what it was before there were any parameters.  Writes benchmarks/r
 """
 
 import argparse
+import gc
 import json
 import subprocess
 import sys
@@ -44,6 +45,7 @@ def one(size: str) -> dict:
     plan = programs.plan(c, where.devices, Path(scratch))
   todo = programs.update(plan)
   update = todo.lowered.compile()
+  gc.collect()  # what tracing left would else be freed between the two readings
   heap.give_back()
   before = resident("VmRSS")
   state = jax.block_until_ready(jax.jit(lambda: filled(todo.args[0]))())
