@@ -329,3 +329,31 @@ def test_what_hosts_add_up_between_slices_goes_over_the_network():
   assert row.collective == collectives.Collective("send", "slice", 2, 2**20, True, "4")
   chip = chips.CHIPS["v5e"]
   assert estimate.estimate(found, chip).ici == pytest.approx(2**20 / 3.125e9)
+
+
+BESIDE = """
+%async_computation.1 (x: bf16[4096,4096]) -> bf16[1024,4096] {
+  %x = bf16[4096,4096]{1,0:T(8,128)(2,1)} parameter(0)
+  ROOT %s = bf16[1024,4096]{1,0:T(8,128)(2,1)S(1)} slice(%x), slice={[0:1024], [0:4096]}
+}
+
+ENTRY %main (x: bf16[4096,4096], y: bf16[4096,4096]) -> bf16[4096,4096] {
+  %x = bf16[4096,4096]{1,0:T(8,128)(2,1)} parameter(0)
+  %y = bf16[4096,4096]{1,0:T(8,128)(2,1)} parameter(1)
+  %begin = ((bf16[4096,4096]{1,0:T(8,128)(2,1)}), bf16[1024,4096]{1,0:T(8,128)(2,1)S(1)}, s32[]{:S(2)}) async-start(%x), calls=%async_computation.1
+  %copy = (bf16[4096,4096]{1,0:T(8,128)(2,1)S(1)}, bf16[4096,4096]{1,0:T(8,128)(2,1)}, u32[]{:S(2)}) copy-start(%y)
+  %work = bf16[4096,4096]{1,0:T(8,128)(2,1)S(1)} multiply(%x, %x), backend_config={"estimated_cycles":"150000"}
+  %done = bf16[1024,4096]{1,0:T(8,128)(2,1)S(1)} async-done(%begin), calls=%async_computation.1
+  ROOT %copied = bf16[4096,4096]{1,0:T(8,128)(2,1)S(1)} copy-done(%copy)
+}
+"""  # noqa: E501
+
+
+def test_copies_beside_work_take_bandwidth_and_no_time_of_their_own():
+  found, chip = counts.count(hlo.parse(BESIDE), SIZES), chips.CHIPS["v5e"]
+  assert {r.name: r.beside for r in found.rows} == {"s": True, "copy": True, "work": False}
+  got = estimate.estimate(found, chip)
+  assert got.bytes == 2 * 2**20 * (4 + 16 + 2 * 16)
+  assert got.seconds == pytest.approx(got.bytes / chip.hbm)  # more than the work's
+  alone = estimate.estimate(found._replace(rows=[r for r in found.rows if not r.beside]), chip)
+  assert alone.seconds == pytest.approx(150_000 / chip.clock) and alone.seconds < got.seconds

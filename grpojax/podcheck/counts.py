@@ -22,6 +22,7 @@ class Row(NamedTuple):
   cycles: float  # as the compiler estimates them; 0: it does not say
   kernel: str  # a custom kernel's name
   collective: Collective | None
+  beside: bool = False  # a copy that other instructions do not wait for: it begins and ends apart
 
 
 class Counts(NamedTuple):
@@ -77,7 +78,8 @@ def _rows(module: Module, at: Computation, i: Instruction, mesh, times: float, b
   work += kernels.flops(at, i) if kernel else 0.0
   moved = traffic.of_instruction(module, at, i)
   cycles = float(i.attribute(r'estimated_cycles":"(\d+)"') or 0)
-  first = Row(i.name, _source(i), times, work, moved, cycles, kernel, inner[0] if inner else None)
+  copies = not inner and (i.opcode == "copy-start" or at.name.startswith("async_computation"))
+  first = Row(i.name, _source(i), times, work, moved, cycles, kernel, inner[0] if inner else None, copies)
   more = [Row(i.name, _source(i), times, 0.0, 0.0, 0.0, "", c) for c in inner[1:]]
   return [first, *more] if work or moved or cycles or inner else []
 

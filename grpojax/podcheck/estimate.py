@@ -55,8 +55,8 @@ def estimate(counts: Counts, chip: Chip | None) -> Estimate:
 
 
 def _work(r: Row, chip: Chip) -> float:
-  """Seconds of one instruction, kernels and collectives apart."""
-  if r.kernel and r.flops:
+  """Seconds of one instruction, kernels, collectives and copies beside others apart."""
+  if r.beside or (r.kernel and r.flops):
     return 0.0
   return r.cycles / chip.clock if r.cycles else max(r.flops / chip.flops, r.bytes / chip.hbm)
 
