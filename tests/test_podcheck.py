@@ -18,7 +18,18 @@ from objective_toys import recipe
 from grpojax import batches, models, sharding
 from grpojax import config as config_lib
 from grpojax.batch import Prompts, Rollout, Scored
-from grpojax.podcheck import abstract, check, chips, compiled, known, programs, search, suggest, topology
+from grpojax.podcheck import (
+  abstract,
+  check,
+  chips,
+  compiled,
+  known,
+  necessary,
+  programs,
+  search,
+  suggest,
+  topology,
+)
 from grpojax.rollouts import Groups
 
 ROOT = Path(__file__).parents[1]
@@ -149,6 +160,16 @@ def test_slices_exchange_over_the_network_what_their_data_shares(tmp_path):
   assert not done.returncode, done.stderr
   wire = json.loads(path.read_text())["programs"]["update"]["wire"]
   assert {w["axis"] for w in wire} == {"slice", "fsdp"}  # `data` is nothing but the two slices
+
+
+@pytest.mark.parametrize("slots, prompts", [(16, 4), (8, 2), (6, 2), (1, 1)])
+def test_a_decoded_token_needs_the_prompts_that_slots_work_on(slots, prompts, tmp_path):
+  """Of 4 prompts with 4 samples each."""
+  config = recipe("grpo", "tiny")
+  config.rollout.slots = slots
+  plan = programs.plan(config, jax.devices()[:1], tmp_path)
+  own, L = slots * (config.rollout.max_tokens - 1), config.data.prompt_budget
+  assert necessary.decode(0, 1.0, plan) == pytest.approx((own + prompts * L) / (own + 4 * L))
 
 
 def test_what_no_compiler_knows_is_said_in_one_sentence():

@@ -4,8 +4,10 @@ import math
 
 import jax
 
+from grpojax import sharding
 from grpojax.models import Model
 from grpojax.podcheck.programs import Plan
+from grpojax.sampler import budget
 
 
 def weights(model: Model) -> tuple[float, float]:
@@ -34,11 +36,19 @@ def update(plan: Plan) -> float:
 
 
 def decode(parameters: float, kv: float, plan: Plan) -> float:
-  """Bytes that a device reads for one token of every slot: its parameters, and its keys and values.
+  """Bytes that a device reads for one token of every slot: parameters, caches of slots, and of their prompts.
 
   `parameters` and `kv` are those of the decode program, caches full; of the embedding a token reads a row.
   """
   s = plan.model.spec
   table = 0 if s.tie_word_embeddings else s.vocab_size * s.hidden_size
   total = sum(math.prod(x.shape) for x in jax.tree.leaves(plan.model.shapes))
-  return parameters * (1 - table / total) + kv
+  return parameters * (1 - table / total) + kv * _worked_on(plan)
+
+
+def _worked_on(plan: Plan) -> float:
+  """Of all columns of caches, those of slots and of as many prompts as slots work on in whole groups."""
+  c, shards = plan.config.rollout, sharding.batch_shards(sharding.sampler_mesh(plan.config.mesh, plan.mesh))
+  prompts = shards * min(c.prompts // shards, math.ceil(plan.slots / shards / c.group_size))
+  own, of_prompt = plan.slots * budget.ring(c.max_tokens), plan.config.data.prompt_budget
+  return (own + prompts * of_prompt) / (own + c.prompts * of_prompt)
