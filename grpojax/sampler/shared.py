@@ -1,10 +1,11 @@
 """Attention over a prompt that many rows share, and over each row's own tokens, both where they lie.
 
 A prompt's keys and values exist once for its G samples.  Queries are small and caches are not, so the
-queries travel: they are sorted to their prompts, read there, and the answers sorted back.  A row's own
-tokens lie in a ring that all rows write at the same column, by one slice in place, whatever their
-lengths: the row with t own tokens reads the last t columns.  The two parts of a softmax are joined by
-their running maxima (https://arxiv.org/abs/1805.02867).
+queries travel: they are sorted to their prompts, read there, and the answers sorted back.  Prompts that no
+row works on, because they wait or all their samples have ended, are not read.  A row's own tokens lie in a
+ring that all rows write at the same column, by one slice in place, whatever their lengths: the row with t
+own tokens reads the last t columns.  The two parts of a softmax are joined by their running maxima
+(https://arxiv.org/abs/1805.02867).
 """
 
 from typing import NamedTuple
@@ -74,33 +75,84 @@ def join(a: Part, b: Part):
   return (of_a * a.read + of_b * b.read) / (of_a * a.total + of_b * b.total)
 
 
-class Order(NamedTuple):
-  """Which slot works on which request, on each of D shards, both ways."""
+class Block(NamedTuple):
+  """Prompts of each of D shards, side by side, and the slots that work on their requests, both ways."""
 
-  request: jax.Array  # [D, S] int32, 0 .. Bl - 1; beyond: the slot idles
-  slot: jax.Array  # [D, Bl] int32; of no meaning where no slot works on the request
+  begin: jax.Array  # [D] int32, the first of them in its shard
+  slot: jax.Array  # [D, width * G] int32, of each request; of no meaning where no slot works on it
+  row: jax.Array  # [D, S] int32, of each slot's request; of no meaning where it is of another prompt
+  here: jax.Array  # [D, S] bool: the slot works on one of these prompts
+
+  def of(self, x, width: int, axis: int = 0):
+    """x [..., P, ...] -> [..., D * width, ...]."""
+    D, before, after = len(self.begin), x.shape[:axis], x.shape[axis + 1 :]
+    if x.shape[axis] == D * width:
+      return x
+    cut = jax.vmap(lambda a, i: jax.lax.dynamic_slice_in_dim(a, i, width, axis), (axis, 0), axis)
+    return cut(x.reshape(*before, D, -1, *after), self.begin).reshape(*before, D * width, *after)
 
   def to_prompts(self, x, group_size: int):
-    """x [D * S, K, m, H] -> [P, K, G * m, H]: what the samples of a prompt ask, side by side."""
+    """x [D * S, K, m, H] -> [D * width, K, G * m, H]: what the samples of a prompt ask, side by side."""
     _, K, m, H = x.shape
     x = _pick(x, self.slot).reshape(-1, group_size, K, m, H)
     return x.swapaxes(1, 2).reshape(-1, K, group_size * m, H)
 
   def to_slots(self, x, group_size: int):
-    """The inverse; idle slots get any row."""
+    """The inverse; slots that are not here get any row."""
     P, K, M, H = x.shape
     x = x.reshape(P, K, group_size, M // group_size, H).swapaxes(1, 2)
-    at = jnp.minimum(self.request, self.slot.shape[1] - 1)
-    return _pick(x.reshape(P * group_size, K, -1, H), at)
+    return _pick(x.reshape(P * group_size, K, -1, H), self.row)
 
 
-def order(request, requests: int) -> Order:
-  """request [D, S] -> both ways."""
-  place = lambda r: jnp.zeros(requests, jnp.int32).at[r].set(jnp.arange(r.size), mode="drop")  # noqa: E731
-  return Order(request, jax.vmap(place)(request))
+class Order(NamedTuple):
+  """Which prompts the slots work on: those are read, block by block, and no other."""
+
+  blocks: Block  # stacked, those first that some slot works on
+  count: jax.Array  # [] int32, of those; the most of any shard
+  width: int  # prompts of a block
+  group_size: int  # G
+
+  def read(self, q, of_prompts) -> Part:
+    """What the slots read of their prompts with q [D * S, K, m, H]; idle ones something finite.
+
+    of_prompts(q [D * width, K, G * m, H], a block) -> Part.
+    """
+
+    def read(i, found):
+      block = jax.tree.map(lambda x: x[i], self.blocks)
+      new = of_prompts(block.to_prompts(q, self.group_size), block)
+      new, here = (block.to_slots(x, self.group_size) for x in new), block.here.reshape(-1, 1, 1, 1)
+      return Part(*(jnp.where(here, x, old) for x, old in zip(new, found, strict=True)))
+
+    none = jnp.zeros(q.shape, jnp.float32)
+    nothing = Part(none, none[..., :1], none[..., :1])
+    all_at_once = len(self.blocks.begin) == 1
+    return read(0, nothing) if all_at_once else jax.lax.fori_loop(0, self.count, read, nothing)
+
+
+def order(request, prompts: int, group_size: int) -> Order:
+  """request [D, S] int32: of a shard 0 .. prompts * G - 1, those of a prompt side by side; beyond: none."""
+  (D, S), n, G = request.shape, prompts, group_size
+  width = block_width(n, S, G)
+  blocks = -(-n // width)
+  begin = jnp.minimum(jnp.arange(blocks) * width, n - width)  # the last may overlap the one before it
+  row = request[None] - begin[:, None, None] * G  # [blocks, D, S]
+  here = (row >= 0) & (row < width * G)
+  row = jnp.where(here, row, width * G)
+  number = lambda r: jnp.zeros(width * G, jnp.int32).at[r].set(jnp.arange(S), mode="drop")  # noqa: E731
+  of_block = Block(jnp.broadcast_to(begin[:, None], (blocks, D)), jax.vmap(jax.vmap(number))(row), row, here)
+  worked = here.any(axis=2)
+  first = jnp.argsort(~worked, axis=0)
+  place = lambda x: jnp.take_along_axis(x, first.reshape(blocks, D, *[1] * (x.ndim - 2)), axis=0)  # noqa: E731
+  return Order(jax.tree.map(place, of_block), worked.sum(axis=0).max(), width, G)
+
+
+def block_width(prompts: int, slots: int, group_size: int) -> int:
+  """Prompts of a shard that are read at a time: as many as its slots can work on in whole groups."""
+  return min(prompts, -(-slots // group_size))
 
 
 def _pick(x, index):
-  """x [D * n, ...], index [D, m] within each of the D parts -> [D * m, ...]."""
+  """x [D * n, ...], index [D, m] within each of the D parts -> [D * m, ...]; beyond a part: its last."""
   parts = x.reshape(index.shape[0], -1, *x.shape[1:])
   return jax.vmap(lambda a, i: a[i])(parts, index).reshape(-1, *x.shape[1:])

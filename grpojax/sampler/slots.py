@@ -228,30 +228,30 @@ def _refilled(state: State, tokens, done) -> State:
 def _attention(spec, places: Places, G: int, state: State, kv_cache: str):
   """attention(i, q, k, v, scale, cap) of one step, for `Decoder.step`."""
   L, ring = places.cache[0].values.shape[2], state.cache[0].values.shape[2]
-  order = shared.order(state.request, state.queue.shape[1])
+  order = shared.order(state.request, state.queue.shape[1] // G, G)
   column, count = state.work.steps % ring, state.count.reshape(-1, 1)
   age = (column - jnp.arange(ring)) % ring  # of what is in the ring, in tokens
   own = age[None] < count  # [R, ring]
   real = jnp.arange(L)[None] >= L - places.length[:, None]  # [P, L]
   K, m = spec.num_key_value_heads, spec.num_attention_heads // spec.num_key_value_heads
 
-  def in_window(window):
-    """[P, G * m, L] bool: the prompt's columns that each query's window reaches back to."""
-    asked = order.to_prompts(jnp.broadcast_to(count[..., None, None], (count.size, 1, m, 1)), G)[:, 0]
-    return L - 1 + asked - jnp.arange(L)[None, None] < window
+  def of_prompts(i, scale, cap, q, block):
+    """Part: what the samples of the block's prompts read of them, by q [prompts, K, G * m, H]."""
+    near, window = block.of(real, order.width)[:, None], spec.windows[i]
+    if window:  # how far back it reaches differs by query
+      asked = block.to_prompts(jnp.broadcast_to(count[..., None, None], (count.size, 1, m, 1)), G)[:, 0]
+      near = near & (L - 1 + asked - jnp.arange(L)[None, None] < window)
+    kv = jax.tree.map(lambda x: block.of(x, order.width, axis=1), places.cache[i])
+    if kv_cache == "int8":  # else XLA could restore it once, before the loop, and keep the copy
+      q, kv = jax.lax.optimization_barrier((q, kv))
+    return shared.part(q, kv, near, scale, cap)
 
   def attention(i, q, k, v, scale, cap):
     kv = shared.write(state.cache[i], shared.laid_out(k, v, kv_cache), column)
     q, window = q.reshape(-1, K, m, q.shape[-1]), spec.windows[i]
     near = own & (age < window)[None] if window else own
     mine = shared.part(q, kv, near[:, None], scale, cap)
-    near = real[:, None] & in_window(window) if window else real[:, None]
-    asked, of_prompts = order.to_prompts(q, G), places.cache[i]
-    if kv_cache == "int8":  # else XLA could restore it once, before the loop, and keep the copy
-      asked, of_prompts = jax.lax.optimization_barrier((asked, of_prompts))
-    of_prompt = shared.part(asked, of_prompts, near, scale, cap)
-    of_prompt = shared.Part(*(order.to_slots(x, G) for x in of_prompt))
-    read = shared.join(mine, of_prompt).astype(q.dtype)
+    read = shared.join(mine, order.read(q, partial(of_prompts, i, scale, cap))).astype(q.dtype)
     return read.reshape(-1, 1, K * m, q.shape[-1]), kv
 
   return attention

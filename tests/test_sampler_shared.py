@@ -1,0 +1,65 @@
+"""What slots read of their prompts, against all prompts read at once; and which are not read at all."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from grpojax.sampler import shared
+
+K, m, H, L = 2, 3, 4, 5
+
+
+def case(seed, D, n, G, S, busy):
+  """D shards of n prompts, S slots of which some work: request [D, S], q, keys and values, mask [P, L]."""
+  rng = np.random.default_rng(seed)
+  request = np.stack([rng.permutation(n * G)[:S] for _ in range(D)])
+  request[rng.random((D, S)) > busy] = n * G
+  draw = lambda *shape: rng.standard_normal(shape).astype(np.float32)  # noqa: E731
+  kv = shared.Kv(draw(K, D * n, H, L), draw(K, D * n, L, H))
+  return request.astype(np.int32), draw(D * S, K, m, H), kv, rng.random((D * n, L)) < 0.7
+
+
+def read(request, q, kv, mask, n, G):
+  """By blocks, and how many of them a shard reads at most."""
+  order = shared.order(jnp.asarray(request), n, G)
+
+  def of_prompts(q, block):
+    cut = jax.tree.map(lambda x: block.of(x, order.width, axis=1), kv)
+    return shared.part(q, cut, block.of(mask, order.width)[:, None], 0.5, 0.0)
+
+  return order.read(jnp.asarray(q), of_prompts), order.count
+
+
+@pytest.mark.parametrize("busy", [1.0, 0.4, 0.0])
+@pytest.mark.parametrize(
+  "D,n,G,S", [(1, 8, 4, 8), (2, 7, 3, 6), (3, 5, 2, 4), (2, 2, 4, 8), (1, 9, 1, 4), (1, 6, 2, 1)]
+)
+def test_slots_read_their_prompt_and_no_other(D, n, G, S, busy):
+  for seed in range(3):
+    request, q, kv, mask = case(seed, D, n, G, S, busy)
+    got, _ = jax.jit(read, static_argnums=(4, 5))(request, q, kv, mask, n, G)
+    working = (request < n * G).reshape(-1)
+    prompt = (request // G + n * np.arange(D)[:, None]).reshape(-1)[working]
+    own = shared.Kv(kv.keys[:, prompt], kv.values[:, prompt])
+    want = shared.part(q[working], own, mask[prompt][:, None], 0.5, 0.0)
+    for x, y in zip(got, want, strict=True):
+      np.testing.assert_allclose(x[working], y, rtol=1e-5, atol=1e-6)
+      assert np.isfinite(x).all()
+
+
+@pytest.mark.parametrize("prompts,blocks", [((2, 3), 1), ((3, 4), 2), ((0, 7), 2), ((5,), 1), ((), 0)])
+def test_prompts_that_nobody_works_on_are_not_read(prompts, blocks):
+  """Of 8 prompts two are read at a time; what is in no such block is spoilt."""
+  n, G, S = 8, 4, 8
+  _, q, kv, mask = case(0, 1, n, G, S, 1.0)
+  request = np.full((1, S), n * G, np.int32)
+  for i, prompt in enumerate(prompts):
+    request[0, i * G : (i + 1) * G] = prompt * G + np.arange(G)
+  unread = ~np.isin(np.arange(n) // 2, np.array(prompts) // 2)
+  spoilt = shared.Kv(*(np.where(unread[:, None, None], np.nan, x) for x in kv))
+  got, count = read(request, q, spoilt, mask, n, G)
+  want, _ = read(request, q, kv, mask, n, G)
+  assert count == blocks
+  jax.tree.map(np.testing.assert_array_equal, got, want)
+  assert np.isfinite(got.read).all()
