@@ -20,6 +20,8 @@ from grpojax.rewards import Rewards
 from grpojax.sampler import Sampler
 from grpojax.weights import Weights
 
+LEARNER_VMEM, SAMPLER_VMEM = 64, 32  # MiB of `compiler_options`
+
 
 class Data(NamedTuple):
   tokenizer: Any
@@ -153,7 +155,7 @@ def build_programs(config: ConfigDict, model: models.Model, tokenizer, mesh: Mes
       learner.make_old_logp(logp, bool(config.routing_replay), packing),
       in_shardings=(frozen | where.params, *[rows] * 5),
       out_shardings=rows,
-      compiler_options=compiler_options(mesh),
+      compiler_options=compiler_options(mesh, LEARNER_VMEM),
     ),
     update=program(
       "update",
@@ -163,7 +165,7 @@ def build_programs(config: ConfigDict, model: models.Model, tokenizer, mesh: Mes
       in_shardings=(where, everywhere, rows, frozen, everywhere),
       out_shardings=(where, everywhere),
       donate_argnums=0,
-      compiler_options=compiler_options(mesh),
+      compiler_options=compiler_options(mesh, LEARNER_VMEM),
     ),
     fresh=jax.jit(lambda params: learner.fresh(params, tx), out_shardings=where),
     follow=jax.jit(
@@ -174,16 +176,16 @@ def build_programs(config: ConfigDict, model: models.Model, tokenizer, mesh: Mes
   )
 
 
-def compiler_options(mesh: Mesh) -> dict[str, str] | None:
-  """Of an update and a log-prob pass on TPUs; what each is worth is in benchmarks/pods.md."""
+def compiler_options(mesh: Mesh, vmem: int) -> dict[str, str] | None:
+  """On TPUs; what each is worth is in benchmarks/pods.md.  vmem: MiB beside the cores, for one product."""
   kind = mesh.devices.flat[0].device_kind
   if not kind.startswith("TPU"):
     return None
   # Gathered matrices are gathered whole: multiplied part by part, the sum would be written once a part.
   parts = "xla_tpu_enable_windowed_einsum_for_"
   options = {f"{parts}all_gather": "false", f"{parts}reduce_scatter": "false"}
-  if not any(old in kind for old in ("v2", "v3", "v4")):  # they have too little for it
-    options["xla_tpu_scoped_vmem_limit_kib"] = "32768"  # of memory beside the cores, for one product
+  if any(known in kind for known in ("v5", "v6")):  # others have less, or have not been asked
+    options["xla_tpu_scoped_vmem_limit_kib"] = str(vmem * 1024)
   return options
 
 
@@ -236,8 +238,9 @@ def _sampler(
     return sampler.continuous(mesh, ready, *programs, slots, config.rollout.segment)
   everywhere, rows = sharding.replicated(mesh), sharding.batch_sharding(mesh)
   prefill, decode = sampler.build(model, **common)
-  prefill = program(f"{name} prefill", prefill, in_shardings=(where, rows, rows), out_shardings=rows)
-  decode = program(f"{name} decode", decode, in_shardings=(where, rows, everywhere, rows), out_shardings=rows)
+  how = dict(out_shardings=rows, compiler_options=compiler_options(mesh, SAMPLER_VMEM))
+  prefill = program(f"{name} prefill", prefill, in_shardings=(where, rows, rows), **how)
+  decode = program(f"{name} decode", decode, in_shardings=(where, rows, everywhere, rows), **how)
   return sampler.plain(mesh, ready, prefill, decode)
 
 
@@ -257,11 +260,11 @@ def _of_slots(config, name: str, model, mesh: Mesh, where, slots: int, common: d
   asked, carried = (rows, rows, rows, everywhere), (places, state, rows)
   of_insert = dict(in_shardings=(where, *carried, *asked), out_shardings=carried, donate_argnums=(1, 2))
   of_advance = dict(in_shardings=(where, *carried, everywhere), out_shardings=(state, rows, report))
-  begin, insert, advance = built
+  (begin, insert, advance), how = built, dict(compiler_options=compiler_options(mesh, SAMPLER_VMEM))
   return [
-    program(f"{name} prefill", begin, in_shardings=(where, *asked), out_shardings=carried),
-    program(f"{name} refill", insert, **of_insert),
-    program(f"{name} decode", advance, **of_advance, donate_argnums=2),  # not the rollout: it is being read
+    program(f"{name} prefill", begin, in_shardings=(where, *asked), out_shardings=carried, **how),
+    program(f"{name} refill", insert, **of_insert, **how),
+    program(f"{name} decode", advance, **of_advance, **how, donate_argnums=2),  # the rollout is being read
   ]
 
 
