@@ -3,8 +3,8 @@
     python -m benchmarks.podcheck
 
 Three sizes, each in a process of its own: the update of `grpojax.podcheck` is compiled and its memory read;
-then the run's own update is made from random parameters.  The peak is that of the process's resident
-memory, above what it was before there were any parameters.  Writes benchmarks/results/podcheck.json.
+then the run's own update is made.  The peak is that of the process's resident memory, above what it was
+when everything was compiled and there were no parameters yet.  Writes benchmarks/results/podcheck.json.
 """
 
 import argparse
@@ -45,12 +45,12 @@ def one(size: str) -> dict:
     plan = programs.plan(c, where.devices, Path(scratch))
   todo = programs.update(plan)
   update = todo.lowered.compile()
-  gc.collect()  # what tracing left would else be freed between the two readings
+  make = jax.jit(lambda: filled(todo.args[0])).lower().compile()
+  batch = jax.block_until_ready(real(plan, todo.args[2]))  # a few KB
+  gc.collect()  # what tracing and compiling left would else be freed between the two readings
   heap.give_back()
   before = resident("VmRSS")
-  state = jax.block_until_ready(jax.jit(lambda: filled(todo.args[0]))())
-  batch = jax.block_until_ready(real(plan, todo.args[2]))
-  heap.give_back()
+  state = jax.block_until_ready(make())
   Path("/proc/self/clear_refs").write_text("5")  # the peak starts anew
   jax.block_until_ready(update(state, objective.build(c.objective), batch, {}, jnp.float32(jnp.inf)))
   seen = resident("VmHWM") - before
