@@ -118,16 +118,19 @@ class Order(NamedTuple):
     of_prompts(q [D * width, K, G * m, H], a block) -> Part.
     """
 
-    def read(i, found):
+    def of_block(i):
       block = jax.tree.map(lambda x: x[i], self.blocks)
-      new = of_prompts(block.to_prompts(q, self.group_size), block)
-      new, here = (block.to_slots(x, self.group_size) for x in new), block.here.reshape(-1, 1, 1, 1)
+      read = of_prompts(block.to_prompts(q, self.group_size), block)
+      return block.here.reshape(-1, 1, 1, 1), Part(*(block.to_slots(x, self.group_size) for x in read))
+
+    def add(i, found):
+      here, new = of_block(i)
       return Part(*(jnp.where(here, x, old) for x, old in zip(new, found, strict=True)))
 
+    if len(self.blocks.begin) == 1:
+      return of_block(0)[1]
     none = jnp.zeros(q.shape, jnp.float32)
-    nothing = Part(none, none[..., :1], none[..., :1])
-    all_at_once = len(self.blocks.begin) == 1
-    return read(0, nothing) if all_at_once else jax.lax.fori_loop(0, self.count, read, nothing)
+    return jax.lax.fori_loop(0, self.count, add, Part(none, none[..., :1], none[..., :1]))
 
 
 def order(request, prompts: int, group_size: int) -> Order:
