@@ -135,19 +135,25 @@ class Order(NamedTuple):
 
 def order(request, prompts: int, group_size: int) -> Order:
   """request [D, S] int32: of a shard 0 .. prompts * G - 1, those of a prompt side by side; beyond: none."""
-  (D, S), n, G = request.shape, prompts, group_size
+  S, n, G = request.shape[1], prompts, group_size
   width = block_width(n, S, G)
-  blocks = -(-n // width)
-  begin = jnp.minimum(jnp.arange(blocks) * width, n - width)  # the last may overlap the one before it
-  row = request[None] - begin[:, None, None] * G  # [blocks, D, S]
-  here = (row >= 0) & (row < width * G)
+  blocks = jnp.arange(-(-n // width))
+
+  def begins(block):
+    return jnp.minimum(block * width, n - width)  # the last may overlap the one before it
+
+  def rows(begin):
+    """begin [blocks, 1 or D] -> [blocks, D, S] the row of each slot's request, and whether there is one."""
+    row = request[None] - begin[..., None] * G
+    return row, (row >= 0) & (row < width * G)
+
+  worked = rows(begins(blocks[:, None]))[1].any(axis=2)  # [blocks, D]
+  begin = begins(jnp.argsort(~worked, axis=0))
+  row, here = rows(begin)
   row = jnp.where(here, row, width * G)
   number = lambda r: jnp.zeros(width * G, jnp.int32).at[r].set(jnp.arange(S), mode="drop")  # noqa: E731
-  of_block = Block(jnp.broadcast_to(begin[:, None], (blocks, D)), jax.vmap(jax.vmap(number))(row), row, here)
-  worked = here.any(axis=2)
-  first = jnp.argsort(~worked, axis=0)
-  place = lambda x: jnp.take_along_axis(x, first.reshape(blocks, D, *[1] * (x.ndim - 2)), axis=0)  # noqa: E731
-  return Order(jax.tree.map(place, of_block), worked.sum(axis=0).max(), width, G)
+  slot = jax.vmap(jax.vmap(number))(row)
+  return Order(Block(begin, slot, row, here), worked.sum(axis=0).max(), width, G)
 
 
 def block_width(prompts: int, slots: int, group_size: int) -> int:
