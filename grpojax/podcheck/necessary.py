@@ -7,7 +7,7 @@ import jax
 from grpojax import sharding
 from grpojax.models import Model
 from grpojax.podcheck.programs import Plan
-from grpojax.sampler import budget
+from grpojax.sampler import budget, shared
 
 
 def weights(model: Model) -> tuple[float, float]:
@@ -47,8 +47,8 @@ def decode(parameters: float, kv: float, plan: Plan) -> float:
 
 
 def _worked_on(plan: Plan) -> float:
-  """Of all columns of caches, those of slots and of as many prompts as slots work on in whole groups."""
+  """Of all columns of caches, those of slots and of as many prompts as they work on at least."""
   c, shards = plan.config.rollout, sharding.batch_shards(sharding.sampler_mesh(plan.config.mesh, plan.mesh))
-  prompts = shards * min(c.prompts // shards, math.ceil(plan.slots / shards / c.group_size))
+  prompts = shards * shared.block_width(c.prompts // shards, plan.slots // shards, c.group_size)
   own, of_prompt = plan.slots * budget.ring(c.max_tokens), plan.config.data.prompt_budget
   return (own + prompts * of_prompt) / (own + c.prompts * of_prompt)
