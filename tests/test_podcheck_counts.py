@@ -265,6 +265,32 @@ def test_a_collective_that_begins_and_ends_apart_is_one():
   ]
 
 
+OFFLOADED = """
+%on_sparse_core (x: bf16[1,56,1024]) -> bf16[1,3584,1024] {
+  %x = bf16[1,56,1024]{2,1,0} parameter(0)
+  ROOT %g = bf16[1,3584,1024]{2,1,0} all-gather(%x), channel_id=7, replica_groups=mesh['a'=8] {'a'}, dimensions={1}
+}, execution_thread="sparsecore"
+
+%async_computation.3 (x: bf16[1,56,1024]) -> bf16[1,3584,1024] {
+  %x = bf16[1,56,1024]{2,1,0} parameter(0)
+  ROOT %c = bf16[1,3584,1024]{2,1,0} custom-call(%x), custom_call_target="TODO", called_computations={%on_sparse_core}
+}, execution_thread="sparsecore"
+
+ENTRY %main (x: bf16[1,56,1024]) -> bf16[1,3584,1024] {
+  %x = bf16[1,56,1024]{2,1,0} parameter(0)
+  %s = ((bf16[1,56,1024]{2,1,0}), bf16[1,3584,1024]{2,1,0}) async-start(%x), async_execution_thread="sparsecore", calls=%async_computation.3
+  ROOT %d = bf16[1,3584,1024]{2,1,0} async-done(%s)
+}
+"""  # noqa: E501
+
+
+def test_a_collective_that_another_core_carries_out_is_beside_the_work():
+  found = [r.collective for r in counts.count(hlo.parse(OFFLOADED), SIZES).rows if r.collective]
+  assert [(c.kind, c.axis, c.hidden, c.bytes) for c in found] == [
+    ("all-gather", "data+tensor", True, 8 * 56 * 1024 * 2)
+  ]
+
+
 NESTED = """
 %shape (x: f32[64,128]) -> f32[128,64] {
   %x = f32[64,128]{1,0} parameter(0)

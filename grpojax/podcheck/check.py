@@ -79,8 +79,12 @@ def activations(plan: Plan) -> float:
   """Bytes on a device of what the layers keep for the backward pass of a piece, by the policy of remat."""
   s, mesh = plan.model.spec, plan.mesh
   columns = plan.columns / plan.pieces / sharding.batch_shards(mesh) / mesh.shape.get("context", 1)
-  heads = s.num_attention_heads * s.head_dim / mesh.shape["tensor"]
-  width = s.hidden_size + {"full": 0, "attention": heads}.get(plan.model.remat, float("nan"))
+  tensor = mesh.shape["tensor"]
+  read = s.num_attention_heads * s.head_dim / tensor
+  wide = 0 if s.moe else s.intermediate_size / tensor
+  projected = read + 2 * s.num_key_value_heads * s.head_dim / tensor + s.hidden_size + 2 * wide
+  kept = dict(full=0, attention=read, projections=read + projected)
+  width = s.hidden_size + kept.get(plan.model.remat, float("nan"))
   return s.num_hidden_layers * columns * width * jax.numpy.dtype(s.dtype).itemsize
 
 

@@ -40,8 +40,10 @@ def count(module: Module, mesh: dict[str, int], unknown: tuple[int, ...] = ()) -
   return found
 
 
-def _walk(module, at: Computation, mesh, unknown, times: float, depth: int, known, found: Counts) -> None:
-  """Adds what `at` does, `times` times, inside `depth` open loops."""
+def _walk(
+  module, at: Computation, mesh, unknown, times: float, depth: int, known, found: Counts, beside: bool = False
+) -> None:
+  """Adds what `at` does, `times` times, inside `depth` open loops; `beside` what waits for it only later."""
   begun = set()  # channels: some collectives are written where they begin, beside work, and where they end
   for i in at.instructions.values():
     if i.opcode == "while":
@@ -61,24 +63,32 @@ def _walk(module, at: Computation, mesh, unknown, times: float, depth: int, know
         costliest = max(branches, key=lambda b: sum(r.times * (r.flops + r.bytes) for r in b.rows))
         found.rows.extend(costliest.rows)
         found.open_loops.extend(costliest.open_loops)
-    elif i.opcode in ("call", "async-start"):
+    elif i.opcode in ("call", "async-start") or _on_other_core(i):
       for name in i.called:
-        _walk(module, module.computations[name], mesh, unknown, times, depth, {}, found)
+        apart = beside or i.opcode == "async-start"
+        _walk(module, module.computations[name], mesh, unknown, times, depth, {}, found, apart)
     else:
-      found.rows.extend(_rows(module, at, i, mesh, times, begun))
+      found.rows.extend(_rows(module, at, i, mesh, times, begun, beside))
 
 
-def _rows(module: Module, at: Computation, i: Instruction, mesh, times: float, begun: set) -> list[Row]:
+def _on_other_core(i: Instruction) -> bool:
+  """A collective that a SparseCore carries out is wrapped in a custom call."""
+  return i.opcode == "custom-call" and "called_computations={" in i.attributes
+
+
+def _rows(module: Module, at, i: Instruction, mesh, times: float, begun: set, beside: bool) -> list[Row]:
   work, inner = _inside(module, at, i, mesh)
   inner = [c for c in inner if c.channel not in begun]
-  if i.name.startswith("async-collective-start"):
+  apart = i.name.startswith("async-collective-start")
+  if apart or beside:
     inner = [c._replace(hidden=True) for c in inner]
+  if apart:
     begun.update(c.channel for c in inner)
   kernel = kernels.name(i)
   work += kernels.flops(at, i) if kernel else 0.0
   moved = traffic.of_instruction(module, at, i)
   cycles = float(i.attribute(r'estimated_cycles":"(\d+)"') or 0)
-  copies = not inner and (i.opcode == "copy-start" or at.name.startswith("async_computation"))
+  copies = not inner and (i.opcode == "copy-start" or beside)
   first = Row(i.name, _source(i), times, work, moved, cycles, kernel, inner[0] if inner else None, copies)
   more = [Row(i.name, _source(i), times, 0.0, 0.0, 0.0, "", c) for c in inner[1:]]
   return [first, *more] if work or moved or cycles or inner else []

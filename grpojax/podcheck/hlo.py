@@ -42,7 +42,8 @@ class Instruction(NamedTuple):
   def called(self) -> list[str]:
     """The computations that run as part of it; those that a reduction applies to pairs do not count."""
     names = re.findall(r"(?:calls|true_computation|false_computation|body)=%?([\w.\-]+)", self.attributes)
-    names += re.findall(r"%?([\w.\-]+)", self.attribute(r"branch_computations=\{([^}]*)\}") or "")
+    for several in ("branch", "called"):
+      names += re.findall(r"%?([\w.\-]+)", self.attribute(several + r"_computations=\{([^}]*)\}") or "")
     if self.opcode in ("call", "async-start"):
       names += re.findall(r"to_apply=%?([\w.\-]+)", self.attributes)
     return names
