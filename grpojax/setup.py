@@ -9,7 +9,7 @@ import numpy as np
 from jax.sharding import Mesh
 from ml_collections import ConfigDict
 
-from grpojax import learner, models, sampler, sharding, storage, weights
+from grpojax import compiler, learner, models, sampler, sharding, storage, weights
 from grpojax.data import pipeline, templates, text
 from grpojax.models import kernels, lora
 from grpojax.objective import Objective, trackers
@@ -19,8 +19,6 @@ from grpojax.readers import ALONE, Readers
 from grpojax.rewards import Rewards
 from grpojax.sampler import Sampler
 from grpojax.weights import Weights
-
-LEARNER_VMEM, SAMPLER_VMEM = 64, 32  # MiB of `compiler_options`
 
 
 class Data(NamedTuple):
@@ -155,7 +153,7 @@ def build_programs(config: ConfigDict, model: models.Model, tokenizer, mesh: Mes
       learner.make_old_logp(logp, bool(config.routing_replay), packing),
       in_shardings=(frozen | where.params, *[rows] * 5),
       out_shardings=rows,
-      compiler_options=compiler_options(mesh, LEARNER_VMEM),
+      compiler_options=compiler.options(mesh),
     ),
     update=program(
       "update",
@@ -165,7 +163,7 @@ def build_programs(config: ConfigDict, model: models.Model, tokenizer, mesh: Mes
       in_shardings=(where, everywhere, rows, frozen, everywhere),
       out_shardings=(where, everywhere),
       donate_argnums=0,
-      compiler_options=compiler_options(mesh, LEARNER_VMEM),
+      compiler_options=compiler.options(mesh),
     ),
     fresh=jax.jit(lambda params: learner.fresh(params, tx), out_shardings=where),
     follow=jax.jit(
@@ -174,19 +172,6 @@ def build_programs(config: ConfigDict, model: models.Model, tokenizer, mesh: Mes
       donate_argnums=0,
     ),
   )
-
-
-def compiler_options(mesh: Mesh, vmem: int) -> dict[str, str] | None:
-  """On TPUs; what each is worth is in benchmarks/pods.md.  vmem: MiB beside the cores, for one product."""
-  kind = mesh.devices.flat[0].device_kind
-  if not kind.startswith("TPU"):
-    return None
-  # Gathered matrices are gathered whole: multiplied part by part, the sum would be written once a part.
-  parts = "xla_tpu_enable_windowed_einsum_for_"
-  options = {f"{parts}all_gather": "false", f"{parts}reduce_scatter": "false"}
-  if any(known in kind for known in ("v5", "v6")):  # others have less, or have not been asked
-    options["xla_tpu_scoped_vmem_limit_kib"] = str(vmem * 1024)
-  return options
 
 
 def packing_of(config: ConfigDict, mesh: Mesh) -> Packing | None:
@@ -238,8 +223,9 @@ def _sampler(
     return sampler.continuous(mesh, ready, *programs, slots, config.rollout.segment)
   everywhere, rows = sharding.replicated(mesh), sharding.batch_sharding(mesh)
   prefill, decode = sampler.build(model, **common)
-  how = dict(out_shardings=rows, compiler_options=compiler_options(mesh, SAMPLER_VMEM))
+  how = dict(out_shardings=rows, compiler_options=compiler.options(mesh))
   prefill = program(f"{name} prefill", prefill, in_shardings=(where, rows, rows), **how)
+  how["compiler_options"] = compiler.options(mesh, decoding=True)
   decode = program(f"{name} decode", decode, in_shardings=(where, rows, everywhere, rows), **how)
   return sampler.plain(mesh, ready, prefill, decode)
 
@@ -254,17 +240,20 @@ def _of_slots(config, name: str, model, mesh: Mesh, where, slots: int, common: d
     shards=sharding.batch_shards(mesh),
     prefill_chunk=config.rollout.prefill_chunk,
     kv_sharding=kv,
+    piece_bytes=compiler.piece_bytes(mesh),
     **common,
   )
   places, state, report = sampler.slots.layout(rows, everywhere, kv)
   asked, carried = (rows, rows, rows, everywhere), (places, state, rows)
   of_insert = dict(in_shardings=(where, *carried, *asked), out_shardings=carried, donate_argnums=(1, 2))
   of_advance = dict(in_shardings=(where, *carried, everywhere), out_shardings=(state, rows, report))
-  (begin, insert, advance), how = built, dict(compiler_options=compiler_options(mesh, SAMPLER_VMEM))
+  of_begin = dict(in_shardings=(where, *asked), out_shardings=carried)
+  (begin, insert, advance), how = built, dict(compiler_options=compiler.options(mesh))
+  of_advance |= dict(compiler_options=compiler.options(mesh, decoding=True))
   return [
-    program(f"{name} prefill", begin, in_shardings=(where, *asked), out_shardings=carried, **how),
+    program(f"{name} prefill", begin, **of_begin, **how),
     program(f"{name} refill", insert, **of_insert, **how),
-    program(f"{name} decode", advance, **of_advance, **how, donate_argnums=2),  # the rollout is being read
+    program(f"{name} decode", advance, **of_advance, donate_argnums=2),  # the rollout is being read
   ]
 
 

@@ -40,6 +40,24 @@ def test_decoding_with_a_cache_equals_the_full_forward(tiny):
     np.testing.assert_allclose(hidden, full[:, column], atol=1e-5)
 
 
+def test_matrices_in_pieces_multiply_as_whole_ones(tiny):
+  """Each piece is of whole vectors of the residual stream, by input or by output."""
+  config = base.get_config("tiny").model
+  config.update(hidden_size=512, num_hidden_layers=2)
+  model = models.build(config, VOCABULARY)
+  decoder = model.bind(model.init(jax.random.key(0)))
+  whole, cut = decoder.unstacked_layers(), decoder.unstacked_layers(piece_bytes=40_000)
+  number = lambda name: len(getattr(cut[0][0], name).get_value())  # noqa: E731
+  size = lambda name: getattr(whole[0][0], name)[...].nbytes  # noqa: E731
+  assert 40_000 < size("q") == size("gate") // 2 < 80_000, "two pieces, and four"
+  assert [number(name) for name in ("q", "o", "gate", "up", "down")] == [2, 2, 4, 4, 4]
+  tokens, first = padded_batch()
+  _, cache, _ = decoder.prefill(tokens[:, :8], first, 16)
+  want, *_ = decoder.decode(whole, tokens[:, 8], 8, first, cache)
+  got, *_ = decoder.decode(cut, tokens[:, 8], 8, first, cache)
+  np.testing.assert_allclose(got, want, atol=1e-5)
+
+
 def test_padding_content_and_width_change_nothing(tiny):
   model, params = tiny
   decoder = model.bind(params)

@@ -3,6 +3,7 @@
 import functools
 import heapq
 import re
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -73,16 +74,18 @@ def same(a, b):
 @settings(max_examples=40, deadline=None)
 @given(
   seed=st.integers(0, 2**20),
-  setting=st.sampled_from([(1, 1, 1, 64), (5, 1, 0, 3), (24, 1, 1, 1), (8, 4, 0, 7)]),
+  setting=st.sampled_from(
+    [(1, 1, 1, 64, 0), (5, 1, 0, 3, 0), (24, 1, 1, 1, 0), (8, 4, 0, 7, 0), (12, 2, 0, 3, 1), (6, 1, 1, 1, 99)]
+  ),
   key=st.integers(0, 9),
   segment=st.sampled_from([1, 3, 7, ALL]),
 )
 def test_any_slots_shards_prompts_and_ends_give_the_tokens_of_the_plain_sampler(
   seed, setting, key, segment
 ):
-  slots, shards, ends, chunk = setting
+  slots, shards, ends, chunk, piece_bytes = setting
   want = programs(eos=EOS[ends])(*prompts(seed), key)
-  cut = dict(slots=slots, shards=shards, prefill_chunk=chunk)
+  cut = dict(slots=slots, shards=shards, prefill_chunk=chunk, piece_bytes=piece_bytes)
   got, work = programs(eos=EOS[ends], **cut)(*prompts(seed), key, segment)
   same(got, want)
   assert work.fed == (want.length - 1).sum() and work.begun == P * G
@@ -113,8 +116,9 @@ def test_logps_are_those_of_a_fresh_forward_pass():
   assert not rollout.tokens[~real].any() and not rollout.sampler_logp[~real].any()
 
 
+@pytest.mark.parametrize("piece_bytes", [0, 1])
 @pytest.mark.parametrize("family", ["gemma2", "gemma3_text", "qwen3_moe"])
-def test_windows_tables_soft_caps_and_mixtures(family):
+def test_windows_tables_soft_caps_and_mixtures(family, piece_bytes):
   """Windows here are shorter than prompt and response: they cut in both, and in the ring after it turned."""
   model = loaded(family)[0]
   windows = [w for w in model.spec.windows if w]
@@ -123,7 +127,7 @@ def test_windows_tables_soft_caps_and_mixtures(family):
   eos = tuple(range(0, model.spec.vocab_size, 16))
   common = dict(eos=eos, record_routing=bool(model.spec.moe))
   want = programs(family, **common)(*batch)
-  got, _ = programs(family, slots=5, prefill_chunk=4, **common)(*batch)
+  got, _ = programs(family, slots=5, prefill_chunk=4, piece_bytes=piece_bytes, **common)(*batch)
   same(got, want)
   if model.spec.moe:
     np.testing.assert_array_equal(got.routing, want.routing)
@@ -131,9 +135,10 @@ def test_windows_tables_soft_caps_and_mixtures(family):
   assert want.length.max() == T and want.ended.any()
 
 
-def test_caches_in_int8_are_those_of_the_plain_sampler():
+@pytest.mark.parametrize("piece_bytes", [0, 1])
+def test_caches_in_int8_are_those_of_the_plain_sampler(piece_bytes):
   want = programs(eos=EOS[0], kv_cache="int8")(*prompts())
-  got, _ = programs(eos=EOS[0], slots=5, kv_cache="int8")(*prompts())
+  got, _ = programs(eos=EOS[0], slots=5, kv_cache="int8", piece_bytes=piece_bytes)(*prompts())
   same(got, want)
   full = programs(eos=EOS[0])(*prompts())
   assert abs(full.sampler_logp - got.sampler_logp).max() > 1e-3
@@ -149,14 +154,29 @@ def test_budgets_with_hardly_a_loop(budget):
   assert work.steps == scheduled(got.length, 5)
 
 
-def on_mesh(devices: Mesh, slots: int):
+def test_rings_lie_in_pieces_of_about_the_bytes_asked_for():
+  """As many as divide a shard's slots, and no more than those."""
+  model, _ = tiny()
+  s, shape = model.spec, jax.ShapeDtypeStruct
+  of_slot = s.num_key_value_heads * s.head_dim * (T - 1) * 4
+  for slots, piece_bytes, pieces in [(12, 0, 1), (12, 6 * of_slot, 2), (12, 5 * of_slot, 3), (12, 1, 12)]:
+    build = partial(sampler.slots.build, group_size=G, max_tokens=T, choice=sampler.Choice(), eos_ids=EOS[0])
+    begin, *_ = build(model, slots=slots, piece_bytes=piece_bytes)
+    ints = lambda *n: shape(n, jnp.int32)  # noqa: E731
+    key = jax.eval_shape(lambda: jax.random.key(0))
+    _, state, _ = jax.eval_shape(begin, model.shapes, ints(P, L), ints(P), ints(P), key)
+    rings = state.cache[0].pieces
+    assert len(rings) == pieces and {kv.keys.shape[1] for kv in rings} == {slots // pieces}
+
+
+def on_mesh(devices: Mesh, slots: int, piece_bytes: int = 0):
   """(compiled loop, rollout, report) of the tiny model on a mesh, cut as setup.py cuts it."""
   model, params = tiny()
   rows, everywhere = sharding.batch_sharding(devices), sharding.replicated(devices)
   kv = sharding.kv_sharding(devices, model.spec.num_key_value_heads)
   begin, _, advance = sampler.slots.build(
     model, group_size=G, max_tokens=T, choice=sampler.Choice(), eos_ids=EOS[0],
-    slots=slots, shards=sharding.batch_shards(devices), kv_sharding=kv,
+    slots=slots, shards=sharding.batch_shards(devices), kv_sharding=kv, piece_bytes=piece_bytes,
   )  # fmt: skip
   where = sharding.param_shardings(devices, model.axes, model.shapes)
   params, (key, steps) = jax.device_put(params, where), jax.device_put((jax.random.key(0), ALL), everywhere)
@@ -168,13 +188,14 @@ def on_mesh(devices: Mesh, slots: int):
   return compiled, *compiled(*args)[1:]
 
 
-def test_eight_devices_sample_the_tokens_of_one_and_no_cache_travels():
-  compiled, rollout, report = on_mesh(mesh(data=2, fsdp=2, tensor=2), slots=8)
+@pytest.mark.parametrize("pieces", [1, 2])
+def test_eight_devices_sample_the_tokens_of_one_and_no_cache_travels(pieces):
+  compiled, rollout, report = on_mesh(mesh(data=2, fsdp=2, tensor=2), slots=8, piece_bytes=pieces - 1)
   want = programs(eos=EOS[0])(*prompts())
   same(sharding.to_host(rollout), want)
   assert report.work.steps == max(scheduled(part, 2) for part in np.split(want.length, 4))
   text, H = compiled.as_text(), tiny()[0].spec.head_dim
-  assert f"f32[1,2,{H},{T - 1}]" in text and f"f32[1,2,{H},{L}]" in text  # cut by rows and by heads
+  assert f"f32[1,{2 // pieces},{H},{T - 1}]" in text and f"f32[1,2,{H},{L}]" in text  # rows and heads
   gathers = [line for line in text.splitlines() if re.search(r" (all-gather|all-to-all|collective)", line)]
   caches = rf"\[[\d,]*({H},({T - 1}|{L})|({T - 1}|{L}),{H})\]"
   assert gathers and not [line for line in gathers if re.search(caches, line)]

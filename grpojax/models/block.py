@@ -54,7 +54,7 @@ class Block(nnx.Module):
       q, k = self._norm(q, self.q_norm), self._norm(k, self.k_norm)
     q, k = rotate(q, rope), rotate(k, rope)
     h, kept = attention(q, k, v, s.query_scale or s.head_dim**-0.5, s.attention_softcap)
-    h = project(h, self.o[...], axes=2)
+    h = project(h, self.o.get_value(), axes=2)
     if s.o_bias:
       h = h + self.o_bias[...].astype(x.dtype)[None, None]
     x = x + (self._norm(h, self.post_attention_norm) if s.post_norms else h)
@@ -63,7 +63,7 @@ class Block(nnx.Module):
     if s.moe:
       h, routed = self.moe(h, replay, counted)
     else:
-      h = gated_mlp(h, self.gate[...], self.up[...], self.down[...], s.activation)
+      h = gated_mlp(h, *(w.get_value() for w in (self.gate, self.up, self.down)), s.activation)
     x = x + (self._norm(h, self.post_mlp_norm) if s.post_norms else h)
     return x, kept, routed
 
@@ -71,7 +71,7 @@ class Block(nnx.Module):
     return rms_norm(x, weight[...], self.spec.rms_norm_eps, self.spec.norm_offset)
 
   def _project(self, h, name):
-    y = project(h, getattr(self, name)[...])
+    y = project(h, getattr(self, name).get_value())
     if self.spec.qkv_bias:
       y = y + getattr(self, f"{name}_bias")[...].astype(h.dtype)[None, None]
     return y

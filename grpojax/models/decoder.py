@@ -13,6 +13,7 @@ numbers the sequence of each column, and its positions start at 0.
 Every parameter carries the logical axes that `sharding.py` maps to a mesh.
 """
 
+import math
 from functools import partial, reduce
 from typing import NamedTuple
 
@@ -30,7 +31,7 @@ from grpojax.models import spec as spec_lib
 from grpojax.models.attention import angles, attend, group_view, left_padded, positions, sequence_view, view
 from grpojax.models.block import Block
 from grpojax.models.lora import Lora
-from grpojax.models.parts import matrix, rematerialised, rms_norm, softcap, vector
+from grpojax.models.parts import in_pieces, matrix, rematerialised, rms_norm, softcap, vector
 from grpojax.models.spec import Spec
 
 Kept = jax.Array | int8.Int8  # [B, S, K, head_dim]
@@ -177,17 +178,37 @@ class Decoder(nnx.Module):
     routed = jax.tree.map(lambda *leaves: jnp.stack(leaves), *choices)
     return self._final_norm(x[:, 0]), kept, routed
 
-  def unstacked_layers(self) -> list[tuple[Block, dict]]:
-    """The layers one by one, for `step`: adapters merged, matrices in the compute dtype, or still in int8."""
+  def unstacked_layers(self, piece_bytes: int = 0) -> list[tuple[Block, dict]]:
+    """The layers one by one, for `step`: adapters merged, matrices in the compute dtype, or still in int8.
+
+    Those in the compute dtype in pieces (`parts.in_pieces`) of about `piece_bytes` of a device; 0: whole.
+    """
     cast = lambda a: a.astype(self.dtype) if a.ndim > 1 and a.dtype != jnp.int8 else a  # noqa: E731
 
     def one(i):
       layer, beside = jax.tree.map(lambda a: a[i], self._stacked())
       scales = {path: pair for path, pair in beside.items() if "scale" in pair}
       adapters = {path: pair for path, pair in beside.items() if "scale" not in pair}
-      return jax.tree.map(cast, self._whole(layer, adapters)), scales
+      layer = jax.tree.map(cast, self._whole(layer, adapters))
+      return self._in_pieces(layer, piece_bytes) if piece_bytes and not scales else layer, scales
 
     return [one(i) for i in range(self.spec.num_hidden_layers)]
+
+  def _in_pieces(self, layer: Block, piece_bytes: int) -> Block:
+    """Its matrices cut along the residual stream, unless that is cut over the mesh already."""
+    for name in ("q", "k", "v", "o", "gate", "up", "down"):
+      variable = getattr(layer, name, None)
+      if variable is None:
+        continue
+      weight, axis = variable[...], variable.axes.index("embed")
+      here = weight.shape
+      if self.mesh is not None:
+        cut = sharding.partition(self.mesh, variable.axes, here, dict(self.rules))
+        here = NamedSharding(self.mesh, cut).shard_shape(here)
+      if here[axis] == weight.shape[axis]:
+        bytes_here = math.prod(here) * weight.dtype.itemsize
+        variable.set_value(in_pieces(weight, axis, -(-bytes_here // piece_bytes)))
+    return layer
 
   def unembedding(self):
     """[V, D], in the compute dtype."""

@@ -55,8 +55,37 @@ def gated_mlp(h, gate, up, down, activation: str):
 
 
 def project(x, weight, axes: int = 1):
-  """x [..., *in] times weight [*in, *out], where `in` is of so many axes -> [..., *out], in x's dtype."""
+  """x [..., *in] times weight [*in, *out], where `in` is of so many axes -> [..., *out], in x's dtype.
+
+  `weight` may be pieces of it (`in_pieces`).
+  """
+  if isinstance(weight, tuple):
+    return _by_piece(x, weight, axes)
   return checkpoint_name(_dot(x, weight.astype(x.dtype), axes), "projection")
+
+
+def in_pieces(weight, axis: int, least: int):
+  """The matrix cut along an axis in a tuple of at least so many equal pieces, each of whole TPU vectors.
+
+  A token's products read every matrix once.  What a compiler can bring beside the cores ahead of time, it
+  reads at the memory's pace, and else at what it calls two thirds of it; large matrices do not fit there.
+  """
+  vectors, rest = divmod(weight.shape[axis], 128)
+  fits = (n for n in range(least, vectors + 1) if vectors % n == 0)
+  number = 1 if rest else next(fits, 1)
+  return tuple(jnp.split(weight, number, axis)) if number > 1 else weight
+
+
+def _by_piece(x, pieces, axes: int):
+  """Cut by output, side by side; by input, the sum of all, in float32."""
+  if pieces[0].shape[:axes] == x.shape[x.ndim - axes :]:
+    return jnp.concatenate([jnp.tensordot(x, piece, axes) for piece in pieces], axis=-1)
+  xs = jnp.split(x, len(pieces), axis=-axes)
+  dots = [
+    jnp.tensordot(a, piece, axes, preferred_element_type=jnp.float32)
+    for a, piece in zip(xs, pieces, strict=True)
+  ]
+  return sum(dots).astype(x.dtype)
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(2,))

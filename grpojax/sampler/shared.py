@@ -8,6 +8,7 @@ own tokens reads the last t columns.  The two parts of a softmax are joined by t
 (https://arxiv.org/abs/1805.02867).
 """
 
+from functools import reduce
 from typing import NamedTuple
 
 import jax
@@ -68,11 +69,43 @@ def part(q, kv: Kv, mask, scale: float, cap: float) -> Part:
   return Part(*(x.swapaxes(0, 1) for x in (read, top, weights.sum(axis=-1, keepdims=True))))
 
 
-def join(a: Part, b: Part):
+def join(*parts: Part):
   """The whole softmax's answer, [B, K, M, H] float32.  One of the parts must have seen a key."""
-  top = jnp.maximum(a.top, b.top)
-  of_a, of_b = jnp.exp(a.top - top), jnp.exp(b.top - top)
-  return (of_a * a.read + of_b * b.read) / (of_a * a.total + of_b * b.total)
+  top = reduce(jnp.maximum, (part.top for part in parts))
+  shares = [jnp.exp(part.top - top) for part in parts]
+  over_all = lambda xs: sum(share * x for share, x in zip(shares, xs, strict=True))  # noqa: E731
+  return over_all(part.read for part in parts) / over_all(part.total for part in parts)
+
+
+class Rings(NamedTuple):
+  """The slots' own tokens, in arrays of some slots of every shard each: n of D * S / n rows.
+
+  Several, where a compiler brings such arrays beside the cores ahead of time, and one would not fit there.
+  """
+
+  pieces: tuple[Kv, ...]
+
+  def of(self, x, shards: int, axis: int = 0) -> list:
+    """x [..., D * S, ...] -> the rows of each piece."""
+    n, before, after = len(self.pieces), x.shape[:axis], x.shape[axis + 1 :]
+    x = jnp.moveaxis(x.reshape(*before, shards, n, -1, *after), axis + 1, 0)
+    return [piece.reshape(*before, -1, *after) for piece in x]
+
+  def read(self, q, mask, shards: int, scale: float, cap: float) -> Part:
+    """As `part`, of all rows."""
+    asked = zip(self.of(q, shards), self.pieces, self.of(mask, shards), strict=True)
+    parts = [part(*one, scale, cap) for one in asked]
+    if len(parts) == 1:
+      return parts[0]
+    together = lambda *xs: jnp.stack([x.reshape(shards, -1, *x.shape[1:]) for x in xs], axis=1)  # noqa: E731
+    return Part(*(together(*xs).reshape(-1, *xs[0].shape[1:]) for xs in zip(*parts, strict=True)))
+
+  def write(self, new: Kv, column, shards: int) -> "Rings":
+    """As `write`, for all rows."""
+    leaves, tree = jax.tree.flatten(new)
+    of_pieces = zip(*(self.of(x, shards, axis=1) for x in leaves), strict=True)
+    news = (jax.tree.unflatten(tree, piece) for piece in of_pieces)
+    return Rings(tuple(write(old, new, column) for old, new in zip(self.pieces, news, strict=True)))
 
 
 class Block(NamedTuple):

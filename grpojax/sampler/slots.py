@@ -10,6 +10,7 @@ position: which slot, when and beside whom changes no token, and `generate.py` s
 On a mesh each of the D shards of the batch has its own places, slots and queue; no cache travels.
 """
 
+import math
 from functools import partial
 from typing import NamedTuple
 
@@ -21,7 +22,7 @@ from grpojax.batch import Rollout
 from grpojax.models import Model, Spec, by_rows, unrouted
 from grpojax.sampler import budget, prefill, shared
 from grpojax.sampler.choose import Choice, choose, sample_keys
-from grpojax.sampler.shared import Kv
+from grpojax.sampler.shared import Kv, Rings
 
 
 class Setting(NamedTuple):
@@ -38,6 +39,7 @@ class Setting(NamedTuple):
   kv_sharding: NamedSharding | None = None  # of caches, [K, rows, ...]
   kv_cache: str = "full"  # "int8": caches in eight bits
   record_routing: bool = False  # mixtures only: Rollout.routing as `generate.py` has it
+  piece_bytes: int = 0  # about, on a device, of what a compiler brings beside the cores ahead; 0: whole
 
 
 class Places(NamedTuple):
@@ -67,7 +69,7 @@ class State(NamedTuple):
   request: jax.Array  # [D, S] int32, Bl: the slot idles
   count: jax.Array  # [D, S] int32, tokens of the response so far, at least 1
   token: jax.Array  # [D, S] int32, the newest of them
-  cache: list[Kv]  # per layer, [K, D * S, ...] with a ring of columns: the slots' own tokens
+  cache: list[Rings]  # per layer, [K, D * S, ...] with a ring of columns: the slots' own tokens
   work: Work
 
 
@@ -126,7 +128,7 @@ def insert(c: Setting, params, places, state, out, tokens, length, prompt_id, ke
 def advance(c: Setting, params, places, state, out, steps) -> tuple[State, Rollout, Report]:
   """At most so many steps of the loop, fewer where no request is left."""
   decoder, (P, G) = c.model.bind(params), out.length.shape
-  layers, L = decoder.unstacked_layers(), places.cache[0].values.shape[2]
+  layers, L = decoder.unstacked_layers(c.piece_bytes), places.cache[0].values.shape[2]
   Bl, until = state.queue.shape[1], state.work.steps + steps
   keys = sample_keys(places.key, G).reshape(c.shards, Bl)
   prompt_length = jnp.repeat(places.length, G).reshape(c.shards, Bl)
@@ -135,7 +137,7 @@ def advance(c: Setting, params, places, state, out, steps) -> tuple[State, Rollo
     state, out = carry
     busy, at = state.request < Bl, jnp.minimum(state.request, Bl - 1)
     position = _take(prompt_length, at) + state.count - 1
-    attention = _attention(c.model.spec, places, G, state, c.kv_cache)
+    attention = _attention(c, places, state)
     hidden, cache, routed = decoder.step(layers, state.token.reshape(-1), position.reshape(-1), attention)
     logits = decoder.logits(hidden)
     flat = choose(_take(keys, at).reshape(-1), state.count.reshape(-1), logits, c.choice)
@@ -164,7 +166,7 @@ def _empty(c: Setting, P: int, L: int) -> tuple[Places, State, Rollout]:
   s, (D, G, T) = c.model.spec, (c.shards, c.group_size, c.max_tokens)
   Bl, idle = P * G // D, jnp.zeros((D, c.slots // D), jnp.int32)
   zero, none = jnp.zeros(D, jnp.int32), jnp.zeros((P, G), jnp.int32)
-  own = _no_kv(c, s, c.slots, budget.ring(T))
+  own = _no_rings(c, s)
   routing = None
   if c.record_routing:
     routing = unrouted(s, P, G, L + T - 1)
@@ -184,6 +186,16 @@ def _no_kv(c: Setting, s: Spec, rows: int, columns: int) -> Kv:
   one = jax.eval_shape(lambda x: shared.laid_out(x, x, c.kv_cache), one)
   kv = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), one)
   return jax.lax.with_sharding_constraint(kv, c.kv_sharding) if c.kv_sharding else kv
+
+
+def _no_rings(c: Setting, s: Spec) -> Rings:
+  """The zeros of one layer's rings, in pieces of at most `piece_bytes` of a device's keys, if that can be."""
+  whole, S = _no_kv(c, s, c.slots, budget.ring(c.max_tokens)), c.slots // c.shards
+  here = whole.keys.values if c.kv_cache == "int8" else whole.keys
+  cut = c.kv_sharding.shard_shape(here.shape) if c.kv_sharding else here.shape
+  least = -(-math.prod(cut) * here.dtype.itemsize // c.piece_bytes) if c.piece_bytes else 1
+  n = next((n for n in range(1, S + 1) if S % n == 0 and n >= least), S)
+  return Rings((_no_kv(c, s, c.slots // n, budget.ring(c.max_tokens)),) * n)
 
 
 def _first_tokens(c: Setting, logits, key, routing) -> Rollout:
@@ -225,9 +237,14 @@ def _refilled(state: State, tokens, done) -> State:
   )
 
 
-def _attention(spec, places: Places, G: int, state: State, kv_cache: str):
-  """attention(i, q, k, v, scale, cap) of one step, for `Decoder.step`."""
-  L, ring = places.cache[0].values.shape[2], state.cache[0].values.shape[2]
+def _attention(c: Setting, places: Places, state: State):
+  """attention(i, q, k, v, scale, cap) of one step, for `Decoder.step`.
+
+  Rings in pieces are written when they have been read, so that nothing is written that lies beside the
+  cores, and the newest token is read apart.  Whole ones are written first: any compiler does that in place.
+  """
+  spec, D, G = c.model.spec, c.shards, c.group_size
+  L, ring = places.cache[0].values.shape[2], state.cache[0].pieces[0].values.shape[2]
   order = shared.order(state.request, state.queue.shape[1] // G, G)
   column, count = state.work.steps % ring, state.count.reshape(-1, 1)
   age = (column - jnp.arange(ring)) % ring  # of what is in the ring, in tokens
@@ -242,17 +259,24 @@ def _attention(spec, places: Places, G: int, state: State, kv_cache: str):
       asked = block.to_prompts(jnp.broadcast_to(count[..., None, None], (count.size, 1, m, 1)), G)[:, 0]
       near = near & (L - 1 + asked - jnp.arange(L)[None, None] < window)
     kv = jax.tree.map(lambda x: block.of(x, order.width, axis=1), places.cache[i])
-    if kv_cache == "int8":  # else XLA could restore it once, before the loop, and keep the copy
+    if c.kv_cache == "int8":  # else XLA could restore it once, before the loop, and keep the copy
       q, kv = jax.lax.optimization_barrier((q, kv))
     return shared.part(q, kv, near, scale, cap)
 
   def attention(i, q, k, v, scale, cap):
-    kv = shared.write(state.cache[i], shared.laid_out(k, v, kv_cache), column)
+    rings, new = state.cache[i], shared.laid_out(k, v, c.kv_cache)
     q, window = q.reshape(-1, K, m, q.shape[-1]), spec.windows[i]
     near = own & (age < window)[None] if window else own
-    mine = shared.part(q, kv, near[:, None], scale, cap)
-    read = shared.join(mine, order.read(q, partial(of_prompts, i, scale, cap))).astype(q.dtype)
-    return read.reshape(-1, 1, K * m, q.shape[-1]), kv
+    parts = [order.read(q, partial(of_prompts, i, scale, cap))]
+    if c.piece_bytes:
+      parts.append(shared.part(q, new, jnp.ones((len(q), 1, 1), bool), scale, cap))
+      parts.append(rings.read(q, (near & (age > 0)[None])[:, None], D, scale, cap))
+      read, at = jax.lax.optimization_barrier((shared.join(*parts), column))
+      rings = rings.write(new, at, D)
+    else:
+      rings = rings.write(new, column, D)
+      read = shared.join(*parts, rings.read(q, near[:, None], D, scale, cap))
+    return read.astype(q.dtype).reshape(-1, 1, K * m, q.shape[-1]), rings
 
   return attention
 

@@ -1,0 +1,54 @@
+"""What a TPU's compiler is told, and what it is given in pieces.  Each is worth what benchmarks/pods.md says.
+
+A vmem limit is what one instruction may take of the memory beside the cores: much lets products have large
+windows, little leaves room for what is read ahead.
+"""
+
+from jax.sharding import Mesh
+
+PIECE = 36 * 2**20  # bytes: several of a decode loop's arrays lie beside a TPU's cores at a time
+UPDATE_VMEM = {"v5": 64, "v6": 112}  # MiB, where passes over whole sequences are bound by products
+DECODE_VMEM = 16  # MiB
+
+
+def options(mesh: Mesh, decoding: bool = False) -> dict[str, str] | None:
+  """For `jax.jit`; None: nothing but a TPU is told anything."""
+  if not _is_tpu(mesh):
+    return None
+  # Gathered matrices are gathered whole: multiplied part by part, the sum would be written once a part.
+  parts = "xla_tpu_enable_windowed_einsum_for_"
+  found = {f"{parts}all_gather": "false", f"{parts}reduce_scatter": "false"}
+  generation = _generation(mesh)
+  if not generation:
+    return found
+  vmem = DECODE_VMEM if decoding else UPDATE_VMEM[generation]
+  found["xla_tpu_scoped_vmem_limit_kib"] = str(vmem * 1024)
+  if decoding:  # what to read ahead is chosen by the time that an instruction takes, not by its bytes
+    found["xla_msa_use_bundle_aware_cost_model"] = "true"
+  elif generation == "v6":
+    found |= _on_sparse_cores()
+  return found
+
+
+def piece_bytes(mesh: Mesh) -> int:
+  """About how large the arrays of a decode loop are at most on a device; 0: any size is read alike."""
+  return PIECE if _generation(mesh) else 0
+
+
+def _on_sparse_cores() -> dict[str, str]:
+  """Collectives are carried out beside the TensorCore, which multiplies meanwhile."""
+  found = {}
+  for kind in ("all_gather", "reduce_scatter", "all_reduce"):
+    found[f"xla_tpu_enable_sparse_core_collective_offload_{kind}"] = "true"
+    found[f"xla_tpu_enable_async_collective_fusion_fuse_{kind}"] = "false"
+  return found
+
+
+def _is_tpu(mesh: Mesh) -> bool:
+  return mesh.devices.flat[0].device_kind.startswith("TPU")
+
+
+def _generation(mesh: Mesh) -> str:
+  """Of UPDATE_VMEM; "": others have less beside their cores, or have not been asked."""
+  kind = mesh.devices.flat[0].device_kind if _is_tpu(mesh) else ""
+  return next((known for known in UPDATE_VMEM if known in kind), "")
