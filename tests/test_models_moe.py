@@ -61,6 +61,37 @@ def test_no_token_is_dropped_even_if_all_choose_one_expert(crowded):
   np.testing.assert_allclose(y, by_loops(block, h, experts, probs, True), atol=1e-5)
 
 
+@pytest.mark.parametrize("crowded", [False, True])
+def test_choices_of_some_experts_are_worked_off_in_parts(crowded):
+  """Two of eight experts are here: an even load is one part, all tokens on them are four."""
+  (B, S, D), F, k, first = (16, 200, 24), 6, 2, 2
+  keys = iter(jax.random.split(jax.random.key(0), 6))
+  draw = lambda *shape: jax.random.normal(next(keys), shape)  # noqa: E731
+  h, gates = draw(B, S, D), draw(B, S, k)
+  weights = [0.2 * draw(2, *shape) for shape in ((D, F), (D, F), (F, D))]
+  experts = jax.lax.top_k(draw(B, S, 8), k)[1]
+  experts = jnp.broadcast_to(jnp.asarray([3, 2]), (B, S, k)) if crowded else experts
+  rows = moe._rows_at_a_time(B * S * k, 4)
+  here = np.asarray((experts >= first) & (experts < first + 2)).sum()
+  assert -(-here // rows) == (4 if crowded else 1)
+
+  def in_parts(h, gates, *weights):
+    y = moe.apply_experts(h, experts, gates, *weights, activation="silu", first=first, shards=4)
+    return (jnp.sin(y) * h).sum(), y
+
+  def by_all(h, gates, gate, up, down):
+    """Every token through both experts."""
+    wide = lambda w: jnp.einsum("bsd,edf->bsef", h, w)  # noqa: E731
+    of_expert = jnp.einsum("bsef,efd->bsed", jax.nn.silu(wide(gate)) * wide(up), down)
+    chosen = jax.nn.one_hot(experts - first, 2) * gates[..., None]
+    y = jnp.einsum("bske,bsed->bsd", chosen, of_expert)
+    return (jnp.sin(y) * h).sum(), y
+
+  run = lambda f: jax.jit(jax.grad(f, range(5), has_aux=True))(h, gates, *weights)  # noqa: E731
+  for a, b in zip(*map(jax.tree.leaves, (run(in_parts), run(by_all))), strict=True):
+    np.testing.assert_allclose(a, b, atol=1e-5 * float(jnp.abs(b).max()))
+
+
 def test_load_balance_loss_is_that_of_transformers():
   model, params, expected = loaded("qwen2_moe")
   column = np.arange(expected["tokens"].shape[1])[None]

@@ -4,7 +4,8 @@ Every token reaches all its experts: tokens are sorted by expert and multiplied 
 (`jax.lax.ragged_dot`), so no capacity is exceeded and nothing is dropped.  On a mesh each device sorts
 its own tokens (the partitioner would sort those of all devices together, on every device); along the
 mesh's `expert` axis it gathers its neighbours' tokens, applies the experts that it holds, and the
-contributions are summed back to whose tokens they are.
+contributions are summed back to whose tokens they are.  Which tokens those are is data: they are worked
+off in parts of a little more than an even load, one where the load is even, all if everyone wants them.
 
 Replay (R2, https://arxiv.org/abs/2507.18071, and R3, https://arxiv.org/abs/2510.11370): a recorded
 choice of experts replaces the router's, hard; the gates of those experts are still the router's and
@@ -84,8 +85,11 @@ class Mixture(nnx.Module):
       if neighbours:
         gather = partial(jax.lax.all_gather, axis_name="expert", tiled=True)
         h, experts, gates = gather(h), gather(experts), gather(gates)
-      first = jax.lax.axis_index("expert") * weights[0].shape[0] if by_expert else 0
-      y = apply(h, experts, gates, *weights, first=first)
+      if by_expert:
+        first = jax.lax.axis_index("expert") * weights[0].shape[0]
+        y = apply(h, experts, gates, *weights, first=first, shards=self.mesh.shape["expert"])
+      else:
+        y = apply(h, experts, gates, *weights)
       y = jax.lax.psum(y, "tensor") if by_width else y
       if by_expert:
         return jax.lax.psum_scatter(y, "expert", tiled=True)
@@ -98,23 +102,107 @@ class Mixture(nnx.Module):
     return cut(h, experts, gates, *weights)
 
 
-def apply_experts(h, experts, gates, gate, up, down, *, activation: str, first=0):
+def apply_experts(h, experts, gates, gate, up, down, *, activation: str, first=0, shards: int = 1):
   """The gated sum over those of each token's experts that are here, numbers `first` and on.
 
-  h [B, S, D], experts and gates [B, S, k], gate and up [E, D, F], down [E, F, D] -> [B, S, D].
+  h [B, S, D], experts and gates [B, S, k], gate and up [E, D, F], down [E, F, D] -> [B, S, D].  Of all
+  experts about one in `shards` is here: the choices of those are worked off in parts, as many as there are.
   """
   B, S, D = h.shape
   E, k = gate.shape[0], experts.shape[-1]
   here = (experts >= first) & (experts < first + E)
   of_choice = jnp.where(here, experts - first, E).reshape(-1)  # [B S k]; E: elsewhere, sorted last
   order = jnp.argsort(of_choice)
-  sizes = jnp.bincount(of_choice, length=E + 1)[:E]
-  covered = (jnp.arange(B * S * k) < sizes.sum())[:, None]  # rows behind no group are undefined
-  x = jnp.where(covered, h.reshape(B * S, D)[order // k], 0)
-  x = ACTIVATIONS[activation](jax.lax.ragged_dot(x, gate, sizes)) * jax.lax.ragged_dot(x, up, sizes)
-  y = jnp.where(covered, jax.lax.ragged_dot(x, down, sizes), 0)
-  y = y[jnp.argsort(order)].reshape(B, S, k, D)
-  return jnp.einsum("bskd,bsk->bsd", y, gates.astype(h.dtype))
+  ends = jnp.cumsum(jnp.bincount(of_choice, length=E + 1)[:E])
+  rows, flat = _rows_at_a_time(B * S * k, shards), h.reshape(B * S, D)
+  if rows == B * S * k:
+    part = _part(rows, k, order, ends, 0)
+    y = _outputs(activation, part, flat[part.token], gate, up, down)
+    y = y[jnp.argsort(order)].reshape(B, S, k, D)
+    return jnp.einsum("bskd,bsk->bsd", y, gates.astype(h.dtype))
+  order = jnp.pad(order, (0, -len(order) % rows))
+  parts = flat, gates.reshape(-1), (gate, up, down), order, ends
+  return _by_parts(rows, k, activation, *_alike(parts)).reshape(B, S, D).astype(h.dtype)
+
+
+def _rows_at_a_time(choices: int, shards: int) -> int:
+  """A quarter more than an even load brings here; all, where they are few."""
+  return choices if shards == 1 or choices <= 4096 else -(-5 * choices // (4 * shards) // 128) * 128
+
+
+class _Part(NamedTuple):
+  """Some of the choices, sorted by expert."""
+
+  choice: jax.Array  # [rows] int32
+  token: jax.Array  # [rows] int32
+  sizes: jax.Array  # [E] int32
+  covered: jax.Array  # [rows, 1] bool; rows behind all groups are of no meaning
+
+
+def _part(rows: int, k: int, order, ends, i) -> _Part:
+  choice = jax.lax.dynamic_slice_in_dim(order, i * rows, rows)
+  inside = jnp.clip(ends - i * rows, 0, rows)
+  covered = (jnp.arange(rows) < inside[-1])[:, None]
+  return _Part(choice, choice // k, jnp.diff(inside, prepend=0), covered)
+
+
+def _outputs(activation: str, part: _Part, x, gate, up, down):
+  """x [rows, D], the tokens of the part's choices -> what the experts make of them, [rows, D]."""
+  dot = partial(jax.lax.ragged_dot, group_sizes=part.sizes)
+  x = jnp.where(part.covered, x, 0)
+  y = dot(ACTIVATIONS[activation](dot(x, gate)) * dot(x, up), down)
+  return jnp.where(part.covered, y, 0)
+
+
+def _gated(activation: str, part: _Part, x, gates, *weights):
+  """The same times the gates [rows] of the choices, in float32."""
+  return _outputs(activation, part, x, *weights).astype(jnp.float32) * gates.astype(jnp.float32)[:, None]
+
+
+@partial(jax.custom_vjp, nondiff_argnums=(0, 1, 2))
+def _by_parts(rows, k, activation, h, gates, weights, order, ends):
+  """h [tokens, D], gates [choices], order [choices or more], ends [E] -> [tokens, D] float32."""
+
+  def add(i, out):
+    part = _part(rows, k, order, ends, i)
+    return out.at[part.token].add(_gated(activation, part, h[part.token], gates[part.choice], *weights))
+
+  return jax.lax.fori_loop(0, -(-ends[-1] // rows), add, jnp.zeros_like(h, jnp.float32))
+
+
+def _by_parts_backward(rows, k, activation, kept, d_out):
+  h, gates, weights, order, ends = kept
+
+  def add(i, found):
+    d_h, d_gates, d_weights = found
+    part = _part(rows, k, order, ends, i)
+    gated = partial(_gated, activation, part)
+    _, backward = jax.vjp(gated, h[part.token], gates[part.choice], *weights)
+    of_rows, of_gates, *of_weights = backward(d_out[part.token])
+    return (
+      d_h.at[part.token].add(of_rows.astype(jnp.float32)),
+      d_gates.at[part.choice].add(of_gates.astype(jnp.float32)),
+      [total + x.astype(jnp.float32) for total, x in zip(d_weights, of_weights, strict=True)],
+    )
+
+  start = jax.tree.map(lambda x: jnp.zeros_like(x, jnp.float32), (h, gates, list(weights)))
+  d_h, d_gates, d_weights = jax.lax.fori_loop(0, -(-ends[-1] // rows), add, start)
+  like = lambda x, old: x.astype(old.dtype)  # noqa: E731
+  return like(d_h, h), like(d_gates, gates), tuple(map(like, d_weights, weights)), None, None
+
+
+def _alike(tree):
+  """The same values, to differ between devices along the same mesh axes: what loops and gradients ask for."""
+  axes = frozenset().union(*(jax.typeof(x).manual_axis_type.varying for x in jax.tree.leaves(tree)))
+
+  def one(x):
+    missing = tuple(sorted(axes - jax.typeof(x).manual_axis_type.varying))
+    return jax.lax.pcast(x, missing, to="varying") if missing else x
+
+  return jax.tree.map(one, tree)
+
+
+_by_parts.defvjp(lambda *args: (_by_parts(*args), args[3:]), _by_parts_backward)
 
 
 def route(logits, k: int, normalise: bool, replay=None):
