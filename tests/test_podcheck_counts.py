@@ -235,6 +235,23 @@ def test_attention_kernels_count_the_pairs_that_a_causal_mask_leaves(name, resul
   assert found.rows[0].kernel == name
 
 
+RAGGED = """
+ENTRY %main (x: bf16[4096,256], w: bf16[16,256,64]) -> {out} {{
+  %ids = s32[17]{{0}} parameter(2)
+  %x = bf16[4096,256]{{1,0}} parameter(0)
+  %w = {right} parameter(1)
+  ROOT %out = {out} custom-call(%ids, %x, %w), custom_call_target="tpu_custom_call", metadata={{op_name="jit(f)/ragged_dot_general/ragged-dot-none"}}
+}}
+"""  # noqa: E501
+OF_GROUPS, OF_ROWS = "bf16[16,256,64]{2,1,0}", "bf16[4096,64]{1,0}"
+
+
+@pytest.mark.parametrize("right, out", [(OF_GROUPS, OF_ROWS), (OF_ROWS, OF_GROUPS)])
+def test_a_mixtures_products_count_every_row_once(right, out):
+  """Forward, and as the gradient of the matrices."""
+  assert flops(counts.count(hlo.parse(RAGGED.format(right=right, out=out)), SIZES)) == 2 * 4096 * 256 * 64
+
+
 ASYNC = """
 %start (x: bf16[1,56,1024]) -> (bf16[1,56,1024], bf16[1,3584,1024]) {
   %x = bf16[1,56,1024]{2,1,0} parameter(0)

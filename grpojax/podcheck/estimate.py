@@ -12,7 +12,7 @@ from grpojax.podcheck.chips import Chip
 from grpojax.podcheck.collectives import Collective
 from grpojax.podcheck.counts import Counts, Row
 
-KERNELS = 0.6  # of the peak, for attention; at 1.0 an estimate is a bound
+KERNELS = 0.6  # of the peak, for attention and a mixture's products; at 1.0 an estimate is a bound
 
 
 class Estimate(NamedTuple):

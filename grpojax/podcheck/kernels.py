@@ -19,13 +19,15 @@ def name(i: Instruction) -> str:
 
 
 def flops(at: Computation, i: Instruction) -> float:
-  """Of one call.  Attention counts the pairs that a causal mask leaves, of queries [..., S, H] and keys; of
-  any other kernel, 0.
+  """Of one call.  Attention counts the pairs that a causal mask leaves, of queries [..., S, H] and keys; a
+  mixture's products all rows that they have room for.  Of any other kernel, 0.
 
   Forward there are two products.  Backward there are five (scores, dp, dq, dk, dv), in one kernel, or four
   of them in that of the keys and three in that of the queries.
   """
   known = name(i).lower()
+  if "ragged-dot" in known:
+    return _ragged(at, i)
   if not any(word in known for word in ("splash", "flash", "attention")):
     return 0.0
   arrays = [a for n in i.operands for a in at.instructions[n].arrays if _is_wide(a)]
@@ -36,6 +38,15 @@ def flops(at: Computation, i: Instruction) -> float:
   backward = any(word in known for word in ("dkv", "dq", "bwd"))
   products = {1: 3, 2: 4}.get(gradients, 5) if backward else 2
   return products * math.prod(q) * k[-2]  # two for a multiply and an add, half of them masked
+
+
+def _ragged(at: Computation, i: Instruction) -> float:
+  """Rows [rows, a] that meet the matrices [E, a, b] of their groups, or whose gradient those are."""
+  arrays = [*i.arrays, *(a for n in i.operands for a in at.instructions[n].arrays)]
+  floats = [a.shape for a in arrays if a.dtype in ("bf16", "f16", "f32")]
+  matrices = next((shape for shape in floats if len(shape) == 3), None)
+  rows = next((shape[0] for shape in floats if len(shape) == 2), 0)
+  return 2.0 * rows * math.prod(matrices[1:]) if matrices else 0.0
 
 
 def _is_wide(a: Array) -> bool:

@@ -125,7 +125,7 @@ def _summary(found: dict) -> list[str]:
   of = lambda key: _number(found.get(key, math.nan))  # noqa: E731
   return [
     f"A step: {of('seconds_per_step')} s, {of('tokens_per_second_per_chip')} response tokens/s a chip.",
-    f"Update: necessary FLOPs over its time and the peak {of('update_mfu')} with attention kernels at "
+    f"Update: necessary FLOPs over its time and the peak {of('update_mfu')} with kernels at "
     f"{KERNELS} of the peak, {of('update_mfu_kernels_at_peak')} with them at the peak; it computes "
     f"{of('update_flops_over_necessary')} of what is necessary.",
     f"Decoding: {of('decode_seconds_per_token')} s a token of all slots; necessary bytes over its time and "
