@@ -207,6 +207,11 @@ def partition(mesh: Mesh, names, shape: tuple[int, ...], rules: Rules = RULES) -
   return PartitionSpec(*(cut(name, size) for name, size in zip(names, shape, strict=True)))
 
 
+def spec_axes(cut) -> tuple[str, ...]:
+  """The mesh axes of one entry of a PartitionSpec."""
+  return () if cut is None else (cut,) if isinstance(cut, str) else tuple(cut)
+
+
 def param_shardings(mesh: Mesh, axes, shapes, rules: Rules = RULES):
   """Logical axes and shapes, nested alike -> NamedShardings."""
   one = lambda names, shape: NamedSharding(mesh, partition(mesh, names, shape.shape, rules))  # noqa: E731

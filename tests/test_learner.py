@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import re
 
 import jax
 import jax.numpy as jnp
@@ -209,6 +210,28 @@ def test_along_context_rows_are_dealt_out_if_they_can_be_and_columns_are_cut_els
   assert logits == ([4] if dealt else [1])
   cut = f",{-(-S // 4)},{S + 1}]" in text  # scores, of 15 + 1 columns
   assert cut == (not dealt) and f",{S + 1},{S + 1}]" not in text
+
+
+@pytest.mark.parametrize("embed", ["fsdp", "fsdp,context"])
+def test_what_tokens_find_in_the_embedding_travels_and_not_the_table_nor_its_gradient(embed):
+  mesh = make_mesh(dict(fsdp=4, context=2))
+  rules = sharding.RULES | dict(embed=embed)
+  model = models.build(CONFIG.model, V, mesh, rules)
+  where = sharding.param_shardings(mesh, model.axes, model.shapes, rules)
+  D = CONFIG.model.hidden_size
+
+  def loss(table, params, tokens):
+    decoder = model.bind(params | {"embedding": table})
+    return decoder.forward(tokens, jnp.ones_like(tokens))[0].sum()
+
+  how = dict(in_shardings=(where["embedding"], where, sharding.batch_sharding(mesh)))
+  how["out_shardings"] = where["embedding"]
+  shapes = model.shapes["embedding"], model.shapes, jax.ShapeDtypeStruct((P * G, L), jnp.int32)
+  text = jax.jit(jax.grad(loss), **how).lower(*shapes).compile().as_text()
+  kinds = r" (all-|collective|reduce-scatter)[\w-]*\("
+  travels = [line for line in text.splitlines() if re.search(kinds, line)]
+  assert any("all-to-all" in line for line in travels)
+  assert not [line for line in travels if f"[{V},{D}]" in line]
 
 
 def test_parameters_moments_and_batch_are_really_cut():

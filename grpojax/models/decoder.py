@@ -100,7 +100,7 @@ class Decoder(nnx.Module):
       return x, routed
 
     block, layers = rematerialised(block, self.remat), (self._stacked(), self._kinds(), routing)
-    x, routed = jax.lax.scan(block, self._embed(tokens), layers)
+    x, routed = jax.lax.scan(block, self._where_table_is(self._embed(tokens)), layers)
     return self._final_norm(x), routed
 
   def prefill(self, tokens, first, cache_length: int):
@@ -257,6 +257,24 @@ class Decoder(nnx.Module):
     if of_learner:
       where = sharding.cut_of(self.mesh, x.shape[0])
     return jax.lax.with_sharding_constraint(x, NamedSharding(self.mesh, where))
+
+  def _where_table_is(self, x):
+    """x [B, S, D] of the learner, just looked up: cut in D as the table is, if its axes cut the rows too.
+
+    Each device looks tokens up in its own part of D, and what it found travels; else the table would, and
+    its whole gradient.
+    """
+    if self.mesh is None:
+      return x
+    wide = lambda axes: tuple(a for a in sharding.spec_axes(axes) if self.mesh.shape[a] > 1)  # noqa: E731
+    rows, columns = map(wide, sharding.cut_of(self.mesh, x.shape[0]))
+    width = wide(sharding.partition(self.mesh, (None, "embed"), (1, x.shape[2]), dict(self.rules))[1])
+    before = rows[: rows.index(width[0])] if set(width[:1]) & set(rows) else ()
+    if columns or not width or rows[len(before) :][: len(width)] != width:
+      return x
+    for cut in (PartitionSpec(before, None, width), PartitionSpec(before + width)):  # one exchange
+      x = jax.lax.with_sharding_constraint(x, NamedSharding(self.mesh, cut))
+    return x
 
   def _embed(self, tokens):
     x = self.embedding[...][tokens].astype(self.dtype)
