@@ -252,6 +252,16 @@ def test_a_mixtures_products_count_every_row_once(right, out):
   assert flops(counts.count(hlo.parse(RAGGED.format(right=right, out=out)), SIZES)) == 2 * 4096 * 256 * 64
 
 
+def test_a_kernel_takes_as_long_as_its_bytes_at_least():
+  """Beside work that waits for it: few rows that read many matrices."""
+  chip, row = chips.CHIPS["v5e"], counts.Row("k", "k", 2.0, 1e9, 1e9, 0.0, "ragged-dot-none", None)
+  work = row._replace(kernel="", flops=1e12, bytes=0.0)
+  got = estimate.estimate(counts.Counts([row, work], []), chip)
+  assert got.seconds == got.fastest == pytest.approx(2 * (1e9 / chip.hbm + 1e12 / chip.flops))
+  wide = estimate.estimate(counts.Counts([row._replace(flops=1e15)], []), chip)
+  assert wide.seconds == pytest.approx(2 * 1e15 / chip.flops / 0.6) and wide.fastest < wide.seconds
+
+
 ASYNC = """
 %start (x: bf16[1,56,1024]) -> (bf16[1,56,1024], bf16[1,3584,1024]) {
   %x = bf16[1,56,1024]{2,1,0} parameter(0)

@@ -50,7 +50,7 @@ def estimate(counts: Counts, chip: Chip | None) -> Estimate:
   travels = [(r.collective.hidden, r.times * _travel(r.collective, chip)) for r in rows if r.collective]
   waits, hides = (sum(seconds for hidden, seconds in travels if hidden == h) for h in (False, True))
   mxu, hbm, ici = flops / chip.flops, moved / chip.hbm, waits + hides
-  total = lambda share: max(work + kernel / chip.flops / share, hides, hbm) + waits  # noqa: E731
+  total = lambda share: max(work + _in_kernels(rows, chip, share), hides, hbm) + waits  # noqa: E731
   return Estimate(flops, kernel, moved, sent, mxu, hbm, ici, total(KERNELS), total(1.0))
 
 
@@ -59,6 +59,12 @@ def _work(r: Row, chip: Chip) -> float:
   if r.beside or (r.kernel and r.flops):
     return 0.0
   return r.cycles / chip.clock if r.cycles else max(r.flops / chip.flops, r.bytes / chip.hbm)
+
+
+def _in_kernels(rows: list[Row], chip: Chip, share: float) -> float:
+  """Seconds of those whose FLOPs are known, at a share of the peak; or as long as their bytes take."""
+  ours = (r for r in rows if r.kernel and r.flops)
+  return sum(r.times * max(r.flops / chip.flops / share, r.bytes / chip.hbm) for r in ours)
 
 
 def _travel(c: Collective, chip: Chip) -> float:
