@@ -140,10 +140,12 @@ def test_flops_are_those_of_the_model_and_of_what_is_computed_again(on_cpu):
 
 
 @pytest.mark.skipif(not importlib.util.find_spec("libtpu"), reason="needs a TPU's compiler: grpojax[pods]")
-def test_a_tpus_compiler_takes_the_same_program(on_cpu, tmp_path):
+@pytest.mark.parametrize("slice", ["v5e:2x4", "v6e:2x4"])
+def test_a_tpus_compiler_takes_the_same_program(slice, on_cpu, tmp_path):
+  """v6e carries collectives out on other cores."""
   path = tmp_path / "check.json"
   same = *SMALL, "--config.attention=reference"  # a TPU's kernel would read whole blocks of 128 columns
-  done = podcheck("--config=configs/dapo.py:tiny", "--topology=v5e:2x4", f"--json={path}", *same)
+  done = podcheck("--config=configs/dapo.py:tiny", f"--topology={slice}", f"--json={path}", *same)
   assert not done.returncode, done.stderr
   data = json.loads(path.read_text())
   assert data["fits"] and data["seconds_per_step"] > 0
