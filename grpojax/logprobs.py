@@ -45,14 +45,13 @@ def _on_mesh(mesh: Mesh | None, rows: int, scan):
   """
   if not mesh:
     return scan
-  rows, column = sharding.cut_of(mesh, rows)
-  wide = [axis for axis in (*rows, column) if axis and mesh.shape[axis] > 1]
-  if not wide:
+  rows, columns = (sharding.wide_axes(mesh, cut) for cut in sharding.cut_of(mesh, rows))
+  if not rows + columns:
     return scan
-  cut = PartitionSpec(None, tuple(a for a in rows if a in wide) or None, column if column in wide else None)
+  cut = PartitionSpec(None, rows or None, columns or None)
   specs = cut, PartitionSpec(), cut, PartitionSpec()
   return jax.shard_map(
-    scan, mesh=mesh, in_specs=specs, out_specs=(cut, cut), axis_names=set(wide), check_vma=False
+    scan, mesh=mesh, in_specs=specs, out_specs=(cut, cut), axis_names={*rows, *columns}, check_vma=False
   )
 
 

@@ -223,10 +223,11 @@ def _sampler(
     return sampler.continuous(mesh, ready, *programs, slots, config.rollout.segment)
   everywhere, rows = sharding.replicated(mesh), sharding.batch_sharding(mesh)
   prefill, decode = sampler.build(model, **common)
-  how = dict(out_shardings=rows, compiler_options=compiler.options(mesh))
-  prefill = program(f"{name} prefill", prefill, in_shardings=(where, rows, rows), **how)
-  how["compiler_options"] = compiler.options(mesh, decoding=True)
-  decode = program(f"{name} decode", decode, in_shardings=(where, rows, everywhere, rows), **how)
+  of_prefill = dict(in_shardings=(where, rows, rows), compiler_options=compiler.options(mesh))
+  of_decode = dict(compiler_options=compiler.options(mesh, decoding=True))
+  of_decode |= dict(in_shardings=(where, rows, everywhere, rows))
+  prefill = program(f"{name} prefill", prefill, **of_prefill, out_shardings=rows)
+  decode = program(f"{name} decode", decode, **of_decode, out_shardings=rows)
   return sampler.plain(mesh, ready, prefill, decode)
 
 
@@ -247,13 +248,12 @@ def _of_slots(config, name: str, model, mesh: Mesh, where, slots: int, common: d
   asked, carried = (rows, rows, rows, everywhere), (places, state, rows)
   of_insert = dict(in_shardings=(where, *carried, *asked), out_shardings=carried, donate_argnums=(1, 2))
   of_advance = dict(in_shardings=(where, *carried, everywhere), out_shardings=(state, rows, report))
-  of_begin = dict(in_shardings=(where, *asked), out_shardings=carried)
+  of_advance |= dict(donate_argnums=2, compiler_options=compiler.options(mesh, decoding=True))
   (begin, insert, advance), how = built, dict(compiler_options=compiler.options(mesh))
-  of_advance |= dict(compiler_options=compiler.options(mesh, decoding=True))
   return [
-    program(f"{name} prefill", begin, **of_begin, **how),
+    program(f"{name} prefill", begin, in_shardings=(where, *asked), out_shardings=carried, **how),
     program(f"{name} refill", insert, **of_insert, **how),
-    program(f"{name} decode", advance, **of_advance, donate_argnums=2),  # the rollout is being read
+    program(f"{name} decode", advance, **of_advance),  # not donated: the rollout, which is being read
   ]
 
 

@@ -207,9 +207,10 @@ def partition(mesh: Mesh, names, shape: tuple[int, ...], rules: Rules = RULES) -
   return PartitionSpec(*(cut(name, size) for name, size in zip(names, shape, strict=True)))
 
 
-def spec_axes(cut) -> tuple[str, ...]:
-  """The mesh axes of one entry of a PartitionSpec."""
-  return () if cut is None else (cut,) if isinstance(cut, str) else tuple(cut)
+def wide_axes(mesh: Mesh, cut) -> tuple[str, ...]:
+  """The mesh axes of one entry of a PartitionSpec that have several devices: those that really cut."""
+  axes = () if cut is None else (cut,) if isinstance(cut, str) else cut
+  return tuple(axis for axis in axes if mesh.shape[axis] > 1)
 
 
 def param_shardings(mesh: Mesh, axes, shapes, rules: Rules = RULES):

@@ -300,7 +300,7 @@ OFFLOADED = """
 
 %async_computation.3 (x: bf16[1,56,1024]) -> bf16[1,3584,1024] {
   %x = bf16[1,56,1024]{2,1,0} parameter(0)
-  ROOT %c = bf16[1,3584,1024]{2,1,0} custom-call(%x), custom_call_target="TODO", called_computations={%on_sparse_core}
+  ROOT %c = bf16[1,3584,1024]{2,1,0} custom-call(%x), custom_call_target="Offload", called_computations={%on_sparse_core}
 }, execution_thread="sparsecore"
 
 ENTRY %main (x: bf16[1,56,1024]) -> bf16[1,3584,1024] {

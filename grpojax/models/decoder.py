@@ -13,7 +13,6 @@ numbers the sequence of each column, and its positions start at 0.
 Every parameter carries the logical axes that `sharding.py` maps to a mesh.
 """
 
-import math
 from functools import partial, reduce
 from typing import NamedTuple
 
@@ -200,14 +199,13 @@ class Decoder(nnx.Module):
       variable = getattr(layer, name, None)
       if variable is None:
         continue
-      weight, axis = variable[...], variable.axes.index("embed")
-      here = weight.shape
+      weight, axis, bytes_here = variable[...], variable.axes.index("embed"), variable[...].nbytes
       if self.mesh is not None:
-        cut = sharding.partition(self.mesh, variable.axes, here, dict(self.rules))
-        here = NamedSharding(self.mesh, cut).shard_shape(here)
-      if here[axis] == weight.shape[axis]:
-        bytes_here = math.prod(here) * weight.dtype.itemsize
-        variable.set_value(in_pieces(weight, axis, -(-bytes_here // piece_bytes)))
+        cut = sharding.partition(self.mesh, variable.axes, weight.shape, dict(self.rules))
+        if sharding.wide_axes(self.mesh, cut[axis]):
+          continue
+        bytes_here = sharding.bytes_per_chip(weight, NamedSharding(self.mesh, cut))
+      variable.set_value(in_pieces(weight, axis, -(-bytes_here // piece_bytes)))
     return layer
 
   def unembedding(self):
@@ -266,9 +264,9 @@ class Decoder(nnx.Module):
     """
     if self.mesh is None:
       return x
-    wide = lambda axes: tuple(a for a in sharding.spec_axes(axes) if self.mesh.shape[a] > 1)  # noqa: E731
+    wide = partial(sharding.wide_axes, self.mesh)
     rows, columns = map(wide, sharding.cut_of(self.mesh, x.shape[0]))
-    width = wide(sharding.partition(self.mesh, (None, "embed"), (1, x.shape[2]), dict(self.rules))[1])
+    width = wide(sharding.partition(self.mesh, ["embed"], x.shape[2:], dict(self.rules))[0])
     before = rows[: rows.index(width[0])] if set(width[:1]) & set(rows) else ()
     if columns or not width or rows[len(before) :][: len(width)] != width:
       return x

@@ -79,17 +79,14 @@ class Mixture(nnx.Module):
     rows = sharding.cut_of(self.mesh, h.shape[0])
     if h.shape[1] % sharding.column_shards(self.mesh, h.shape[0]):
       rows = PartitionSpec(sharding.batch_axes(self.mesh))
-    neighbours = "expert" in self.mesh.shape
+    neighbours, shards = "expert" in self.mesh.shape, self.mesh.shape[by_expert] if by_expert else 1
 
     def local(h, experts, gates, *weights):
       if neighbours:
         gather = partial(jax.lax.all_gather, axis_name="expert", tiled=True)
         h, experts, gates = gather(h), gather(experts), gather(gates)
-      if by_expert:
-        first = jax.lax.axis_index("expert") * weights[0].shape[0]
-        y = apply(h, experts, gates, *weights, first=first, shards=self.mesh.shape["expert"])
-      else:
-        y = apply(h, experts, gates, *weights)
+      first = jax.lax.axis_index("expert") * weights[0].shape[0] if by_expert else 0
+      y = apply(h, experts, gates, *weights, first=first, shards=shards)
       y = jax.lax.psum(y, "tensor") if by_width else y
       if by_expert:
         return jax.lax.psum_scatter(y, "expert", tiled=True)

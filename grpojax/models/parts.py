@@ -71,9 +71,13 @@ def in_pieces(weight, axis: int, least: int):
   reads at the memory's pace, and else at what it calls two thirds of it; large matrices do not fit there.
   """
   vectors, rest = divmod(weight.shape[axis], 128)
-  fits = (n for n in range(least, vectors + 1) if vectors % n == 0)
-  number = 1 if rest else next(fits, 1)
+  number = 1 if rest else pieces_of(vectors, least)
   return tuple(jnp.split(weight, number, axis)) if number > 1 else weight
+
+
+def pieces_of(units: int, least: int) -> int:
+  """The smallest number of equal pieces of so many units that is at least that; at most each its own."""
+  return next((n for n in range(least, units) if units % n == 0), units)
 
 
 def _by_piece(x, pieces, axes: int):

@@ -46,7 +46,7 @@ def find(at: Computation, i: Instruction, mesh: dict[str, int]) -> Collective | 
   size = given * devices if kind == "all-gather" else given
   if kind == "all-reduce" and "all-reduce-scatter" in at.name:  # how a TPU's compiler writes it
     kind = "reduce-scatter"
-  hidden = i.opcode.endswith("-start") or at.name.startswith("async")
+  hidden = i.opcode.endswith("-start")
   return Collective(kind, axis, devices, size, hidden, channel)
 
 

@@ -10,7 +10,6 @@ position: which slot, when and beside whom changes no token, and `generate.py` s
 On a mesh each of the D shards of the batch has its own places, slots and queue; no cache travels.
 """
 
-import math
 from functools import partial
 from typing import NamedTuple
 
@@ -18,8 +17,10 @@ import jax
 import jax.numpy as jnp
 from jax.sharding import NamedSharding
 
+from grpojax import sharding
 from grpojax.batch import Rollout
 from grpojax.models import Model, Spec, by_rows, unrouted
+from grpojax.models.parts import pieces_of
 from grpojax.sampler import budget, prefill, shared
 from grpojax.sampler.choose import Choice, choose, sample_keys
 from grpojax.sampler.shared import Kv, Rings
@@ -192,9 +193,8 @@ def _no_rings(c: Setting, s: Spec) -> Rings:
   """The zeros of one layer's rings, in pieces of at most `piece_bytes` of a device's keys, if that can be."""
   whole, S = _no_kv(c, s, c.slots, budget.ring(c.max_tokens)), c.slots // c.shards
   here = whole.keys.values if c.kv_cache == "int8" else whole.keys
-  cut = c.kv_sharding.shard_shape(here.shape) if c.kv_sharding else here.shape
-  least = -(-math.prod(cut) * here.dtype.itemsize // c.piece_bytes) if c.piece_bytes else 1
-  n = next((n for n in range(1, S + 1) if S % n == 0 and n >= least), S)
+  bytes_here = sharding.bytes_per_chip(here, c.kv_sharding) if c.kv_sharding else here.nbytes
+  n = pieces_of(S, -(-bytes_here // c.piece_bytes)) if c.piece_bytes else 1
   return Rings((_no_kv(c, s, c.slots // n, budget.ring(c.max_tokens)),) * n)
 
 
