@@ -178,6 +178,20 @@ def test_a_collective_that_another_core_carries_out_is_beside_the_work():
   ]
 
 
+CALL = """
+ENTRY %main (x: f32[8,128]) -> f32[8,128] {{
+  %x = f32[8,128]{{1,0}} parameter(0)
+  ROOT %room = f32[8,128]{{1,0}} custom-call(%x), custom_call_target="{target}"
+}}
+"""
+
+
+@pytest.mark.parametrize(("target", "arrays"), [("AllocateBuffer", 0), ("ConcatBitcast", 0), ("Reads", 2)])
+def test_a_call_that_only_makes_room_moves_nothing(target, arrays):
+  rows = counts.count(hlo.parse(CALL.format(target=target)), SIZES).rows
+  assert sum(r.bytes for r in rows) == arrays * 8 * 128 * 4
+
+
 NESTED = """
 %shape (x: f32[64,128]) -> f32[128,64] {
   %x = f32[64,128]{1,0} parameter(0)

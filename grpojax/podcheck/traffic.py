@@ -7,12 +7,15 @@ FREE = {
   "after-all", "partition-id", "replica-id", "optimization-barrier", "async-update", "async-start", "domain",
   "add-dependency",
 }  # fmt: skip
+FREE_CALLS = {"AllocateBuffer", "ConcatBitcast", "NopReturnToken"}  # a TPU's: room, a name, an order
 PART = {"dynamic-slice", "slice", "gather"}  # read no more than they return
 
 
 def of_instruction(module: Module, at: Computation, i: Instruction) -> float:
   """Operands and results where they lie in main memory; of slices and updates in place, their part only."""
   if i.opcode in FREE or i.opcode.endswith("-done"):
+    return 0.0
+  if i.opcode == "custom-call" and i.attribute(r'custom_call_target="([^"]*)"') in FREE_CALLS:
     return 0.0
   if i.opcode == "fusion":
     return _fusion(module, at, i)
