@@ -70,7 +70,7 @@ def _forward(hidden, unembedding, targets, asked, temperature, cap):
     below = z_BCV - top
     exp = jnp.exp(below)
     total = exp.sum(axis=-1)
-    chosen = jnp.take_along_axis(below, target_BC[..., None], axis=-1)[..., 0]
+    chosen = jnp.take_along_axis(z_BCV, target_BC[..., None], axis=-1)[..., 0] - top[..., 0]
     entropy = jnp.log(total) - (exp * below).sum(axis=-1) / total  # neither term negative: none cancels
     return chosen - jnp.log(total), entropy, top[..., 0] + jnp.log(total)
 
