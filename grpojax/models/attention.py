@@ -1,5 +1,6 @@
 """Grouped-query attention and rotary positions, the reference implementation in plain jnp."""
 
+from functools import partial
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -22,7 +23,7 @@ class View(NamedTuple):
   mesh: Mesh | None = None  # whose `context` may cut the queries; keys and values travel to all of them
 
   def of(self, window, table):
-    """(attention, rope) of a layer, as `Block` takes them; None: no window, the only table."""
+    """(attention, turn) of a layer, as `Block` takes them; None: no window, the only table."""
     mask = self.mask if window is None else self.mask & (self.distance < window)[None]
     table = 0 if table is None else table
 
@@ -33,7 +34,7 @@ class View(NamedTuple):
         read = attend(q, *(sharding.whole_columns(self.mesh, x) for x in (k, v)), mask, scale, cap)
       return checkpoint_name(read, "attention"), (k, v)
 
-    return attention, (self.cos[table], self.sin[table])
+    return attention, partial(rotate, rope=(self.cos[table], self.sin[table]))
 
 
 class GroupView(NamedTuple):
@@ -44,7 +45,7 @@ class GroupView(NamedTuple):
 
   def of(self, window, table):
     """As `View.of`.  A prompt's keys and values are computed once, and laid beside those of each response."""
-    (read_prompt, rope), (read_own, _) = self.prompt.of(window, table), self.own.of(window, table)
+    (read_prompt, turn), (read_own, _) = self.prompt.of(window, table), self.own.of(window, table)
     (P, L, _), (rows, T, _) = self.prompt.mask.shape, self.own.mask.shape
     by_response = lambda x: x[:, L:].reshape(rows, T, *x.shape[2:])  # noqa: E731
 
@@ -57,7 +58,7 @@ class GroupView(NamedTuple):
       rest, _ = read_own(by_response(q), beside(k), beside(v), scale, cap)
       return jnp.concatenate([first, rest.reshape(P, -1, *rest.shape[2:])], axis=1), (k, v)
 
-    return attention, rope
+    return attention, turn
 
 
 def group_view(first, L: int, G: int, T: int, frequencies) -> GroupView:

@@ -4,7 +4,6 @@ from flax import nnx
 from jax.sharding import Mesh
 
 from grpojax import sharding
-from grpojax.models.attention import rotate
 from grpojax.models.moe import Mixture
 from grpojax.models.parts import gated_mlp, matrix, project, rms_norm, vector
 from grpojax.models.spec import Spec
@@ -42,17 +41,18 @@ class Block(nnx.Module):
       self.up = matrix(rngs, ("embed", "mlp"), (D, F), D**-0.5, dtype)
       self.down = matrix(rngs, ("mlp", "embed"), (F, D), out_scale * F**-0.5, dtype)
 
-  def __call__(self, x, attention, rope, replay=None, counted=None):
+  def __call__(self, x, attention, turn, replay=None, counted=None):
     """x [B, S, D] -> x, what attention keeps, Routed or None.
 
-    attention(q, k, v, scale, cap) -> what is read [B, S, N, H], what is kept: it alone knows of caches.
+    attention(q, k, v, scale, cap) -> what is read [B, S, N, H], what is kept: it alone knows of caches;
+    turn is the rotary embedding.
     """
     s = self.spec
     h = self._norm(x, self.attention_norm)
     q, k, v = (self._project(h, name) for name in "qkv")
     if s.qk_norm:
       q, k = self._norm(q, self.q_norm), self._norm(k, self.k_norm)
-    q, k = rotate(q, rope), rotate(k, rope)
+    q, k = turn(q), turn(k)
     h, kept = attention(q, k, v, s.query_scale or s.head_dim**-0.5, s.attention_softcap)
     h = project(h, self.o.get_value(), axes=2)
     if s.o_bias:

@@ -27,7 +27,16 @@ from grpojax import sharding
 from grpojax.models import int8, kernels
 from grpojax.models import lora as lora_lib
 from grpojax.models import spec as spec_lib
-from grpojax.models.attention import angles, attend, group_view, left_padded, positions, sequence_view, view
+from grpojax.models.attention import (
+  angles,
+  attend,
+  group_view,
+  left_padded,
+  positions,
+  rotate,
+  sequence_view,
+  view,
+)
 from grpojax.models.block import Block
 from grpojax.models.lora import Lora
 from grpojax.models.parts import in_pieces, matrix, rematerialised, rms_norm, softcap, vector
@@ -131,13 +140,13 @@ class Decoder(nnx.Module):
 
     def block(x, layer):
       layer, kind, before = layer
-      attention, rope = seen.of(*kind)
+      attention, turn = seen.of(*kind)
 
       def over_both(q, k, v, *how):
         both = (jnp.concatenate(pair, axis=1) for pair in zip(before, (k, v), strict=True))
         return attention(q, *both, *how)[0], (k, v)
 
-      x, kv, routed = self._whole(*layer)(self._on_mesh(x), over_both, rope)
+      x, kv, routed = self._whole(*layer)(self._on_mesh(x), over_both, turn)
       return x, (kv, routed)
 
     x, (kv, routed) = jax.lax.scan(block, self._embed(tokens), (self._stacked(), self._kinds(), before))
@@ -171,7 +180,8 @@ class Decoder(nnx.Module):
       table = self.spec.rope_of[i]
       if layer[1]:  # else XLA restores int8 matrices once, before the decode loop, and keeps the copy
         layer, x = jax.lax.optimization_barrier((layer, x))
-      x, own, routed = self._whole(*layer)(x, partial(attention, i), (cos[table], sin[table]))
+      turn = partial(rotate, rope=(cos[table], sin[table]))
+      x, own, routed = self._whole(*layer)(x, partial(attention, i), turn)
       kept.append(own)
       choices.append(routed)
     routed = jax.tree.map(lambda *leaves: jnp.stack(leaves), *choices)

@@ -1,7 +1,7 @@
 """Attention of whole sequences by an accelerator's own kernel, where there is one for the model.
 
 Every back end computes what `attention.attend` does, which they are tested against, and never holds a score
-for each pair of columns: "splash" is JAX's Pallas kernel for TPUs (forward and fused backward; blocks that
+for each pair of columns: "splash" is JAX's Pallas kernel for TPUs (forward and backward; blocks that
 the causal mask or a window leaves empty are skipped), "cudnn" is NVIDIA's through `jax.nn`, which does hold
 a mask.  Both run on each device's own rows and heads, under `shard_map`.
 
@@ -14,11 +14,13 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.ad_checkpoint import checkpoint_name
 from jax.experimental.pallas.ops.tpu import splash_attention
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from grpojax import sharding
+from grpojax.models.attention import rotate
 from grpojax.models.spec import Spec
 
 BACKENDS = ("reference", "splash", "cudnn")
@@ -91,7 +93,7 @@ class View(NamedTuple):
   sin: jax.Array
 
   def of(self, window, table):
-    """(attention, rope) of a layer; a window, of those that the model has, is data: layers are scanned."""
+    """(attention, turn) of a layer; a window, of those that the model has, is data: layers are scanned."""
     windows = sorted(set(self.spec.windows))
     table = 0 if table is None else table
 
@@ -103,7 +105,8 @@ class View(NamedTuple):
       number = sum(i * (window == w) for i, w in enumerate(windows) if w)  # 0: no window, whose size is 2**30
       return jax.lax.switch(number, reads, q, k, v), (k, v)
 
-    return attention, (self.cos[table], self.sin[table])
+    turn = rotate_by_product if self.backend == "splash" else rotate
+    return attention, partial(turn, rope=(self.cos[table], self.sin[table]))
 
   def _on_mesh(self, read, q, k, v):
     """Each device reads with its own queries: its rows, columns and heads.  All columns of keys travel."""
@@ -122,13 +125,27 @@ class View(NamedTuple):
     return cut(kernel, q, k, v, self.segment, self.segment)
 
 
+def rotate_by_product(x, rope):
+  """`attention.rotate`, the same numbers.  Halves of heads would leave half of a TPU's lanes empty.
+
+  A product with 0, 1 and -1 exchanges them instead, which the compiler adds to the products around it.
+  """
+  cos, sin = (jnp.tile(r.astype(x.dtype), 2)[:, :, None] for r in rope)
+  exchange = np.kron([[0, 1], [-1, 0]], np.eye(x.shape[-1] // 2)).astype(x.dtype)  # (a, b) -> (-b, a)
+  other = jnp.matmul(x, exchange, precision="highest")  # exact also in float32
+  return x * jnp.broadcast_to(cos, x.shape) + other * jnp.broadcast_to(sin, x.shape)
+
+
 def splash(columns: int, heads: int, by_columns: NamedSharding, *, window: int, scale: float, cap: float):
   """(kernel, local): local(kernel, q [B, S, N, H], k, v [B, columns, K, H], segment of q, of k) -> as q."""
   shards = _column_shards(by_columns)
   keys, queries = block(columns, shards), min(block(columns, shards), 512)
+  fused = fuses(by_columns.mesh.devices.flat[0].device_kind)
+  of_queries = {} if fused else dict(block_q_dq=queries, block_kv_dq=keys)
   sizes = splash_attention.BlockSizes(
     block_q=queries, block_kv=keys, block_kv_compute=queries,
-    block_q_dkv=queries, block_kv_dkv=keys, block_kv_dkv_compute=queries, use_fused_bwd_kernel=True,
+    block_q_dkv=queries, block_kv_dkv=keys, block_kv_dkv_compute=queries,
+    use_fused_bwd_kernel=fused, **of_queries,
   )  # fmt: skip
   shape = columns, columns
   mask = splash_attention.CausalMask(shape, shard_count=shards)
@@ -146,10 +163,19 @@ def splash(columns: int, heads: int, by_columns: NamedSharding, *, window: int, 
 
   def local(kernel, q, k, v, of_q, of_k):
     one = lambda q, k, v, *ids: kernel(q, k, v, segment_ids=splash_attention.SegmentIds(*ids))  # noqa: E731
-    q = (q.astype(jnp.float32) * scale).astype(q.dtype)
+    k = (k.astype(jnp.float32) * scale).astype(k.dtype)  # of both, the smaller
     return jax.vmap(one)(*(x.swapaxes(1, 2) for x in (q, k, v)), of_q, of_k).swapaxes(1, 2)
 
   return kernel, local
+
+
+def fuses(device_kind: str) -> bool:
+  """Whether splash's backward pass is one kernel: it leaves gradients of queries for each block of keys.
+
+  XLA adds those up at a tenth of the memory's bandwidth; on v6e that takes longer than a second kernel,
+  which computes the scores again.
+  """
+  return "v6" not in device_kind
 
 
 def _column_shards(by_columns: NamedSharding) -> int:
