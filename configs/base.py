@@ -96,7 +96,8 @@ def get_config(scale: str = "mini") -> ConfigDict:
   # and its G responses, where those are about equally long and the prompt is not short.  Never the numbers
   c.microbatches = 32  # pieces of one update, at most if packed; changes memory, never the numbers
   c.remat = "full"  # kept of a layer for its backward pass: nothing but its input; "attention": what that
-  # read too; "projections": the outputs of the matrices too; "none": everything.  Never the numbers
+  # read too; "qkv": what it reads from too; "projections": what it read, and the outputs of the matrices;
+  # "none": everything.  Never the numbers
   c.attention = "auto"  # of updates and log-prob passes: TPUs' "splash", NVIDIA's "cudnn", or "reference"
   c.logprob_chunk = 32  # tokens whose logits exist at once, per row
   c.optimizer = ConfigDict()  # AdamW

@@ -1,6 +1,7 @@
 """One layer of the decoder: attention, then a gated MLP or a mixture."""
 
 from flax import nnx
+from jax.ad_checkpoint import checkpoint_name
 from jax.sharding import Mesh
 
 from grpojax import sharding
@@ -52,7 +53,7 @@ class Block(nnx.Module):
     q, k, v = (self._project(h, name) for name in "qkv")
     if s.qk_norm:
       q, k = self._norm(q, self.q_norm), self._norm(k, self.k_norm)
-    q, k = turn(q), turn(k)
+    q, k, v = (checkpoint_name(a, "qkv") for a in (turn(q), turn(k), v))
     h, kept = attention(q, k, v, s.query_scale or s.head_dim**-0.5, s.attention_softcap)
     h = project(h, self.o.get_value(), axes=2)
     if s.o_bias:

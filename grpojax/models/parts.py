@@ -15,7 +15,12 @@ ACTIVATIONS = {
 
 
 # What a block keeps for its backward pass, by the name of the policy; all else is computed again.
-REMAT = {"full": (), "attention": ("attention",), "projections": ("attention", "projection")}
+REMAT = {
+  "full": (),
+  "attention": ("attention", "norm"),
+  "qkv": ("attention", "norm", "qkv"),
+  "projections": ("attention", "norm", "projection"),
+}
 
 
 def rematerialised(block, policy: str):
@@ -40,7 +45,7 @@ def vector(axes, shape, value, dtype):
 def rms_norm(x, weight, eps, offset=0.0):
   """x / rms(x) * (offset + weight), computed in float32.  [..., D] -> [..., D]."""
   x32 = x.astype(jnp.float32)
-  x32 = x32 * jax.lax.rsqrt(jnp.mean(x32 * x32, axis=-1, keepdims=True) + eps)
+  x32 = x32 * checkpoint_name(jax.lax.rsqrt(jnp.mean(x32 * x32, axis=-1, keepdims=True) + eps), "norm")
   return (x32 * jnp.broadcast_to(offset + weight.astype(jnp.float32), x32.shape)).astype(x.dtype)
 
 

@@ -81,9 +81,9 @@ def activations(plan: Plan) -> float:
   columns = plan.columns / plan.pieces / sharding.batch_shards(mesh) / mesh.shape.get("context", 1)
   tensor = mesh.shape["tensor"]
   read = s.num_attention_heads * s.head_dim / tensor
+  qkv = read + 2 * s.num_key_value_heads * s.head_dim / tensor
   wide = 0 if s.moe else s.intermediate_size / tensor
-  projected = read + 2 * s.num_key_value_heads * s.head_dim / tensor + s.hidden_size + 2 * wide
-  kept = dict(full=0, attention=read, projections=read + projected)
+  kept = dict(full=0, attention=read, qkv=read + qkv, projections=read + qkv + s.hidden_size + 2 * wide)
   width = s.hidden_size + kept.get(plan.model.remat, float("nan"))
   return s.num_hidden_layers * columns * width * jax.numpy.dtype(s.dtype).itemsize
 
