@@ -26,57 +26,61 @@ def token_logprobs(
   its own rows and columns of every chunk, and adds up its own part of the head's gradient.
   """
   B, T, D = hidden.shape
-  chunks = -(-T // chunk)
-  shards = sharding.column_shards(mesh, B)
-  size = -(-T // (chunks * shards)) * shards  # equal chunks, so that almost nothing is padded
+  chunks, size = cut(T, chunk, sharding.column_shards(mesh, B))
   pad = chunks * size - T
   hidden = jnp.pad(hidden, ((0, 0), (0, pad), (0, 0))).reshape(B, chunks, size, D)
   targets = jnp.pad(targets, ((0, 0), (0, pad))).reshape(B, chunks, size)
-  asked = jnp.ones(chunks, bool) if wanted is None else size * jnp.arange(chunks) < wanted
-  scan = _on_mesh(mesh, B, lambda *args: _scan(*args, temperature, cap))
-  outs = scan(hidden.swapaxes(0, 1), unembedding, targets.swapaxes(0, 1), asked)
+  asked = jnp.int32(chunks if wanted is None else -(-wanted // size))
+  run = _on_mesh(mesh, B, lambda *args: _by_chunk(*args, temperature, cap))
+  outs = run(hidden.swapaxes(0, 1), unembedding, targets.swapaxes(0, 1), asked)
   return tuple(o.swapaxes(0, 1).reshape(B, chunks * size)[:, :T] for o in outs)
 
 
-def _on_mesh(mesh: Mesh | None, rows: int, scan):
-  """The scan over chunks, of each device's own rows and columns; what cuts the head is left to the compiler.
+def cut(columns: int, chunk: int, shards: int = 1) -> tuple[int, int]:
+  """(chunks, their size): equal ones, of `chunk` columns at most and in whole shards; little is padded."""
+  chunks = -(-columns // chunk)
+  return chunks, -(-columns // (chunks * shards)) * shards
+
+
+def _on_mesh(mesh: Mesh | None, rows: int, run):
+  """The loop over chunks, of each device's own rows and columns; what cuts the head is left to the compiler.
 
   Under the compiler alone the head's gradient would be summed over all devices once per chunk.
   """
   if not mesh:
-    return scan
+    return run
   rows, columns = (sharding.wide_axes(mesh, cut) for cut in sharding.cut_of(mesh, rows))
   if not rows + columns:
-    return scan
+    return run
   cut = PartitionSpec(None, rows or None, columns or None)
   specs = cut, PartitionSpec(), cut, PartitionSpec()
   return jax.shard_map(
-    scan, mesh=mesh, in_specs=specs, out_specs=(cut, cut), axis_names={*rows, *columns}, check_vma=False
+    run, mesh=mesh, in_specs=specs, out_specs=(cut, cut), axis_names={*rows, *columns}, check_vma=False
   )
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(4, 5))
-def _scan(hidden, unembedding, targets, asked, temperature, cap):
-  """hidden [chunks, B, C, D], targets [chunks, B, C], asked [chunks] -> logp, entropy [chunks, B, C]."""
+def _by_chunk(hidden, unembedding, targets, asked, temperature, cap):
+  """hidden [chunks, B, C, D], targets [chunks, B, C] -> logp, entropy [chunks, B, C]; 0 behind `asked` []."""
   return _forward(hidden, unembedding, targets, asked, temperature, cap)[0]
 
 
 def _forward(hidden, unembedding, targets, asked, temperature, cap):
   """(logp, entropy), and what the backward pass needs: no logits."""
 
-  def compute(h_BCD, target_BC):
-    z_BCV = models.logits(h_BCD, unembedding, cap) / temperature
+  def compute(i, outs):
+    z_BCV = models.logits(hidden[i], unembedding, cap) / temperature
     top = z_BCV.max(axis=-1, keepdims=True)
     below = z_BCV - top
     exp = jnp.exp(below)
     total = exp.sum(axis=-1)
-    chosen = jnp.take_along_axis(z_BCV, target_BC[..., None], axis=-1)[..., 0] - top[..., 0]
+    chosen = jnp.take_along_axis(z_BCV, targets[i][..., None], axis=-1)[..., 0] - top[..., 0]
     entropy = jnp.log(total) - (exp * below).sum(axis=-1) / total  # neither term negative: none cancels
-    return chosen - jnp.log(total), entropy, top[..., 0] + jnp.log(total)
+    found = chosen - jnp.log(total), entropy, top[..., 0] + jnp.log(total)
+    return tuple(o.at[i].set(x) for o, x in zip(outs, found, strict=True))
 
-  nothing = (jnp.zeros(targets.shape[1:], jnp.float32),) * 3
-  one_chunk = lambda _, xs: (None, jax.lax.cond(xs[0], compute, lambda *_: nothing, *xs[1:]))  # noqa: E731
-  _, (logp, entropy, normaliser) = jax.lax.scan(one_chunk, None, (asked, hidden, targets))
+  outs = (jnp.zeros(targets.shape, jnp.float32),) * 3
+  logp, entropy, normaliser = jax.lax.fori_loop(0, asked, compute, outs)
   return (logp, entropy), (hidden, unembedding, targets, asked, normaliser, entropy)
 
 
@@ -84,26 +88,26 @@ def _backward(temperature, cap, kept, cotangents):
   hidden, unembedding, targets, asked, *rest = kept
   column = jnp.arange(unembedding.shape[0])[None, None]
 
-  def compute(d_unembedding, h_BCD, *rest):
-    target, normaliser, entropy, d_logp, d_entropy = (x[..., None] for x in rest)  # [B, C, 1]
-    z_BCV = models.logits(h_BCD, unembedding, cap) / temperature
+  def compute(i, sums):
+    d_hidden, d_unembedding = sums
+    each = (x[i][..., None] for x in (targets, *rest, *cotangents))  # [B, C, 1]
+    target, normaliser, entropy, d_logp, d_entropy = each
+    z_BCV = models.logits(hidden[i], unembedding, cap) / temperature
     logp = z_BCV - normaliser
     dz = jnp.where(column == target, d_logp, 0.0) - jnp.exp(logp) * (d_logp + d_entropy * (logp + entropy))
     if cap:
       dz = dz * (1 - (z_BCV * (temperature / cap)) ** 2)
     dz = (dz / temperature).astype(unembedding.dtype)
     d_h = jnp.einsum("bcv,vd->bcd", dz, unembedding, preferred_element_type=jnp.float32)
-    d_unembedding += jnp.einsum("bcd,bcv->dv", h_BCD, dz, preferred_element_type=jnp.float32)
-    return d_unembedding, d_h.astype(h_BCD.dtype)
+    d_unembedding += jnp.einsum("bcd,bcv->dv", hidden[i], dz, preferred_element_type=jnp.float32)
+    return d_hidden.at[i].set(d_h.astype(hidden.dtype)), d_unembedding
 
-  nothing = lambda d_unembedding, h, *_: (d_unembedding, jnp.zeros_like(h))  # noqa: E731
-  one_chunk = lambda total, xs: jax.lax.cond(xs[0], compute, nothing, total, *xs[1:])  # noqa: E731
-  zeros = jnp.zeros(unembedding.shape[::-1], jnp.float32)
-  d_unembedding, d_hidden = jax.lax.scan(one_chunk, zeros, (asked, hidden, targets, *rest, *cotangents))
+  sums = jnp.zeros_like(hidden), jnp.zeros(unembedding.shape[::-1], jnp.float32)
+  d_hidden, d_unembedding = jax.lax.fori_loop(0, asked, compute, sums)
   return d_hidden, d_unembedding.T.astype(unembedding.dtype), None, None
 
 
-_scan.defvjp(_forward, _backward)
+_by_chunk.defvjp(_forward, _backward)
 
 
 def packed_logprobs(decoder, piece, **kwargs):

@@ -139,6 +139,20 @@ def test_flops_are_those_of_the_model_and_of_what_is_computed_again(on_cpu):
   assert 3 < update / logp < 5
 
 
+def test_log_probs_are_counted_of_the_chunks_that_full_responses_reach(tmp_path):
+  """Rows of 79 columns hold a response of 48: one chunk has all, of chunks of 16 three are computed."""
+
+  def flops(chunk):
+    config = recipe("dapo", "tiny")
+    config.logprob_chunk = chunk
+    one = topology.find("cpu")._replace(devices=jax.devices()[:1])
+    part = check.check(config, one, tmp_path, ("log-probs",)).parts["log-probs"]
+    return sum(r.times * r.flops for r in part.compiled.counts.rows)
+
+  hidden, vocabulary, rows = 32, 260, 8
+  assert flops(79) - flops(16) == 2 * hidden * vocabulary * rows * (79 - 3 * 16)
+
+
 @pytest.mark.skipif(not importlib.util.find_spec("libtpu"), reason="needs a TPU's compiler: grpojax[pods]")
 @pytest.mark.parametrize("slice", ["v5e:2x4", "v6e:2x4"])
 def test_a_tpus_compiler_takes_the_same_program(slice, on_cpu, tmp_path):
@@ -206,7 +220,7 @@ def pretend(monkeypatch, gib):
     needed = gib(config) * chips.GIB
     done = compiled.Compiled(1.0, "", needed, 0.0, 0.0, None)
     parts = {name: check.Checked(1, done, {}, needed, None) for name in only or ("update", "decode")}
-    plan = programs.Plan(config, mesh, None, None, config.rollout.slots, config.microbatches, 100)
+    plan = programs.Plan(config, mesh, None, None, config.rollout.slots, config.microbatches, 100, ())
     return check.Check(where, plan, parts)
 
   monkeypatch.setattr(check, "check", checked)

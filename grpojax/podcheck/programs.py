@@ -9,7 +9,7 @@ import jax
 from jax.sharding import Mesh
 from ml_collections import ConfigDict
 
-from grpojax import batches, learner, models, objective, setup, sharding
+from grpojax import batches, learner, logprobs, models, objective, setup, sharding
 from grpojax import config as config_lib
 from grpojax.data import text
 from grpojax.podcheck import abstract, known
@@ -25,6 +25,7 @@ class Plan(NamedTuple):
   slots: int  # completions that decode at a time
   pieces: int  # of an update, one after the other
   columns: int  # of all sequences of one update
+  open_loops: tuple[int, ...]  # as Program.unknown, of a pass over them
 
   @property
   def copies(self) -> bool:
@@ -61,8 +62,16 @@ def plan(config: ConfigDict, devices: list, scratch: Path) -> Plan:
   rows = c.prompts // config.updates_per_rollout * c.group_size
   packing = setup.packing_of(config, mesh)
   pieces = math.ceil(rows // shards / packing.rows) if packing else config.microbatches
-  columns = rows * (config.data.prompt_budget + c.max_tokens - 1)
-  return Plan(config, mesh, model, programs, slots or c.prompts * c.group_size, pieces, columns)
+  width = config.data.prompt_budget + c.max_tokens - 1
+  loops = (pieces, _chunks(config, mesh, width, shards * packing.rows)) if packing else ()
+  slots = slots or c.prompts * c.group_size
+  return Plan(config, mesh, model, programs, slots, pieces, rows * width, loops)
+
+
+def _chunks(config: ConfigDict, mesh: Mesh, width: int, rows: int) -> int:
+  """Of the chunks of packed rows' log-probs, those that responses of the whole budget need."""
+  _, size = logprobs.cut(width, config.logprob_chunk, sharding.column_shards(mesh, rows))
+  return math.ceil(config.rollout.max_tokens / size)
 
 
 def state(plan: Plan):
@@ -76,7 +85,7 @@ def update(plan: Plan) -> Program:
   limit = jax.ShapeDtypeStruct((), "float32")
   args = state(plan)[0], objective.build(config.objective), abstract.batch(config, model), frozen, limit
   call = plan.programs.update
-  return _program(plan.mesh, call, args, (plan.pieces,), config.updates_per_rollout)
+  return _program(plan.mesh, call, args, plan.open_loops, config.updates_per_rollout)
 
 
 def log_probs(plan: Plan) -> Program:
@@ -87,7 +96,7 @@ def log_probs(plan: Plan) -> Program:
   )  # fmt: skip
   passes = config.updates_per_rollout * (1 + bool(config.reference)) - (not batches.first_needs_pass(config))
   call = plan.programs.logp
-  return _program(plan.mesh, call, args, (plan.pieces,), passes)
+  return _program(plan.mesh, call, args, plan.open_loops, passes)
 
 
 def sampling(plan: Plan) -> dict[str, Program]:
