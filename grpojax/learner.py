@@ -245,7 +245,8 @@ def _accumulate_packed(gradient, logp_fn, objective, batch: Batch, packing: Pack
 
   add = lambda number, total: jax.tree.map(jnp.add, total, one(number))  # noqa: E731
   pieces = packing_lib.count(packing, batch.place, batch.tokens.shape[-1] - 1)
-  return jax.lax.fori_loop(0, pieces, add, _zeros(one, 0))
+  with jax.named_scope("pieces"):
+    return jax.lax.fori_loop(0, pieces, add, _zeros(one, 0))
 
 
 def _all_pieces(packing: Packing, logp_fn, params, tokens, prompt_length, routing, counted, place):
@@ -263,7 +264,8 @@ def _all_pieces(packing: Packing, logp_fn, params, tokens, prompt_length, routin
       routed = routed._replace(experts=keep(routed.experts, old.experts), load=load)
     return keep(logp, old_logp), keep(entropy, old_entropy), routed
 
-  return jax.lax.fori_loop(0, packing_lib.count(packing, place, columns), add, _zeros(of_piece, params, 0))
+  with jax.named_scope("pieces"):
+    return jax.lax.fori_loop(0, packing_lib.count(packing, place, columns), add, _zeros(of_piece, params, 0))
 
 
 def _seen(batch: Batch):

@@ -80,7 +80,8 @@ def _forward(hidden, unembedding, targets, asked, temperature, cap):
     return tuple(o.at[i].set(x) for o, x in zip(outs, found, strict=True))
 
   outs = (jnp.zeros(targets.shape, jnp.float32),) * 3
-  logp, entropy, normaliser = jax.lax.fori_loop(0, asked, compute, outs)
+  with jax.named_scope("head"):
+    logp, entropy, normaliser = jax.lax.fori_loop(0, asked, compute, outs)
   return (logp, entropy), (hidden, unembedding, targets, asked, normaliser, entropy)
 
 
@@ -103,7 +104,8 @@ def _backward(temperature, cap, kept, cotangents):
     return d_hidden.at[i].set(d_h.astype(hidden.dtype)), d_unembedding
 
   sums = jnp.zeros_like(hidden), jnp.zeros(unembedding.shape[::-1], jnp.float32)
-  d_hidden, d_unembedding = jax.lax.fori_loop(0, asked, compute, sums)
+  with jax.named_scope("head"):
+    d_hidden, d_unembedding = jax.lax.fori_loop(0, asked, compute, sums)
   return d_hidden, d_unembedding.T.astype(unembedding.dtype), None, None
 
 

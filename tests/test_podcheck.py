@@ -145,7 +145,7 @@ def test_log_probs_are_counted_of_the_chunks_that_full_responses_reach(tmp_path)
   def flops(chunk):
     config = recipe("dapo", "tiny")
     config.logprob_chunk = chunk
-    one = topology.find("cpu")._replace(devices=jax.devices()[:1])
+    one = topology.Slice("cpu", jax.devices()[:1], None, False)
     part = check.check(config, one, tmp_path, ("log-probs",)).parts["log-probs"]
     return sum(r.times * r.flops for r in part.compiled.counts.rows)
 
@@ -220,7 +220,7 @@ def pretend(monkeypatch, gib):
     needed = gib(config) * chips.GIB
     done = compiled.Compiled(1.0, "", needed, 0.0, 0.0, None)
     parts = {name: check.Checked(1, done, {}, needed, None) for name in only or ("update", "decode")}
-    plan = programs.Plan(config, mesh, None, None, config.rollout.slots, config.microbatches, 100, ())
+    plan = programs.Plan(config, mesh, None, None, config.rollout.slots, config.microbatches, 100, {})
     return check.Check(where, plan, parts)
 
   monkeypatch.setattr(check, "check", checked)

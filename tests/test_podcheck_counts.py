@@ -11,7 +11,7 @@ from grpojax.podcheck import collectives, counts, hlo
 N = 64
 
 
-def counted(fn, *args, unknown=(), **how):
+def counted(fn, *args, unknown=None, **how):
   text = jax.jit(fn, **how).lower(*args).compile().as_text()
   return counts.count(hlo.parse(text), SIZES, unknown)
 
@@ -54,13 +54,31 @@ def test_products_of_all_shapes():
 def test_a_loop_that_data_ends_is_open_and_takes_what_it_is_told():
   def until(x, w, n):
     step = lambda c: (c[0] + 1, layers(c[1], w))  # noqa: E731
-    return jax.lax.while_loop(lambda c: c[0] < n, step, (0, x))
+    with jax.named_scope("outer"):
+      return jax.lax.while_loop(lambda c: c[0] < n, step, (0, x))
 
   args = square(), square(3), jnp.int32(4)
-  found = counted(until, *args, unknown=(11,))
+  found = counted(until, *args, unknown=dict(outer=11, other=5))
   assert flops(found) == 11 * 3 * 2 * N**3
-  assert [depth for _, depth in found.open_loops] == [0]
+  assert found.open_loops == ["jit(until)/outer/while"]
   assert flops(counted(until, *args)) == 3 * 2 * N**3
+
+
+def test_an_open_loop_is_known_by_its_scope_in_any_other_and_backward():
+  @jax.custom_vjp
+  def power(x, w, n):
+    with jax.named_scope("inner"):
+      return jax.lax.fori_loop(0, n, lambda _, x: x @ w, x)
+
+  power.defvjp(lambda x, w, n: (power(x, w, n), (w, n)), lambda kept, ct: (power(ct, *kept), None, None))
+
+  def fn(x, w, n, m):
+    with jax.named_scope("outer"):
+      descend = lambda _, x: x - jax.grad(lambda x: (power(x, w, m) ** 2).sum())(x)  # noqa: E731
+      return jax.lax.fori_loop(0, n, descend, x)
+
+  found = counted(fn, square(), square(), jnp.int32(2), jnp.int32(3), unknown=dict(outer=5, inner=7))
+  assert len(found.open_loops) == 3 and flops(found) == 5 * 2 * 7 * 2 * N**3
 
 
 def test_of_alternatives_the_costliest_counts():

@@ -4,6 +4,7 @@ The compiler's own sum counts a loop's body once.
 """
 
 import re
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from grpojax.podcheck import collectives, flops, kernels, loops, traffic
@@ -27,38 +28,38 @@ class Row(NamedTuple):
 
 class Counts(NamedTuple):
   rows: list[Row]
-  open_loops: list[tuple[str, int]]  # whose end data decides: source, how many of them it lies within
+  open_loops: list[str]  # the sources of those whose end data decides
 
 
-def count(module: Module, mesh: dict[str, int], unknown: tuple[int, ...] = ()) -> Counts:
-  """`unknown` are the iterations of loops whose end data decides, the outermost first; further: 1.
+def count(module: Module, mesh: dict[str, int], unknown: Mapping[str, int] | None = None) -> Counts:
+  """`unknown` are the iterations of loops whose end data decides, by their `jax.named_scope`; of others: 1.
 
   Of alternatives, the costliest is taken.
   """
   found = Counts([], [])
-  _walk(module, module.computations[module.entry], mesh, unknown, 1.0, 0, {}, found)
+  _walk(module, module.computations[module.entry], mesh, unknown or {}, 1.0, {}, found)
   return found
 
 
 def _walk(
-  module, at: Computation, mesh, unknown, times: float, depth: int, known, found: Counts, beside: bool = False
+  module, at: Computation, mesh, unknown, times: float, known, found: Counts, beside: bool = False
 ) -> None:
-  """Adds what `at` does, `times` times, inside `depth` open loops; `beside` what waits for it only later."""
+  """Adds what `at` does, `times` times; `beside` what waits for it only later."""
   begun = set()  # channels: some collectives are written where they begin, beside work, and where they end
   for i in at.instructions.values():
     if i.opcode == "while":
-      n, inside = loops.trips(module, at, i, known), depth
+      n = loops.trips(module, at, i, known)
       if n is None:
-        found.open_loops.append((_source(i), depth))
-        n, inside = unknown[depth] if depth < len(unknown) else 1, depth + 1
+        found.open_loops.append(_source(i))
+        n = unknown.get(_scope(i), 1)
       body = module.computations[i.attribute(r"body=%?([\w.\-]+)")]
       fixed = loops.constants(module, at, i, known)
-      _walk(module, body, mesh, unknown, times * n, inside, fixed, found)
+      _walk(module, body, mesh, unknown, times * n, fixed, found)
     elif i.opcode == "conditional":
       branches = []
       for name in i.called:
         branches.append(Counts([], []))
-        _walk(module, module.computations[name], mesh, unknown, times, depth, {}, branches[-1])
+        _walk(module, module.computations[name], mesh, unknown, times, {}, branches[-1])
       if branches:
         costliest = max(branches, key=lambda b: sum(r.times * (r.flops + r.bytes) for r in b.rows))
         found.rows.extend(costliest.rows)
@@ -66,7 +67,7 @@ def _walk(
     elif i.opcode in ("call", "async-start") or _on_other_core(i):
       for name in i.called:
         apart = beside or i.opcode == "async-start"
-        _walk(module, module.computations[name], mesh, unknown, times, depth, {}, found, apart)
+        _walk(module, module.computations[name], mesh, unknown, times, {}, found, apart)
     else:
       found.rows.extend(_rows(module, at, i, mesh, times, begun, beside))
 
@@ -108,6 +109,11 @@ def _inside(module: Module, at: Computation, i: Instruction, mesh) -> tuple[floa
 
 def _source(i: Instruction) -> str:
   return i.attribute(r'op_name="([^"]*)"') or i.name
+
+
+def _scope(loop: Instruction) -> str:
+  """The innermost named scope that the loop stands in."""
+  return re.sub(r"^.*[/(]|\)+$", "", _source(loop).removesuffix("/while"))
 
 
 def source_kind(row: Row) -> str:

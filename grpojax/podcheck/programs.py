@@ -25,7 +25,7 @@ class Plan(NamedTuple):
   slots: int  # completions that decode at a time
   pieces: int  # of an update, one after the other
   columns: int  # of all sequences of one update
-  open_loops: tuple[int, ...]  # as Program.unknown, of a pass over them
+  open_loops: dict[str, int]  # as Program.unknown, of a pass over them
 
   @property
   def copies(self) -> bool:
@@ -39,7 +39,7 @@ class Program(NamedTuple):
   call: Callable  # of `program.py`
   args: tuple  # shapes
   lowered: Any  # jax.stages.Lowered
-  unknown: tuple[int, ...]  # iterations of the loops that data ends, when all responses take their budget
+  unknown: dict[str, int]  # iterations of loops that data ends, by scope; all responses take their budget
   calls: float  # in one step of training
   mesh: dict[str, int]  # `axes` of what it runs on: the sampler may have its own
 
@@ -63,7 +63,7 @@ def plan(config: ConfigDict, devices: list, scratch: Path) -> Plan:
   packing = setup.packing_of(config, mesh)
   pieces = math.ceil(rows // shards / packing.rows) if packing else config.microbatches
   width = config.data.prompt_budget + c.max_tokens - 1
-  loops = (pieces, _chunks(config, mesh, width, shards * packing.rows)) if packing else ()
+  loops = dict(pieces=pieces, head=_chunks(config, mesh, width, shards * packing.rows)) if packing else {}
   slots = slots or c.prompts * c.group_size
   return Plan(config, mesh, model, programs, slots, pieces, rows * width, loops)
 
@@ -106,26 +106,26 @@ def sampling(plan: Plan) -> dict[str, Program]:
   tokens, length, ids, key = abstract.prompts(config)
   params, found, on = _policy(plan.model), {}, sharding.sampler_mesh(config.mesh, plan.mesh)
   if plan.copies:
-    found["weights"] = _program(plan.mesh, ready, (params,), (), 1)
+    found["weights"] = _program(plan.mesh, ready, (params,), {}, 1)
     params = found["weights"].lowered.out_info
   if not c.slots:
     prefill, decode = programs
     args = params, tokens, length
-    found["prefill"] = _program(on, prefill, args, (), 1)
+    found["prefill"] = _program(on, prefill, args, {}, 1)
     args = params, found["prefill"].lowered.out_info, key, ids
-    found["decode"] = _program(on, decode, args, (c.max_tokens - 1,), 1)
+    found["decode"] = _program(on, decode, args, dict(decode=c.max_tokens - 1), 1)
     return found
   begin, _, advance = programs
   args = params, tokens, length, ids, key
   chunks = math.ceil(c.prompts // sharding.batch_shards(on) * config.data.prompt_budget / c.prefill_chunk)
-  found["prefill"] = _program(on, begin, args, (chunks,), 1)
+  found["prefill"] = _program(on, begin, args, dict(prefill=chunks), 1)
   args = params, *found["prefill"].lowered.out_info, abstract.number()
   calls = decode_steps(plan) / c.segment
-  found["decode"] = _program(on, advance, args, (c.segment,), calls)
+  found["decode"] = _program(on, advance, args, dict(decode=c.segment), calls)
   return found
 
 
-def _program(mesh: Mesh, call, args: tuple, unknown: tuple[int, ...], calls: float) -> Program:
+def _program(mesh: Mesh, call, args: tuple, unknown: dict[str, int], calls: float) -> Program:
   return Program(call, args, call.lower(*args), unknown, calls, axes(mesh))
 
 

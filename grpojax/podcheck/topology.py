@@ -28,6 +28,7 @@ def find(name: str, slices: int = 1) -> Slice:
   """
   kind, _, size = name.partition(":")
   if kind in ("", "cpu"):
+    _compile_afresh()
     if size:
       jax.config.update("jax_num_cpu_devices", int(size))
     if kind:
@@ -47,7 +48,7 @@ def _tpu(name: str, slices: int) -> list:
                      ("ALLOW_MULTIPLE_LIBTPU_LOAD", "1"), ("TPU_SKIP_MDS_QUERY", "1")):  # fmt: skip
     os.environ.setdefault(key, value)  # the compiler asks for a machine; several may compile at a time
   jax.config.update("jax_platforms", "cpu")
-  jax.config.update("jax_enable_compilation_cache", False)  # what is compiled for others cannot be read back
+  _compile_afresh()
   try:
     _libtpu()
   except ImportError:
@@ -61,6 +62,11 @@ def _tpu(name: str, slices: int) -> list:
   except Exception as error:  # what libtpu raises has no type of its own
     words = str(error).splitlines()[0]
     raise ValueError(f"--topology={name} is not known to libtpu {_libtpu()}: {words}") from None
+
+
+def _compile_afresh() -> None:
+  """What is compiled for others cannot be read back; what is read back may name an older program's lines."""
+  jax.config.update("jax_enable_compilation_cache", False)
 
 
 def _libtpu() -> str:

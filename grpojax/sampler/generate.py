@@ -87,7 +87,8 @@ def build(
     if record_routing:
       routing = jnp.pad(routing, ((0, 0), (0, max_tokens - 1), (0, 0), (0, 0)), constant_values=-1)
     start = jnp.int32(1), token, tokens, logps, jnp.ones(B, jnp.int32), ended, prefilled.cache, routing
-    _, _, tokens, logps, length, ended, _, routing = jax.lax.while_loop(unfinished, step, start)
+    with jax.named_scope("decode"):
+      _, _, tokens, logps, length, ended, _, routing = jax.lax.while_loop(unfinished, step, start)
     grouped = lambda a: a.reshape(-1, group_size, *a.shape[1:])  # noqa: E731
     return jax.tree.map(grouped, Rollout(tokens, length, ended, logps, routing))
 

@@ -64,7 +64,8 @@ def read(decoder: Decoder, tokens, length, *, chunk: int, shards: int, record_ro
   routing = unrouted(s, shards, columns) if record_routing else None
   start = jnp.int32(0), jnp.zeros((shards, P // shards, s.hidden_size), s.dtype), Kept(kv, kv, routing)
   more = lambda carry: carry[0] * chunk < stream.end.max()  # noqa: E731
-  chunks, hidden, kept = jax.lax.while_loop(more, body, start)
+  with jax.named_scope("prefill"):
+    chunks, hidden, kept = jax.lax.while_loop(more, body, start)
   lay = lambda x: by_prompt(x, stream.end, L)  # noqa: E731
   cache = [(lay(k), lay(v)) for k, v in zip(kept.keys, kept.values, strict=True)]
   if record_routing:

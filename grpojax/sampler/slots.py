@@ -154,7 +154,8 @@ def advance(c: Setting, params, places, state, out, steps) -> tuple[State, Rollo
     return _refilled(state, out.tokens, done), out
 
   goes_on = lambda carry: (carry[0].work.steps < until) & jnp.any(carry[0].request < Bl)  # noqa: E731
-  state, out = jax.lax.while_loop(goes_on, step, (state, _by_shard(c, out)))
+  with jax.named_scope("decode"):
+    state, out = jax.lax.while_loop(goes_on, step, (state, _by_shard(c, out)))
   out = jax.tree.map(lambda x: x.reshape(P, G, *x.shape[2:]), out)
   done = jnp.all(out.ended | (out.length == c.max_tokens), axis=1)
   waiting = (state.tail - state.head).sum()
