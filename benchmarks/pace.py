@@ -24,11 +24,13 @@ def product(steps, x, matrix):
     there, x = jax.lax.optimization_barrier((matrix, x))  # read anew for every token, as weights are
     return (x @ there).astype(x.dtype)
 
-  return jax.lax.fori_loop(0, steps, body, x)
+  with jax.named_scope("steps"):
+    return jax.lax.fori_loop(0, steps, body, x)
 
 
 def add(steps, x, matrix):
-  return jax.lax.fori_loop(0, steps, lambda _, m: m + x[0, 0], matrix)
+  with jax.named_scope("steps"):
+    return jax.lax.fori_loop(0, steps, lambda _, m: m + x[0, 0], matrix)
 
 
 WORK = {"product of 16 rows": (product, 2 * N * N), "adding 1": (add, 4 * N * N)}  # bytes of one iteration
@@ -43,7 +45,8 @@ def share(name: str, fn, moved: int, room: int) -> float:
   options = {"xla_tpu_scoped_vmem_limit_kib": str(room * 1024)} if room else None
   call = jax.jit(fn, compiler_options=options)
   steps = 1000
-  done = compiled.compile_for(found, Program(call, args, call.lower(*args), (steps,), 1, {"data": 1}))
+  program = Program(call, args, call.lower(*args), dict(steps=steps), 1, {"data": 1})
+  done = compiled.compile_for(found, program)
   return moved * steps / found.chip.hbm / estimate.estimate(done.counts, found.chip).seconds
 
 

@@ -10,7 +10,7 @@ import pytest
 ROOT = Path(__file__).parents[1]
 sys.path.append(str(ROOT))  # benchmarks/ is not installed
 
-from benchmarks import setting  # noqa: E402
+from benchmarks import attention, setting  # noqa: E402
 from benchmarks.gpu import __main__ as gpu  # noqa: E402
 from benchmarks.gpu import work  # noqa: E402
 from benchmarks.peers import __main__ as peers  # noqa: E402
@@ -154,3 +154,22 @@ def test_a_recorded_command_has_no_path_of_the_machine(monkeypatch):
   assert setting.setting("benchmarks.peers")["command"] == (
     "python -m benchmarks.peers --trl trl/bin/python --rounds 7 here/too"
   )
+
+
+SCHEDULE = """
+     0   :  { prologue }
+   0x1   :  { more }
+  0x10 LB: > { the loop }
+  0x18 PF: > { nothing to begin }
+  0x70 PF: > { a block was here }
+  0x80   : > { the end }
+"""
+
+
+def test_a_kernels_time_is_that_of_its_blocks_and_of_what_the_mask_leaves_empty(monkeypatch):
+  """Of rows of 8 columns, blocks of 2 queries and 4 keys: two of the eight are empty."""
+  found = attention.read(SCHEDULE)
+  assert found == (0x70, 0x58)
+  monkeypatch.setattr(attention, "COLUMNS", 8)
+  assert attention.cycles(found, 2, 4, least=1) == 6 * 0x70 + 2 * (0x70 - 0x58)
+  assert attention.cycles(found, 2, 4, least=1000) == 6 * (1000 + 0x18) + 2 * 0x18

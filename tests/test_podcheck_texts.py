@@ -118,8 +118,9 @@ def test_a_kernel_takes_as_long_as_its_bytes_at_least():
   work = row._replace(kernel="", flops=1e12, bytes=0.0)
   got = estimate.estimate(counts.Counts([row, work], []), chip)
   assert got.seconds == got.fastest == pytest.approx(2 * (1e9 / chip.hbm + 1e12 / chip.flops))
-  wide = estimate.estimate(counts.Counts([row._replace(flops=1e15)], []), chip)
-  assert wide.seconds == pytest.approx(2 * 1e15 / chip.flops / 0.6) and wide.fastest < wide.seconds
+  for kernel, share in ("ragged-dot-none", 0.6), ("splash_mha_fwd", chip.attention):
+    wide = estimate.estimate(counts.Counts([row._replace(flops=1e15, kernel=kernel)], []), chip)
+    assert wide.seconds == pytest.approx(2 * 1e15 / chip.flops / share) and wide.fastest < wide.seconds
 
 
 ASYNC = """

@@ -25,7 +25,8 @@ from grpojax.models.spec import Spec
 
 BACKENDS = ("reference", "splash", "cudnn")
 PLATFORMS = {"splash": "a TPU", "cudnn": "an NVIDIA GPU"}
-BLOCKS = (2048, 1024, 512, 256, 128)  # columns of keys that splash reads at a time; queries: 512 at most
+BLOCKS = (2048, 1024, 512, 256, 128)  # columns of keys that splash reads at a time
+QUERIES = 1024  # at most; scores are computed of half as many keys at a time: benchmarks/attention.py
 LANES = 128  # of a TPU's vector registers
 
 
@@ -139,12 +140,13 @@ def rotate_by_product(x, rope):
 def splash(columns: int, heads: int, by_columns: NamedSharding, *, window: int, scale: float, cap: float):
   """(kernel, local): local(kernel, q [B, S, N, H], k, v [B, columns, K, H], segment of q, of k) -> as q."""
   shards = _column_shards(by_columns)
-  keys, queries = block(columns, shards), min(block(columns, shards), 512)
+  keys = block(columns, shards)
+  queries, computed = min(keys, QUERIES), min(keys, QUERIES // 2)
   fused = fuses(by_columns.mesh.devices.flat[0].device_kind)
   of_queries = {} if fused else dict(block_q_dq=queries, block_kv_dq=keys)
   sizes = splash_attention.BlockSizes(
-    block_q=queries, block_kv=keys, block_kv_compute=queries,
-    block_q_dkv=queries, block_kv_dkv=keys, block_kv_dkv_compute=queries,
+    block_q=queries, block_kv=keys, block_kv_compute=computed,
+    block_q_dkv=queries, block_kv_dkv=keys, block_kv_dkv_compute=computed,
     use_fused_bwd_kernel=fused, **of_queries,
   )  # fmt: skip
   shape = columns, columns
@@ -172,8 +174,8 @@ def splash(columns: int, heads: int, by_columns: NamedSharding, *, window: int, 
 def fuses(device_kind: str) -> bool:
   """Whether splash's backward pass is one kernel: it leaves gradients of queries for each block of keys.
 
-  XLA adds those up at a tenth of the memory's bandwidth; on v6e that takes longer than a second kernel,
-  which computes the scores again.
+  XLA adds those up at a tenth of the memory's bandwidth; on v6e that takes as long as a second kernel,
+  which computes the scores again, and more memory.
   """
   return "v6" not in device_kind
 

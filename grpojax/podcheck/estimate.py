@@ -1,18 +1,19 @@
 """Seconds that a program takes on a chip: the compiler's cycles, and what they leave out by arithmetic.
 
-Kernels run at a share of the peak; collectives at twice a link's rate, as on a ring that sends both ways,
-and between slices at that of the network; those that begin and end apart hide behind work, as far as there
-is any.
+Kernels run at a share of the peak: attention's at the chip's, by the schedule of its kernels, a mixture's
+products at MIXTURE.  Collectives run at twice a link's rate, as on a ring that sends both ways, and between
+slices at that of the network; those that begin and end apart hide behind work, as far as there is any.
 """
 
 from collections import Counter
+from collections.abc import Callable
 from typing import NamedTuple
 
 from grpojax.podcheck.chips import Chip
 from grpojax.podcheck.collectives import Collective
 from grpojax.podcheck.counts import Counts, Row
 
-KERNELS = 0.6  # of the peak, for attention and a mixture's products; at 1.0 an estimate is a bound
+MIXTURE = 0.6  # of the peak; nothing says how much it is
 
 
 class Estimate(NamedTuple):
@@ -25,7 +26,7 @@ class Estimate(NamedTuple):
   mxu: float  # seconds at the peak, as are the next two
   hbm: float
   ici: float  # and of the network between slices
-  seconds: float  # with kernels at KERNELS
+  seconds: float  # with kernels at their shares of the peak
   fastest: float  # with kernels at the peak
 
   @property
@@ -51,7 +52,8 @@ def estimate(counts: Counts, chip: Chip | None) -> Estimate:
   waits, hides = (sum(seconds for hidden, seconds in travels if hidden == h) for h in (False, True))
   mxu, hbm, ici = flops / chip.flops, moved / chip.hbm, waits + hides
   total = lambda share: max(work + _in_kernels(rows, chip, share), hides, hbm) + waits  # noqa: E731
-  return Estimate(flops, kernel, moved, sent, mxu, hbm, ici, total(KERNELS), total(1.0))
+  shared = total(lambda r: MIXTURE if "ragged" in r.kernel.lower() else chip.attention)
+  return Estimate(flops, kernel, moved, sent, mxu, hbm, ici, shared, total(lambda _: 1.0))
 
 
 def _work(r: Row, chip: Chip) -> float:
@@ -61,10 +63,10 @@ def _work(r: Row, chip: Chip) -> float:
   return r.cycles / chip.clock if r.cycles else max(r.flops / chip.flops, r.bytes / chip.hbm)
 
 
-def _in_kernels(rows: list[Row], chip: Chip, share: float) -> float:
-  """Seconds of those whose FLOPs are known, at a share of the peak; or as long as their bytes take."""
+def _in_kernels(rows: list[Row], chip: Chip, share: Callable[[Row], float]) -> float:
+  """Seconds of those whose FLOPs are known, at their share of the peak; or as long as their bytes take."""
   ours = (r for r in rows if r.kernel and r.flops)
-  return sum(r.times * max(r.flops / chip.flops / share, r.bytes / chip.hbm) for r in ours)
+  return sum(r.times * max(r.flops / chip.flops / share(r), r.bytes / chip.hbm) for r in ours)
 
 
 def _travel(c: Collective, chip: Chip) -> float:

@@ -11,7 +11,6 @@ import jax
 from grpojax.podcheck import check as check_lib
 from grpojax.podcheck import necessary
 from grpojax.podcheck.chips import GIB
-from grpojax.podcheck.estimate import KERNELS
 from grpojax.podcheck.programs import decode_steps
 
 MEMORY = {"parameters": "A", "optimiser": "A", "gradients": "A", "activations": "A", "KV": "A", "batch": "A",
@@ -125,9 +124,8 @@ def _summary(found: dict) -> list[str]:
   of = lambda key: _number(found.get(key, math.nan))  # noqa: E731
   return [
     f"A step: {of('seconds_per_step')} s, {of('tokens_per_second_per_chip')} response tokens/s a chip.",
-    f"Update: necessary FLOPs over its time and the peak {of('update_mfu')} with kernels at "
-    f"{KERNELS} of the peak, {of('update_mfu_kernels_at_peak')} with them at the peak; it computes "
-    f"{of('update_flops_over_necessary')} of what is necessary.",
+    f"Update: necessary FLOPs over its time and the peak {of('update_mfu')}, with kernels at the peak "
+    f"{of('update_mfu_kernels_at_peak')}; it computes {of('update_flops_over_necessary')} of the necessary.",
     f"Decoding: {of('decode_seconds_per_token')} s a token of all slots; necessary bytes over its time and "
     f"the bandwidth {of('decode_share_of_bandwidth')}; it moves {of('decode_bytes_over_necessary')} of them.",
     "C: the compiler's.  L: counted in the compiler's program, loops unrolled.  A: arithmetic on shapes and "

@@ -1,0 +1,109 @@
+"""How much of a TPU's peak its attention reaches, by the compiler's schedule: `Chip.attention`.
+
+    python -m benchmarks.attention
+
+Splash as updates call it, of rows of 10,240 columns and heads of 128, is compiled for one chip, and the
+final schedule read: how many bundles of instructions a block of scores takes, and a step of the grid that the
+causal mask leaves empty.  A bundle is a cycle, a block takes as long as its products at the peak at least,
+copies are hidden and nothing waits.  The FLOPs are those of the pairs that the mask leaves.
+Writes benchmarks/results/attention.json and prints Markdown.
+"""
+
+import itertools
+import os
+import re
+import tempfile
+from pathlib import Path
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import Mesh, NamedSharding, PartitionSpec, SingleDeviceSharding
+
+from benchmarks.setting import keep, setting, where
+from grpojax import compiler
+from grpojax.models import kernels
+from grpojax.podcheck import topology
+
+SLICES = {"v4:2x2x1": 2, "v5e:2x2": 1, "v5p:2x2x1": 2, "v6e:2x2": 1}  # cores that share a chip's peak
+COLUMNS, HEADS, WIDTH = 10240, 2, 128
+PRODUCTS = {"fwd": 2, "dkv": 4, "dq": 3}  # of a block: see podcheck/kernels.py
+MARK = re.compile(r"\s*(0x[0-9a-f]+|\d+)\s+(L[BHE]|P[BF]|CT)?\s*: ")
+
+
+class Schedule(NamedTuple):
+  """Bundles of one step of the grid."""
+
+  step: int  # with a block of scores
+  block: int  # of those, the block's own
+
+
+def read(text: str) -> Schedule:
+  """A kernel's final schedule: one loop, over the grid, whose longest region is the block."""
+  found = [(int(m[1], 0), m[2]) for m in map(MARK.match, text.splitlines()) if m]
+  first, last = next(at for at, mark in found if mark == "LB"), found[-1][0]
+  cuts = [first, *(at for at, mark in found if mark and at > first), last]
+  return Schedule(last - first, max(b - a for a, b in itertools.pairwise(cuts)))
+
+
+def cycles(found: Schedule, queries: int, keys: int, least: float) -> float:
+  """Of a head's grid; a block takes `least` cycles at least."""
+  steps = (COLUMNS // queries) * (COLUMNS // keys)
+  full = sum(-(-(i + 1) * queries // keys) for i in range(COLUMNS // queries))
+  return steps * (found.step - found.block) + full * max(found.block, least)
+
+
+def schedules(name: str, dumps: Path) -> dict[str, Schedule]:
+  """Of each of the kernels."""
+  mesh = Mesh(np.array(topology.find(name).devices[:1]), ("context",))
+  on_one = SingleDeviceSharding(mesh.devices[0])
+  shape = lambda *s, dtype=jnp.bfloat16: jax.ShapeDtypeStruct(s, dtype, sharding=on_one)  # noqa: E731
+  by_columns = NamedSharding(mesh, PartitionSpec(None, None))
+  kernel, local = kernels.splash(COLUMNS, HEADS, by_columns, window=0, scale=WIDTH**-0.5, cap=0.0)
+
+  def backward(kernel, q, k, v, segment, ct):
+    return jax.vjp(lambda *qkv: local(kernel, *qkv, segment, segment), q, k, v)[1](ct)
+
+  wide = shape(1, COLUMNS, HEADS, WIDTH)
+  described = jax.tree.map(lambda x: shape(*x.shape, dtype=x.dtype), kernel)
+  args = described, wide, wide, wide, shape(1, COLUMNS, dtype=jnp.int32), wide
+  before = set(dumps.iterdir())
+  jax.jit(backward, compiler_options=compiler.options(mesh)).lower(*args).compile()
+  new = [p for p in set(dumps.iterdir()) - before if p.name.endswith("-final_bundles.txt")]
+  kinds = {re.search(r"splash_mha_([a-z]+)_", p.name): p for p in new if "schedule" not in p.name}
+  return {kind[1]: read(p.read_text()) for kind, p in kinds.items() if kind}
+
+
+def shares(name: str, dumps: Path) -> dict[str, float]:
+  """Of the peak, kernel by kernel and of all."""
+  found, chip = schedules(name, dumps), topology.find(name).chip
+  peak = chip.flops / chip.clock / SLICES[name]  # FLOPs a cycle
+  keys = kernels.block(COLUMNS)
+  queries = min(keys, kernels.QUERIES)
+  products = PRODUCTS if "dq" in found else PRODUCTS | dict(dkv=5)
+  taken, needed = {}, {}
+  for kind, schedule in found.items():
+    least = products[kind] * 2 * queries * keys * WIDTH / peak
+    taken[kind] = cycles(schedule, queries, keys, least)
+    needed[kind] = products[kind] * COLUMNS**2 * WIDTH / peak
+  each = {kind: needed[kind] / taken[kind] for kind in taken}
+  return each | dict(all=sum(needed.values()) / sum(taken.values()))
+
+
+def main():
+  with tempfile.TemporaryDirectory() as dumps:
+    wanted = dict(dump_to=dumps, dump_llo_text="true", dump_llo_pass_label_regex="final_bundles")
+    os.environ["LIBTPU_INIT_ARGS"] = " ".join(f"--xla_jf_{key}={value}" for key, value in wanted.items())
+    found = {name: shares(name, Path(dumps)) for name in SLICES}
+  now = setting("benchmarks.attention")
+  keep("attention", now | dict(found=found))
+  print("| | forward | backward, keys | backward, queries | all |\n|---|---|---|---|---|")
+  for name, of in found.items():
+    cells = (f"{of[kind]:.2f}" if kind in of else "with the keys" for kind in (*PRODUCTS, "all"))
+    print(f"| {name.partition(':')[0]} | {' | '.join(cells)} |")
+  print(f"\n{where(now)}")
+
+
+if __name__ == "__main__":
+  main()
