@@ -81,12 +81,11 @@ def shares(name: str, dumps: Path) -> dict[str, float]:
   peak = chip.flops / chip.clock / SLICES[name]  # FLOPs a cycle
   keys = kernels.block(COLUMNS)
   queries = min(keys, kernels.QUERIES)
-  products = PRODUCTS if "dq" in found else PRODUCTS | dict(dkv=5)
   taken, needed = {}, {}
   for kind, schedule in found.items():
-    least = products[kind] * 2 * queries * keys * WIDTH / peak
+    least = PRODUCTS[kind] * 2 * queries * keys * WIDTH / peak
     taken[kind] = cycles(schedule, queries, keys, least)
-    needed[kind] = products[kind] * COLUMNS**2 * WIDTH / peak
+    needed[kind] = PRODUCTS[kind] * COLUMNS**2 * WIDTH / peak
   each = {kind: needed[kind] / taken[kind] for kind in taken}
   return each | dict(all=sum(needed.values()) / sum(taken.values()))
 
@@ -100,7 +99,7 @@ def main():
   keep("attention", now | dict(found=found))
   print("| | forward | backward, keys | backward, queries | all |\n|---|---|---|---|---|")
   for name, of in found.items():
-    cells = (f"{of[kind]:.2f}" if kind in of else "with the keys" for kind in (*PRODUCTS, "all"))
+    cells = (f"{of[kind]:.2f}" for kind in (*PRODUCTS, "all"))
     print(f"| {name.partition(':')[0]} | {' | '.join(cells)} |")
   print(f"\n{where(now)}")
 

@@ -87,20 +87,6 @@ def test_halves_exchanged_by_a_product_are_the_same_numbers(dtype):
     np.testing.assert_array_equal(got, want)
 
 
-@pytest.mark.parametrize("sizes", [{}, dict(tensor=2), dict(data=4, context=2)])
-def test_splash_reads_alike_with_one_backward_kernel_and_with_two(sizes, monkeypatch):
-  used = []
-  rope = jnp.ones((1, B, S, H // 2))
-  view = kernels.View("splash", SPEC, mesh(**sizes), sharding.RULES, segments(), rope, rope)
-  for kind in "TPU v5 lite", "TPU v6 lite":
-    fused = kernels.fuses(kind)
-    monkeypatch.setattr(kernels, "fuses", lambda _, fused=fused: used.append(fused) or fused)
-    for got, want in zip(outputs(view, jnp.int32(96), 2.0), expected(96, 2.0), strict=True):
-      np.testing.assert_allclose(got, want, rtol=0, atol=3e-5 * np.abs(want).max())
-    monkeypatch.undo()
-  assert set(used) == {True, False}
-
-
 def test_a_decoder_may_take_a_kernel_for_its_updates():
   """70 columns in a block of 128; hidden states and all gradients are the reference's."""
   spec = dataclasses.replace(SPEC, num_attention_heads=2, num_key_value_heads=1, windows=(30, 30))

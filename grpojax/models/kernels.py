@@ -138,16 +138,18 @@ def rotate_by_product(x, rope):
 
 
 def splash(columns: int, heads: int, by_columns: NamedSharding, *, window: int, scale: float, cap: float):
-  """(kernel, local): local(kernel, q [B, S, N, H], k, v [B, columns, K, H], segment of q, of k) -> as q."""
+  """(kernel, local): local(kernel, q [B, S, N, H], k, v [B, columns, K, H], segment of q, of k) -> as q.
+
+  Backward it is two kernels, which compute the scores twice.  One would leave gradients of the queries for
+  each block of keys: memory that grows with the square of the length, and about as long to add them up.
+  """
   shards = _column_shards(by_columns)
   keys = block(columns, shards)
   queries, computed = min(keys, QUERIES), min(keys, QUERIES // 2)
-  fused = fuses(by_columns.mesh.devices.flat[0].device_kind)
-  of_queries = {} if fused else dict(block_q_dq=queries, block_kv_dq=keys)
   sizes = splash_attention.BlockSizes(
     block_q=queries, block_kv=keys, block_kv_compute=computed,
     block_q_dkv=queries, block_kv_dkv=keys, block_kv_dkv_compute=computed,
-    use_fused_bwd_kernel=fused, **of_queries,
+    block_q_dq=queries, block_kv_dq=keys, use_fused_bwd_kernel=False,
   )  # fmt: skip
   shape = columns, columns
   mask = splash_attention.CausalMask(shape, shard_count=shards)
@@ -169,15 +171,6 @@ def splash(columns: int, heads: int, by_columns: NamedSharding, *, window: int, 
     return jax.vmap(one)(*(x.swapaxes(1, 2) for x in (q, k, v)), of_q, of_k).swapaxes(1, 2)
 
   return kernel, local
-
-
-def fuses(device_kind: str) -> bool:
-  """Whether splash's backward pass is one kernel: it leaves gradients of queries for each block of keys.
-
-  XLA adds those up at a tenth of the memory's bandwidth; on v6e that takes as long as a second kernel,
-  which computes the scores again, and more memory.
-  """
-  return "v6" not in device_kind
 
 
 def _column_shards(by_columns: NamedSharding) -> int:

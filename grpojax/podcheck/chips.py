@@ -17,9 +17,9 @@ class Chip(NamedTuple):
 
 # https://cloud.google.com/tpu/docs/system-architecture-tpu-vm, links by https://jax-ml.github.io/scaling-book
 CHIPS = {
-  "v4": Chip(275e12, 1228e9, 32 * GIB, 45e9, float("nan"), 1.05e9, 0.51),
-  "v5e": Chip(197e12, 819e9, 15.75 * GIB, 45e9, 3.125e9, 1.5e9, 0.70),
-  "v5p": Chip(459e12, 2765e9, 95.73 * GIB, 90e9, 6.25e9, 1.75e9, 0.66),
+  "v4": Chip(275e12, 1228e9, 32 * GIB, 45e9, float("nan"), 1.05e9, 0.54),
+  "v5e": Chip(197e12, 819e9, 15.75 * GIB, 45e9, 3.125e9, 1.5e9, 0.72),
+  "v5p": Chip(459e12, 2765e9, 95.73 * GIB, 90e9, 6.25e9, 1.75e9, 0.68),
   "v6e": Chip(918e12, 1640e9, 32 * GIB, 90e9, 12.5e9, 1.75e9, 0.28),
   "H100": Chip(989e12, 3350e9, 80e9, 0.0, 0.0, 0.0, 0.0),
   "H200": Chip(989e12, 4800e9, 141e9, 0.0, 0.0, 0.0, 0.0),
