@@ -74,7 +74,7 @@ def test_a_second_ctrl_c_ends_at_once_and_damages_nothing(cache, tmp_path):
     sys.executable, "-m", "grpojax.main", "--config=configs/dr_grpo.py:tiny", f"--workdir={tmp_path / 'run'}",
     *(f"--config.{key}={value}" for key, value in flags.items()),
   ]  # fmt: skip
-  env = processes.environment(PYTHONUNBUFFERED="1")
+  env = processes.environment(PYTHONUNBUFFERED="1", PYTHONFAULTHANDLER="1")
   env["PYTHONPATH"] += f"{os.pathsep}{Path(__file__).parent}"
   pipes = dict(stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
   process = subprocess.Popen(run, cwd=ROOT, env=env, **pipes)
@@ -86,7 +86,11 @@ def test_a_second_ctrl_c_ends_at_once_and_damages_nothing(cache, tmp_path):
       assert time.monotonic() < end  # its save goes on while the third step does not end
       time.sleep(0.1)
     process.send_signal(signal.SIGINT)
-  _, error = process.communicate(timeout=50)
+  try:
+    _, error = process.communicate(timeout=50)
+  except subprocess.TimeoutExpired:
+    process.send_signal(signal.SIGABRT)
+    pytest.fail(f"it goes on, here: {process.communicate()[1]}")
   assert process.returncode == 1 and "Traceback" not in error
   assert error.startswith("Interrupted; the same command goes on from the last checkpoint"), error
   job = train.prepare(config(cache), tmp_path / "other")
