@@ -1,0 +1,76 @@
+"""What an update keeps and sends, by a TPU's compiler, at three lengths; large ones: benchmarks/pods.md."""
+
+import importlib.util
+import json
+import math
+import os
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+COLUMNS = 1024, 2048, 4096
+VOCABULARY = 260
+# In a process of its own: conftest.py's flags end a TPU's compiler.
+DRIVER = """
+import json, sys, tempfile
+from pathlib import Path
+from grpojax import commandline
+from grpojax.podcheck import counts, hlo, programs, topology
+
+where = topology.find("v5e:2x2")
+for columns in map(int, sys.argv[1:]):
+  flags = ["rollout.prompts=8", f"rollout.max_tokens={columns - 31}", "mesh.fsdp=4", "logprob_chunk=256",
+           "model.head_dim=128"]
+  config = commandline.config_of(["--config=configs/dapo.py:tiny", *(f"--config.{flag}" for flag in flags)])
+  update = programs.update(programs.plan(config, where.devices, Path(tempfile.mkdtemp())))
+  module = hlo.parse(update.lowered.compile().as_text())
+  arrays = [a.shape for c in module.computations.values() for i in c.instructions.values() for a in i.arrays]
+  rows = counts.count(module, update.mesh, update.unknown).rows
+  sent = [(r.collective.kind, r.times, r.times * r.collective.wire) for r in rows if r.collective]
+  print(json.dumps([arrays, sent]))
+"""
+
+pytestmark = [
+  pytest.mark.slow,
+  pytest.mark.skipif(not importlib.util.find_spec("libtpu"), reason="needs a TPU's compiler: grpojax[pods]"),
+]
+
+
+@pytest.fixture(scope="module")
+def updates():
+  """(shapes of all arrays, collectives) of the update with rows of so many COLUMNS."""
+  command = [sys.executable, "-c", DRIVER, *map(str, COLUMNS)]
+  ours = "XLA_FLAGS", "JAX_DISABLE_MOST_OPTIMIZATIONS"
+  theirs = {name: value for name, value in os.environ.items() if name not in ours}
+  done = subprocess.run(command, cwd=ROOT, env=theirs, capture_output=True, text=True)
+  assert not done.returncode, done.stderr
+  return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def test_the_largest_array_is_a_line_in_length(updates):
+  """Scores, or gradients of queries for each block of keys, would grow with its square."""
+  largest = [max(math.prod(shape) for shape in arrays) for arrays, _ in updates]
+  assert largest == [largest[0] * columns // COLUMNS[0] for columns in COLUMNS]
+
+
+def test_no_array_of_the_vocabulary_is_longer_for_longer_rows(updates):
+  of_vocabulary = [[math.prod(shape) for shape in arrays if VOCABULARY in shape] for arrays, _ in updates]
+  assert len({max(sizes) for sizes in of_vocabulary}) == 1 and max(of_vocabulary[0]) < COLUMNS[0] * VOCABULARY
+
+
+def test_only_the_exchange_of_embedded_tokens_grows_with_their_number(updates):
+  """There and back; and the gather of their ids, four bytes each."""
+  collectives = [Counter(map(tuple, sent)) for _, sent in updates]
+  fixed = collectives[0] & collectives[1] & collectives[2]
+  assert {"all-gather", "all-reduce", "reduce-scatter"} <= {kind for kind, *_ in fixed}
+  growing = [sorted((found - fixed).elements()) for found in collectives]
+  kinds = ["all-gather", "all-to-all", "all-to-all"]
+  for found, columns in zip(growing, COLUMNS, strict=True):
+    assert [kind for kind, *_ in found] == kinds
+    assert [sent / columns for *_, sent in found] == [sent / COLUMNS[0] for *_, sent in growing[0]]
+  _, pieces, ids = growing[0][0]
+  assert ids == pieces * COLUMNS[0] * 4 * (4 - 1)  # one row on each of four devices, to the three others
