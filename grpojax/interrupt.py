@@ -4,30 +4,30 @@ import signal
 
 from grpojax import console
 
+USUAL = {signal.SIGINT: signal.default_int_handler, signal.SIGTERM: signal.SIG_DFL}
+
 
 class Interrupt:
   """`with Interrupt() as interrupt: ... if interrupt.asked: save and leave`.
 
-  A second signal acts as usual, for whoever cannot wait.
+  A second signal acts as usual, for whoever cannot wait; also where a shell had it ignored, as SIGINT is in
+  what its scripts start with `&`.
   """
-
-  SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
   def __init__(self):
     self.asked = False
 
   def __enter__(self):
-    self.before = {s: signal.signal(s, self._ask) for s in self.SIGNALS}
+    self.before = {s: signal.signal(s, self._ask) for s in USUAL}
     return self
 
   def _ask(self, number, frame):
     self.asked = True
-    self._restore()
+    for number, usual in USUAL.items():
+      before = self.before[number]
+      signal.signal(number, usual if before == signal.SIG_IGN else before)
     console.say("Stopping after this step; once more to stop at once.")
 
-  def _restore(self):
+  def __exit__(self, *_):
     for number, handler in self.before.items():
       signal.signal(number, handler)
-
-  def __exit__(self, *_):
-    self._restore()

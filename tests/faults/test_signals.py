@@ -14,6 +14,7 @@ import processes
 import pytest
 
 from grpojax import checkpoint, metrics, train
+from grpojax.interrupt import Interrupt
 
 ROOT = Path(__file__).parents[2]
 
@@ -60,6 +61,19 @@ def test_a_signal_while_the_last_checkpoint_is_written_does_not_lose_it(cache, t
   monkeypatch.setattr(checkpoint, "finish", finish)
   assert train.run(train.prepare(config(cache, steps=1), tmp_path / "run"))
   assert len(written) == 2 and checkpoint.steps(tmp_path / "run") == [1]
+
+
+def test_a_second_ctrl_c_counts_also_where_a_shell_had_it_ignored():
+  before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+  try:
+    with Interrupt() as interrupt:
+      signal.raise_signal(signal.SIGINT)
+      assert interrupt.asked
+      with pytest.raises(KeyboardInterrupt):
+        signal.raise_signal(signal.SIGINT)
+    assert signal.getsignal(signal.SIGINT) == signal.SIG_IGN
+  finally:
+    signal.signal(signal.SIGINT, before)
 
 
 @pytest.mark.slow
