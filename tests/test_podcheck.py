@@ -1,17 +1,13 @@
 """The pod check: what it compiles is what a run calls, what it says adds up, and TPUs' compiler agrees."""
 
-import importlib.util
 import json
 import math
-import os
-import subprocess
-import sys
-from pathlib import Path
 from types import SimpleNamespace
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+import podcheck_toys
 import pytest
 from objective_toys import recipe
 
@@ -31,8 +27,6 @@ from grpojax.podcheck import (
   topology,
 )
 from grpojax.rollouts import Groups
-
-ROOT = Path(__file__).parents[1]
 
 
 def groups(config, model):
@@ -101,11 +95,7 @@ def test_the_batch_is_shaped_as_one_that_a_run_deals(case):
 
 
 def podcheck(*flags):
-  """As users compile: conftest.py's flags end a TPU's compiler, and what is not optimised has other FLOPs."""
-  command = [sys.executable, "-m", "grpojax.podcheck", *flags]
-  ours = "XLA_FLAGS", "JAX_DISABLE_MOST_OPTIMIZATIONS"
-  theirs = {name: value for name, value in os.environ.items() if name not in ours}
-  return subprocess.run(command, cwd=ROOT, env=theirs, capture_output=True, text=True)
+  return podcheck_toys.python("-m", "grpojax.podcheck", *flags)
 
 
 SMALL = ["--config.rollout.prompts=8", *(f"--config.mesh.{axis}=2" for axis in ("data", "fsdp", "tensor"))]
@@ -147,13 +137,13 @@ def test_log_probs_are_counted_of_the_chunks_that_full_responses_reach(tmp_path)
     config.logprob_chunk = chunk
     one = topology.Slice("cpu", jax.devices()[:1], None, False)
     part = check.check(config, one, tmp_path, ("log-probs",)).parts["log-probs"]
-    return sum(r.times * r.flops for r in part.compiled.counts.rows)
+    return podcheck_toys.flops(part.compiled.counts)
 
   hidden, vocabulary, rows = 32, 260, 8
   assert flops(79) - flops(16) == 2 * hidden * vocabulary * rows * (79 - 3 * 16)
 
 
-@pytest.mark.skipif(not importlib.util.find_spec("libtpu"), reason="needs a TPU's compiler: grpojax[pods]")
+@podcheck_toys.needs_libtpu
 @pytest.mark.parametrize("slice", ["v5e:2x4", "v6e:2x4"])
 def test_a_tpus_compiler_takes_the_same_program(slice, on_cpu, tmp_path):
   """v6e carries collectives out on other cores."""
@@ -167,7 +157,7 @@ def test_a_tpus_compiler_takes_the_same_program(slice, on_cpu, tmp_path):
   assert {w["axis"] for w in data["programs"]["update"]["wire"]} >= {"data", "fsdp", "tensor"}
 
 
-@pytest.mark.skipif(not importlib.util.find_spec("libtpu"), reason="needs a TPU's compiler: grpojax[pods]")
+@podcheck_toys.needs_libtpu
 def test_slices_exchange_over_the_network_what_their_data_shares(tmp_path):
   path = tmp_path / "check.json"
   cut = (f"--config.mesh.{key}" for key in ("slices=2", "data=2", "fsdp=4"))

@@ -1,32 +1,26 @@
 """What an update keeps and sends, by a TPU's compiler, at three lengths; large ones: benchmarks/pods.md."""
 
-import importlib.util
 import json
 import math
-import os
-import subprocess
-import sys
 from collections import Counter
-from pathlib import Path
 
+import podcheck_toys
 import pytest
 
-ROOT = Path(__file__).parents[1]
 COLUMNS = 1024, 2048, 4096
 VOCABULARY = 260
-# In a process of its own: conftest.py's flags end a TPU's compiler.
 DRIVER = """
-import json, sys, tempfile
+import json, sys
 from pathlib import Path
 from grpojax import commandline
 from grpojax.podcheck import counts, hlo, programs, topology
 
 where = topology.find("v5e:2x2")
-for columns in map(int, sys.argv[1:]):
+for columns in map(int, sys.argv[2:]):
   flags = ["rollout.prompts=8", f"rollout.max_tokens={columns - 31}", "mesh.fsdp=4", "logprob_chunk=256",
            "model.head_dim=128"]
   config = commandline.config_of(["--config=configs/dapo.py:tiny", *(f"--config.{flag}" for flag in flags)])
-  update = programs.update(programs.plan(config, where.devices, Path(tempfile.mkdtemp())))
+  update = programs.update(programs.plan(config, where.devices, Path(sys.argv[1])))
   module = hlo.parse(update.lowered.compile().as_text())
   arrays = [a.shape for c in module.computations.values() for i in c.instructions.values() for a in i.arrays]
   rows = counts.count(module, update.mesh, update.unknown).rows
@@ -34,19 +28,13 @@ for columns in map(int, sys.argv[1:]):
   print(json.dumps([arrays, sent]))
 """
 
-pytestmark = [
-  pytest.mark.slow,
-  pytest.mark.skipif(not importlib.util.find_spec("libtpu"), reason="needs a TPU's compiler: grpojax[pods]"),
-]
+pytestmark = [pytest.mark.slow, podcheck_toys.needs_libtpu]
 
 
 @pytest.fixture(scope="module")
-def updates():
+def updates(tmp_path_factory):
   """(shapes of all arrays, collectives) of the update with rows of so many COLUMNS."""
-  command = [sys.executable, "-c", DRIVER, *map(str, COLUMNS)]
-  ours = "XLA_FLAGS", "JAX_DISABLE_MOST_OPTIMIZATIONS"
-  theirs = {name: value for name, value in os.environ.items() if name not in ours}
-  done = subprocess.run(command, cwd=ROOT, env=theirs, capture_output=True, text=True)
+  done = podcheck_toys.python("-c", DRIVER, str(tmp_path_factory.mktemp("update")), *map(str, COLUMNS))
   assert not done.returncode, done.stderr
   return [json.loads(line) for line in done.stdout.splitlines()]
 
