@@ -1,7 +1,7 @@
 """Rails for every test: no network, no silent broadcasting, eight fake CPU devices; all compiled in a hurry.
 
 Most programs run once or twice here, so compiling them well costs more than it saves: nothing is
-optimised, and XLA's older CPU emitters take half as long as today's.  What processes.environment()
+optimised, and XLA's older CPU emitters take half as long as today's.  What subprocesses.environment()
 starts inherits both; test_train.py starts the README's command with the emitters that users have.
 """
 
@@ -10,7 +10,7 @@ import os
 import shutil
 import tempfile
 
-from processes import QUICK
+from subprocesses import QUICK
 
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 os.environ["XLA_FLAGS"] = " ".join(

@@ -11,7 +11,7 @@ import data_toys
 import jax
 import numpy as np
 import optax
-import processes
+import subprocesses
 import pytest
 from model_folders import mesh
 from test_local import make_folder
@@ -256,7 +256,7 @@ def test_the_command_on_files_of_ones_own(tmp_path):
     f"--config.data.test={sources}",
     "--suite=some", f"--out={tmp_path / 'out'}", *(f"--config.{key}={value}" for key, value in small.items()),
   ]  # fmt: skip
-  done = subprocess.run(command, cwd=ROOT, env=processes.environment(), capture_output=True, text=True)
+  done = subprocess.run(command, cwd=ROOT, env=subprocesses.environment(), capture_output=True, text=True)
   assert done.returncode == 0, done.stderr
   assert "2 answer(s) to each of 3 questions" in done.stdout
   assert "all answers to a question are the same" in done.stdout

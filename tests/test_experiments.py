@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 
 import data_toys
-import processes
+import subprocesses
 import pytest
 import test_local
 from study_toys import STUDY, finish, runs
@@ -83,7 +83,7 @@ def command(cache, out, *more) -> list[str]:
 
 
 def run(arguments: list[str]) -> subprocess.CompletedProcess:
-  return subprocess.run(arguments, env=processes.environment(), capture_output=True, text=True)
+  return subprocess.run(arguments, env=subprocesses.environment(), capture_output=True, text=True)
 
 
 @pytest.fixture(scope="module")
@@ -154,7 +154,7 @@ def test_a_killed_study_resumes_to_the_same_bytes(undisturbed, cache, tmp_path):
   want, _, _ = undisturbed
   for row, how in ("overlong-filtering", signal.SIGKILL), ("clip-higher", signal.SIGTERM):
     workdir = tmp_path / "runs" / row / "seed0"
-    env = processes.environment()
+    env = subprocesses.environment()
     process = subprocess.Popen(command(cache, tmp_path), env=env, stdout=subprocess.PIPE, text=True)
     wait_for(lambda d=workdir: sum(r["kind"] == "train" for r in metrics.read(d)) >= 2, process)
     process.send_signal(how)

@@ -11,7 +11,7 @@ from collections import Counter
 
 import jax
 import numpy as np
-import processes
+import subprocesses
 import pytest
 
 from grpojax import checkpoint, hosts, metrics, train
@@ -94,7 +94,7 @@ def logs(folder, name, *signals):
 @pytest.fixture(scope="module")
 def two(folder):
   """A run of two processes with two devices each that nothing stopped: where it is, what each said."""
-  found = processes.run([command(folder, folder / "two")] * 2, logs(folder, "scored"))
+  found = subprocesses.run([command(folder, folder / "two")] * 2, logs(folder, "scored"))
   ended_well(found)
   return folder / "two", found
 
@@ -145,7 +145,7 @@ def test_four_processes_go_on_on_another_mesh_until_one_of_them_is_told_to_stop(
     shutil.copytree(two[0], folder / name)
   told = {"SCORED": str(folder / "told"), "SIGNAL": "SIGTERM:40"}  # in the third draw
   others = {"WRONG": "all"}
-  found = processes.run([command(folder, folder / "four", **changes)] * 4, [{}, others, {}, others | told])
+  found = subprocesses.run([command(folder, folder / "four", **changes)] * 4, [{}, others, {}, others | told])
   ended_well(found, os.EX_TEMPFAIL)
   assert f"resumed after step {STEPS}" in found[0].out and "4 process(es)" in found[0].out
   stop = int(re.search(r"Stopped after step (\d+) and saved", found[0].out)[1])
@@ -158,13 +158,13 @@ def test_four_processes_go_on_on_another_mesh_until_one_of_them_is_told_to_stop(
 
 def test_a_death_ends_the_other_too_and_the_same_command_goes_on_bit_equal(two, folder):
   run = [command(folder, folder / "cut")] * 2
-  first, second = processes.run(run, logs(folder, "kill", "SIGKILL:72"))  # in the fourth draw
+  first, second = subprocesses.run(run, logs(folder, "kill", "SIGKILL:72"))  # in the fourth draw
   assert second.code == -signal.SIGKILL and first.code in (hosts.LOST, -signal.SIGABRT)
   assert time.time() - (folder / "kill-1").stat().st_mtime < HEARTBEAT + hosts.LAST_WORDS + 30
   ours, of_jax = "lost another process of this run", "another task died"  # of whoever learns of it first
   assert ours in first.err or of_jax in first.err, first.err
 
-  again = processes.run(run)
+  again = subprocesses.run(run)
   ended_well(again)
   assert re.search(r"resumed after step [1-3] of", again[0].out)
   same(comparable(folder / "cut"), comparable(two[0]), rel=0, abs=0)
@@ -178,10 +178,10 @@ def test_when_one_hangs_the_others_end_in_bounded_time_and_say_where(two, folder
   shutil.copytree(two[0], folder / "hung")
   run = [command(folder, folder / "hung", **{"steps": STEPS + 4, "guard.minutes": 0.5})] * 2
   run = [[*words, "--heartbeat_timeout=100"] for words in run]  # which would end them too, but says nothing
-  first, second = processes.start(run, logs(folder, "hung", "SIGSTOP:24"))
-  found = processes.ended([first])
+  first, second = subprocesses.start(run, logs(folder, "hung", "SIGSTOP:24"))
+  found = subprocesses.ended([first])
   second.send_signal(signal.SIGCONT)
-  found += processes.ended([second])
+  found += subprocesses.ended([second])
   assert found[0].code == os.EX_TEMPFAIL, found[0].out + found[0].err
   assert found[1].code in (os.EX_TEMPFAIL, hosts.LOST, -signal.SIGABRT), found[1].err
   stacks = (folder / "hung" / "stacks_0.txt").read_text()
@@ -191,7 +191,7 @@ def test_when_one_hangs_the_others_end_in_bounded_time_and_say_where(two, folder
 
 def test_a_config_that_differs_is_named_on_all_before_anything_compiles(folder):
   seeds = [{}, {"seed": 1}]
-  found = processes.run([command(folder, folder / "differ", **seed) for seed in seeds])
+  found = subprocesses.run([command(folder, folder / "differ", **seed) for seed in seeds])
   for ended in found:
     assert ended.code == 1 and "compil" not in ended.out
     assert ended.err.strip().splitlines()[-1] == (
@@ -203,7 +203,7 @@ def test_evaluation_by_two_processes_is_that_by_one(two, folder):
   said = [word for word in command(folder, folder / "unused") if "workdir" not in word]
   said[1] = "grpojax.evaluate"
   said += [f"--checkpoint={two[0]}", "--suite=validation", "--limit=11", f"--out={folder / 'eval-two'}"]
-  ended_well(processes.run([said] * 2))
+  ended_well(subprocesses.run([said] * 2))
   job = benchmark.prepare(config(folder, **{"mesh.data": 4}), str(two[0]), ["validation"], limit=11)
   params, done = benchmark.begin(job, folder / "eval-one")
   benchmark.run(job, folder / "eval-one", params, done)

@@ -9,7 +9,7 @@ from pathlib import Path
 import data_toys
 import jax
 import numpy as np
-import processes
+import subprocesses
 import pytest
 from model_folders import mesh
 
@@ -51,7 +51,7 @@ def make_file(path: Path) -> Path:
 
 def run(module, *flags):
   command = [sys.executable, "-m", module, *flags]
-  return subprocess.run(command, cwd=ROOT, env=processes.environment(), capture_output=True, text=True)
+  return subprocess.run(command, cwd=ROOT, env=subprocesses.environment(), capture_output=True, text=True)
 
 
 @pytest.mark.slow

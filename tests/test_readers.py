@@ -1,14 +1,14 @@
 """Who reads which prompts, by the mesh; and two processes that put together what they have."""
 
 import numpy as np
-import processes
+import subprocesses
 import pytest
 
 from grpojax import readers
 
 
 def test_two_processes_agree():
-  for ended in processes.run([["tests/agreements.py"]] * 2, timeout=60):
+  for ended in subprocesses.run([["tests/agreements.py"]] * 2, timeout=60):
     assert ended.code == 0 and "agreed" in ended.out, ended.err
 
 

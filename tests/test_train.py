@@ -11,7 +11,7 @@ from pathlib import Path
 
 import jax
 import numpy as np
-import processes
+import subprocesses
 import pytest
 
 from grpojax import batches, checkpoint, difficulty, metrics, train
@@ -62,7 +62,7 @@ def final_tree(config, workdir):
 
 @pytest.mark.slow
 def test_the_command_of_the_readme_leaves_everything_behind(cache, tmp_path):
-  own = processes.environment() | {"XLA_FLAGS": ""}  # the emitters that users have
+  own = subprocesses.environment() | {"XLA_FLAGS": ""}  # the emitters that users have
   done = subprocess.run(command(cache, tmp_path / "run"), cwd=ROOT, env=own, capture_output=True, text=True)
   assert done.returncode == 0, done.stderr
   assert "compiled update in" in done.stdout and "held-out questions" in done.stdout
@@ -228,7 +228,7 @@ def test_rewards_that_fail_cost_their_rows_and_the_run_goes_on(cache, tmp_path, 
 def test_ctrl_c_saves_says_so_and_the_same_command_goes_on(cache, tmp_path):
   every = [f"--config.{key}=400" for key in ("steps", "eval.every", "checkpoint.every")]
   run = command(cache, tmp_path, *every, "--config.mesh.cpu_devices=2")
-  process = subprocess.Popen(run, cwd=ROOT, env=processes.environment(), stdout=subprocess.PIPE, text=True)
+  process = subprocess.Popen(run, cwd=ROOT, env=subprocesses.environment(), stdout=subprocess.PIPE, text=True)
   seen = ""
   for line in process.stdout:
     seen += line
@@ -241,7 +241,7 @@ def test_ctrl_c_saves_says_so_and_the_same_command_goes_on(cache, tmp_path):
   stopped = [r["step"] for r in metrics.read(tmp_path) if r["kind"] == "train"][-1]
   assert f"Stopped after step {stopped} and saved" in seen
   run = [f if not f.startswith("--config.steps") else f"--config.steps={stopped + 1}" for f in run]
-  again = subprocess.run(run, cwd=ROOT, env=processes.environment(), capture_output=True, text=True)
+  again = subprocess.run(run, cwd=ROOT, env=subprocesses.environment(), capture_output=True, text=True)
   assert again.returncode == 0 and f"resumed after step {stopped}" in again.stdout
   steps = [r["step"] for r in metrics.read(tmp_path) if r["kind"] == "train"]
   assert steps == list(range(1, stopped + 2))
@@ -261,7 +261,7 @@ def test_ctrl_c_saves_says_so_and_the_same_command_goes_on(cache, tmp_path):
 def test_bad_flags_end_in_one_sentence_before_anything_compiles(cache, tmp_path, flags, sentence):
   started = time.time()
   run = command(cache, tmp_path / "run", *flags)
-  done = subprocess.run(run, cwd=ROOT, env=processes.environment(), capture_output=True, text=True)
+  done = subprocess.run(run, cwd=ROOT, env=subprocesses.environment(), capture_output=True, text=True)
   assert done.returncode == 1 and time.time() - started < 60
   assert sentence in done.stderr and "Traceback" not in done.stderr, done.stderr
   assert len(done.stderr.strip().splitlines()) == 1, done.stderr

@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 from random import Random
 
-import processes
+import subprocesses
 import pytest
 
 ROOT = Path(__file__).parents[2]
@@ -54,7 +54,7 @@ def test_killed_in_every_phase_and_started_again_it_is_bit_equal_to_unbroken(tmp
   flags = [f"--config.{key}={value}" for key, value in {**SETTINGS, "cache_dir": tmp_path / "cache"}.items()]
   done = subprocess.run(
     [sys.executable, "-c", DRIVER, ",".join(starts), "--config=configs/dapo.py:tiny", *flags],
-    cwd=ROOT, env=processes.environment(), capture_output=True, text=True,
+    cwd=ROOT, env=subprocesses.environment(), capture_output=True, text=True,
   )  # fmt: skip
   ended = [int(status) for status in re.findall(r"status (-?\d+)$", done.stdout, re.M)]  # or in a killed line
   assert ended == [-9] * (len(points) - 1) + [0, 0], done.stdout + done.stderr

@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import jax
 import numpy as np
-import processes
+import subprocesses
 import pytest
 
 from grpojax import guard, memory, metrics, train
@@ -156,6 +156,6 @@ def test_the_command_says_it_in_one_sentence(cache, tmp_path):
   flags = ["--config=configs/dr_grpo.py:tiny", f"--config.cache_dir={cache}", f"--workdir={tmp_path}"]
   flags += ["--config.guard.stop_mismatch=1e-12", "--config.mesh.data=1"]
   command = [sys.executable, "-m", "grpojax.main", *flags]
-  done = subprocess.run(command, env=processes.environment(), capture_output=True, text=True)
+  done = subprocess.run(command, env=subprocesses.environment(), capture_output=True, text=True)
   assert done.returncode == 1 and "Traceback" not in done.stderr
   assert done.stderr.splitlines()[-1].startswith("error: step 1: log-probs of sampler and learner are ")

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import jax
 import numpy as np
-import processes
+import subprocesses
 import pytest
 
 from grpojax import checkpoint, metrics, train
@@ -88,7 +88,7 @@ def test_a_second_ctrl_c_ends_at_once_and_damages_nothing(cache, tmp_path):
     sys.executable, "-m", "grpojax.main", "--config=configs/dr_grpo.py:tiny", f"--workdir={tmp_path / 'run'}",
     *(f"--config.{key}={value}" for key, value in flags.items()),
   ]  # fmt: skip
-  env = processes.environment(PYTHONUNBUFFERED="1", PYTHONFAULTHANDLER="1")
+  env = subprocesses.environment(PYTHONUNBUFFERED="1", PYTHONFAULTHANDLER="1")
   env["PYTHONPATH"] += f"{os.pathsep}{Path(__file__).parent}"
   pipes = dict(stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
   process = subprocess.Popen(run, cwd=ROOT, env=env, **pipes)
