@@ -22,7 +22,7 @@ from benchmarks.setting import keep, setting, where
 from benchmarks.workload import G, L, T, V
 from configs import base
 from grpojax import sampler, sharding
-from grpojax.batch import Prompts
+from grpojax.types import Prompts
 
 HEAVY = tuple(range(21))  # 21 of 512: a response ends at each token with probability 0.041
 NEVER = (V,)

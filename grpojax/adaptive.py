@@ -12,9 +12,9 @@ import jax
 import numpy as np
 from ml_collections import ConfigDict
 
-from grpojax.batch import Prompts
 from grpojax.readers import ALONE, Readers
 from grpojax.rollouts import Groups, accuracy, concatenate, outcomes_of, take
+from grpojax.types import Prompts
 
 STOPS = ("balanced", "positive_focused")
 

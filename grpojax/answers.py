@@ -9,11 +9,11 @@ import jax
 import numpy as np
 
 from grpojax import console, difficulty, evaluate, readers, rewards, rollouts, steps
-from grpojax.batch import Prompts, Rollout, Scored
 from grpojax.data import pipeline, text
 from grpojax.difficulty import Difficulty
 from grpojax.rollouts import Groups
 from grpojax.setup import Data, Job
+from grpojax.types import Prompts, Rollout, Scored
 
 
 class Asked(NamedTuple):

@@ -7,11 +7,11 @@ import jax
 
 from grpojax import adaptive, answers, memory, readers, rollouts
 from grpojax.answers import Asked
-from grpojax.batch import Prompts
 from grpojax.difficulty import Outcomes
 from grpojax.memory import Memory
 from grpojax.rollouts import Groups
 from grpojax.setup import Job
+from grpojax.types import Prompts
 
 
 def ask(job: Job, timer, params, known: Memory, step: int) -> Asked:

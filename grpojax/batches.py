@@ -8,9 +8,9 @@ from ml_collections import ConfigDict
 
 from grpojax import config as config_lib
 from grpojax import objective, packing, readers, sharding
-from grpojax.batch import Batch, Prompts, Rollout
 from grpojax.difficulty import Last
 from grpojax.rollouts import Groups, take
+from grpojax.types import Batch, Prompts, Rollout
 
 
 def balanced(config: ConfigDict, mesh: Mesh, groups: Groups) -> Groups:

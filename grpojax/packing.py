@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from grpojax.batch import Array
+from grpojax.types import Array
 
 
 class Packing(NamedTuple):

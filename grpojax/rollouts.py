@@ -14,9 +14,9 @@ import jax
 import numpy as np
 from ml_collections import ConfigDict
 
-from grpojax.batch import Prompts, Rollout, Scored
 from grpojax.difficulty import Outcomes
 from grpojax.readers import ALONE, Readers
+from grpojax.types import Prompts, Rollout, Scored
 
 
 class Groups(NamedTuple):

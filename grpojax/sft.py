@@ -16,14 +16,15 @@ from ml_collections import ConfigDict
 from optax.contrib import MuonDimensionNumbers
 from orbax.checkpoint import v1 as ocp
 
-from grpojax import console, hosts, learner, readers, sharding
+from grpojax import console, hosts, readers, sharding
+from grpojax import learner as learner
 from grpojax import objective as objective_lib
-from grpojax.batch import Batch
 from grpojax.data import pipeline
 from grpojax.metrics import Writer
 from grpojax.models import Model
 from grpojax.program import program
 from grpojax.readers import Readers
+from grpojax.types import Batch
 
 OBJECTIVE = ConfigDict(
   dict(

@@ -12,7 +12,7 @@ import numpy as np
 from jax.tree_util import Partial
 
 from grpojax import objective as lib
-from grpojax.batch import Batch
+from grpojax.types import Batch
 
 CASES = json.loads((Path(__file__).parent / "data" / "variants_cases.json").read_text())
 LOSSES = {case["name"]: case for case in CASES if case["expected_loss"] is not None}

@@ -10,8 +10,8 @@ import numpy as np
 
 import configs
 from grpojax import objective as lib
-from grpojax.batch import Batch
 from grpojax.objective.build import LISTS, SLOTS, functions, knobs_of
+from grpojax.types import Batch
 
 RECIPES = [m.name for m in pkgutil.iter_modules(configs.__path__) if not m.ispkg]
 MENU = {f"{slot}.{name}": fn for slot in (*SLOTS, *LISTS) for name, fn in functions(slot).items()}

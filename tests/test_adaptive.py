@@ -8,8 +8,8 @@ from objective_cases import OTHERS
 from objective_toys import batch
 
 from grpojax import adaptive
-from grpojax.batch import Prompts, Rollout, Scored
 from grpojax.objective.advantage import pooled
+from grpojax.types import Prompts, Rollout, Scored
 
 P, G, T = 3, 4, 2
 

@@ -11,13 +11,14 @@ import data_toys
 import jax
 import numpy as np
 import optax
-import subprocesses
 import pytest
+import subprocesses
 from model_folders import mesh
 from test_local import make_folder
 
 from configs import base
-from grpojax import checkpoint, export, learner, models
+from grpojax import checkpoint, export, models
+from grpojax import learner as learner
 from grpojax.evaluate import benchmark, items, policy, suites, summary
 from grpojax.models import hf
 

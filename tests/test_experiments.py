@@ -11,8 +11,8 @@ import time
 from pathlib import Path
 
 import data_toys
-import subprocesses
 import pytest
+import subprocesses
 import test_local
 from study_toys import STUDY, finish, runs
 

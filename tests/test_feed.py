@@ -13,8 +13,8 @@ from model_folders import mesh
 from test_sampler_slots import EOS, G, P, T, prompts, same, tiny
 
 from grpojax import answers, asking, memory, sampler, sharding, train
-from grpojax.batch import Prompts
 from grpojax.metrics import Timer
+from grpojax.types import Prompts
 
 S, SEGMENT, SENT = 4, 5, []
 DRAWS = [(Prompts(*prompts(seed), []), jax.random.key(seed)) for seed in range(3)]

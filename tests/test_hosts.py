@@ -11,8 +11,8 @@ from collections import Counter
 
 import jax
 import numpy as np
-import subprocesses
 import pytest
+import subprocesses
 
 from grpojax import checkpoint, hosts, metrics, train
 from grpojax.data import pipeline

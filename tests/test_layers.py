@@ -23,7 +23,7 @@ ALLOWED = {
 
 
 def part(path: Path) -> str:
-  """grpojax/objective/ratio.py -> objective; grpojax/batch.py -> batch."""
+  """grpojax/objective/ratio.py -> objective; grpojax/types.py -> batch."""
   return path.relative_to(ROOT).with_suffix("").parts[0]
 
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import data_toys
 import jax
 import numpy as np
-import subprocesses
 import pytest
+import subprocesses
 from model_folders import mesh
 
 from configs import base

@@ -8,7 +8,7 @@ from jax.tree_util import Partial
 from objective_toys import batch, random_batch, recipe
 
 from grpojax import objective as lib
-from grpojax.batch import Batch
+from grpojax.types import Batch
 
 
 def built(name="base", **slots):

@@ -13,8 +13,8 @@ import pytest
 from objective_toys import accumulate, configs_of_each, one_of_each, random_batch, recipe
 
 from grpojax import objective as lib
-from grpojax.batch import Batch
 from grpojax.objective.fields import EXTRA
+from grpojax.types import Batch
 
 OBJECTIVES = one_of_each()
 TOLERANCE = dict(rtol=1e-9, atol=1e-12)

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from objective_toys import MENU, bound, menu, random_batch
 
-from grpojax.batch import Batch
 from grpojax.objective import advantage, aggregate, penalty, ratio, rescale
+from grpojax.types import Batch
 
 NO_BASELINE = (
   advantage.raw,  # it is the reward

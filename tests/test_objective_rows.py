@@ -5,7 +5,6 @@ import numpy as np
 import pytest
 from objective_toys import MENU, batch, group
 
-from grpojax.batch import Batch
 from grpojax.objective import (
   advantage,
   aggregate,
@@ -18,6 +17,7 @@ from grpojax.objective import (
   surrogate,
   veto,
 )
+from grpojax.types import Batch
 
 LN2 = float(np.log(2))
 ONES = np.ones(3)

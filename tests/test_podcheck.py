@@ -13,7 +13,6 @@ from objective_toys import recipe
 
 from grpojax import batches, models, sharding
 from grpojax import config as config_lib
-from grpojax.batch import Prompts, Rollout, Scored
 from grpojax.podcheck import (
   abstract,
   check,
@@ -27,6 +26,7 @@ from grpojax.podcheck import (
   topology,
 )
 from grpojax.rollouts import Groups
+from grpojax.types import Prompts, Rollout, Scored
 
 
 def groups(config, model):

@@ -1,8 +1,8 @@
 """Who reads which prompts, by the mesh; and two processes that put together what they have."""
 
 import numpy as np
-import subprocesses
 import pytest
+import subprocesses
 
 from grpojax import readers
 

@@ -11,7 +11,7 @@ from objective_toys import RECIPES, recipe
 
 from grpojax import config as config_lib
 from grpojax import objective as lib
-from grpojax.batch import Batch
+from grpojax.types import Batch
 
 ARMS, PAYS = 4, 2
 

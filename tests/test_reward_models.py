@@ -70,15 +70,15 @@ def test_a_reward_is_the_score_of_the_conversation_whatever_its_batch(folder):
   groups = [texts[:8], [texts[8]] * 8]
   graded = rewards.score(scorer, rewards.samples(example, groups, np.full((2, 8), 3), np.ones((2, 8), bool)))
   assert graded.valid.all() and not any(graded.counts.values())
-  learned = graded.parts["learned"]
+  graded_by_model = graded.parts["learned"]
   by_itself = lambda whole: by_hand(folder("sequence"), "sequence", whole)[-1, 0]  # noqa: E731
   for i in (1, 7):
     theirs = by_itself(CHAT.format("What is 7 + 5?", texts[i]))
-    assert learned[0, i] == pytest.approx(theirs, abs=1e-4)
+    assert graded_by_model[0, i] == pytest.approx(theirs, abs=1e-4)
   theirs = by_itself("<|im_start|>system\nBe brief.<|im_end|>\n" + CHAT.format("And 7?", texts[8]))
-  np.testing.assert_allclose(learned[1], theirs, atol=1e-4)
-  np.testing.assert_allclose(graded.reward, 0.5 * learned, atol=1e-6)
-  assert np.ptp(learned[0]) > 0.1
+  np.testing.assert_allclose(graded_by_model[1], theirs, atol=1e-4)
+  np.testing.assert_allclose(graded.reward, 0.5 * graded_by_model, atol=1e-6)
+  assert np.ptp(graded_by_model[0]) > 0.1
 
 
 def test_a_conversation_that_is_too_long_fails_alone(folder):

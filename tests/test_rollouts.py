@@ -5,9 +5,9 @@ import pytest
 from ml_collections import ConfigDict
 from objective_cases import OTHERS
 
-from grpojax.batch import Prompts, Rollout, Scored
 from grpojax.difficulty import Outcomes
 from grpojax.rollouts import collect, contrast, describe, mixed
+from grpojax.types import Prompts, Rollout, Scored
 
 P, G, T = 4, 2, 3
 

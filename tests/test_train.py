@@ -11,8 +11,8 @@ from pathlib import Path
 
 import jax
 import numpy as np
-import subprocesses
 import pytest
+import subprocesses
 
 from grpojax import batches, checkpoint, difficulty, metrics, train
 

@@ -8,8 +8,8 @@ import pytest
 
 from configs import base
 from grpojax import models, setup, sharding
-from grpojax.batch import Prompts
 from grpojax.data import text
+from grpojax.types import Prompts
 from grpojax.weights import in_compute_dtype
 
 P, L = 8, 5

@@ -13,7 +13,7 @@ import numpy as np
 
 from experiments.estimator_lab import policy
 from grpojax import objective as lib
-from grpojax.batch import Batch
+from grpojax.types import Batch
 
 BLOCKS = 20  # of the delete-a-block jackknife behind every error bar
 

@@ -23,8 +23,8 @@ import numpy as np
 import tensorflow_datasets as tfds
 
 from grpojax import console
-from grpojax.batch import Prompts
 from grpojax.data import seal, templates, text
+from grpojax.types import Prompts
 
 # Of config.data these are ours; every other key is the builder's.
 _OWN_KEYS = ("task", "prompt_budget", "overlong_prompts", "template", "system", "chat", "mixture")

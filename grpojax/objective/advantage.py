@@ -7,9 +7,9 @@ gets exactly 0, decided by max − min: in float32, (R − mean) / (std + eps) o
 
 import jax.numpy as jnp
 
-from grpojax.batch import Array, Batch
 from grpojax.objective import stats
 from grpojax.objective.fields import field
+from grpojax.types import Array, Batch
 
 
 def raw(group: Batch) -> Array:

@@ -7,7 +7,7 @@ accumulation is then addition, and exact.  n_b are a row's tokens, N those of th
 
 import jax.numpy as jnp
 
-from grpojax.batch import Array
+from grpojax.types import Array
 
 
 def token_mean(mask: Array, valid: Array) -> Array:

@@ -4,10 +4,10 @@ import jax
 import jax.numpy as jnp
 from ml_collections import ConfigDict
 
-from grpojax.batch import Batch
 from grpojax.objective.build import build
 from grpojax.objective.fields import EXTRA
 from grpojax.objective.formula import Objective, loss, prepare
+from grpojax.types import Batch
 
 NEED_A_GROUP = (  # advantages that are 0 for a single completion; a test holds this list
   "center", "zscore", "leave_one_out", "leave_one_out_std", "leave_one_out_zscore",

@@ -9,9 +9,9 @@ Denominators and penalties stay as they are.  Bounds are inclusive.  An entry ha
 
 import jax.numpy as jnp
 
-from grpojax.batch import Array, Batch
 from grpojax.objective import stats
 from grpojax.objective.fields import field
+from grpojax.types import Array, Batch
 
 
 def truncated_is(batch: Batch, *, high=2.0) -> Array:

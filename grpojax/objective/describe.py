@@ -2,9 +2,9 @@
 
 import jax.numpy as jnp
 
-from grpojax.batch import Array, Batch
 from grpojax.objective import stats
 from grpojax.objective.formula import with_old_logp
+from grpojax.types import Array, Batch
 
 
 def describe(batch: Batch, logp: Array) -> dict[str, Array]:

@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from grpojax.batch import Array, Batch
+from grpojax.types import Array, Batch
 
 
 class Extra(NamedTuple):

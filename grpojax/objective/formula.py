@@ -6,8 +6,8 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from grpojax.batch import Array, Batch
 from grpojax.objective import stats
+from grpojax.types import Array, Batch
 
 
 class Correction(NamedTuple):

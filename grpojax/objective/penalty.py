@@ -11,9 +11,9 @@ x = log π_θ − log π_ref.  Expected slopes, on samples of π_θ (tests enume
 import jax
 import jax.numpy as jnp
 
-from grpojax.batch import Array, Batch
 from grpojax.objective import stats
 from grpojax.objective.fields import field
+from grpojax.types import Array, Batch
 
 
 def kl_k1(logp: Array, batch: Batch, entropy: Array | None) -> Array:

@@ -6,8 +6,8 @@ delta = log π_θ − log π_old, 0 behind the mask.  Laws: 0 on-policy, and bli
 import jax
 import jax.numpy as jnp
 
-from grpojax.batch import Array
 from grpojax.objective import stats
+from grpojax.types import Array
 
 
 def token(delta: Array, mask: Array, advantage: Array) -> Array:

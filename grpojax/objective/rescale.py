@@ -6,9 +6,9 @@ Returns either shape.  The batch has its final mask: tokens that `select` droppe
 import jax
 import jax.numpy as jnp
 
-from grpojax.batch import Array, Batch
 from grpojax.objective import advantage as advantage_lib
 from grpojax.objective import stats
+from grpojax.types import Array, Batch
 
 
 def identity(advantage: Array, batch: Batch) -> Array:

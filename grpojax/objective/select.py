@@ -6,9 +6,9 @@ denominator but the B of `constant`.  Each filter sees the same batch, so their 
 
 import jax.numpy as jnp
 
-from grpojax.batch import Array, Batch
 from grpojax.objective import stats
 from grpojax.objective.fields import field
+from grpojax.types import Array, Batch
 
 
 def mixed_groups(batch: Batch) -> Array:

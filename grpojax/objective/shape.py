@@ -6,8 +6,8 @@ its group's statistics and has A = 0; it still counts in the B of `constant`.
 
 import jax.numpy as jnp
 
-from grpojax.batch import Batch
 from grpojax.objective.fields import field
+from grpojax.types import Batch
 
 
 def bypass(batch: Batch) -> Batch:

@@ -8,7 +8,7 @@ Below, r = exp(log_ratio) and sg is stop_gradient.
 import jax
 import jax.numpy as jnp
 
-from grpojax.batch import Array
+from grpojax.types import Array
 
 
 def reinforce(log_ratio: Array, logp: Array, advantage: Array) -> Array:

@@ -4,9 +4,9 @@ Runs inside `loss`, on one microbatch, so it may look along a completion and no 
 gradient; denominators and penalties stay.
 """
 
-from grpojax.batch import Array, Batch
 from grpojax.objective import stats
 from grpojax.objective.fields import field
+from grpojax.types import Array, Batch
 
 
 def stale_failures(logp: Array, batch: Batch, *, delta) -> Array:

@@ -8,7 +8,7 @@ from jax import ShapeDtypeStruct
 from ml_collections import ConfigDict
 
 from grpojax import batches, models
-from grpojax.batch import Batch
+from grpojax.types import Batch
 
 
 class Tokenizer(NamedTuple):

@@ -15,8 +15,8 @@ import numpy as np
 from jax.sharding import Mesh
 
 from grpojax import sharding
-from grpojax.batch import Prompts, Rollout
 from grpojax.sampler.slots import Places, Report, State, Work
+from grpojax.types import Prompts, Rollout
 
 ALL = 2**30  # steps: more than any rollout takes
 Draw = Callable[[], tuple[Prompts, Any] | None]  # the next P prompts and their key; None: there are no more

@@ -10,9 +10,9 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from grpojax.batch import Rollout
 from grpojax.models import Cache, Model, by_rows, int8
 from grpojax.sampler.choose import Choice, choose, row_keys
+from grpojax.types import Rollout
 
 
 class Prefilled(NamedTuple):

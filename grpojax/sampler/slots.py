@@ -18,12 +18,12 @@ import jax.numpy as jnp
 from jax.sharding import NamedSharding
 
 from grpojax import sharding
-from grpojax.batch import Rollout
 from grpojax.models import Model, Spec, by_rows, unrouted
 from grpojax.models.parts import pieces_of
 from grpojax.sampler import budget, prefill, shared
 from grpojax.sampler.choose import Choice, choose, sample_keys
 from grpojax.sampler.shared import Kv, Rings
+from grpojax.types import Rollout
 
 
 class Setting(NamedTuple):

@@ -11,8 +11,8 @@ import sys
 from pathlib import Path
 from random import Random
 
-import subprocesses
 import pytest
+import subprocesses
 
 ROOT = Path(__file__).parents[2]
 sys.path.append(str(ROOT))  # benchmarks/ is not installed

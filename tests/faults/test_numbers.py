@@ -7,8 +7,8 @@ from itertools import pairwise
 
 import jax
 import numpy as np
-import subprocesses
 import pytest
+import subprocesses
 
 from grpojax import guard, memory, metrics, train
 

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import jax
 import numpy as np
-import subprocesses
 import pytest
+import subprocesses
 
 from grpojax import checkpoint, metrics, train
 from grpojax.interrupt import Interrupt

@@ -8,7 +8,7 @@ from experiments.estimator_lab import measure, policy, settings, variants
 from experiments.estimator_lab.claim import Claim, verdict
 from experiments.estimator_lab.claims.common import WORLD
 from experiments.estimator_lab.size import Size
-from grpojax.batch import Batch
+from grpojax.types import Batch
 
 DAPO = "arXiv:2503.14476"
 UPPER, LOWER = 0, 1  # which response of a group moves: the better or the worse one
