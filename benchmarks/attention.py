@@ -22,9 +22,9 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec, SingleDeviceSharding
 
 from benchmarks.setting import keep, setting, where
-from grpojax import compiler
 from grpojax.models import kernels
 from grpojax.podcheck import topology
+from grpojax.runtime import compiler_options
 
 SLICES = {"v4:2x2x1": 2, "v5e:2x2": 1, "v5p:2x2x1": 2, "v6e:2x2": 1}  # cores that share a chip's peak
 COLUMNS, HEADS, WIDTH = 10240, 2, 128
@@ -69,7 +69,7 @@ def schedules(name: str, dumps: Path) -> dict[str, Schedule]:
   described = jax.tree.map(lambda x: shape(*x.shape, dtype=x.dtype), kernel)
   args = described, wide, wide, wide, shape(1, COLUMNS, dtype=jnp.int32), wide
   before = set(dumps.iterdir())
-  jax.jit(backward, compiler_options=compiler.options(mesh)).lower(*args).compile()
+  jax.jit(backward, compiler_options=compiler_options.options(mesh)).lower(*args).compile()
   new = [p for p in set(dumps.iterdir()) - before if p.name.endswith("-final_bundles.txt")]
   kinds = {re.search(r"splash_mha_([a-z]+)_", p.name): p for p in new if "schedule" not in p.name}
   return {kind[1]: read(p.read_text()) for kind, p in kinds.items() if kind}

@@ -19,7 +19,7 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.setting import ROOT, keep, setting, where
-from grpojax import metrics
+from grpojax.runtime import metrics
 
 
 def run(recipe: str, seed: int, cache: Path, workdir: Path) -> dict:

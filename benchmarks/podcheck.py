@@ -21,8 +21,9 @@ import numpy as np
 
 from benchmarks.setting import ROOT, keep, setting
 from configs import base
-from grpojax import heap, objective, packing
+from grpojax import objective, packing
 from grpojax.podcheck import check, programs, topology
+from grpojax.runtime import heap
 
 SIZES = {"small": (256, 4, 128), "medium": (512, 6, 256), "large": (768, 8, 384)}  # width, layers, tokens
 

@@ -21,7 +21,8 @@ from benchmarks.clock import interleaved, said
 from benchmarks.setting import keep, setting, where
 from benchmarks.workload import G, L, T, V
 from configs import base
-from grpojax import sampler, sharding
+from grpojax import sampler
+from grpojax.runtime import sharding
 from grpojax.types import Prompts
 
 HEAVY = tuple(range(21))  # 21 of 512: a response ends at each token with probability 0.041

@@ -12,8 +12,9 @@ import jax
 from ml_collections import ConfigDict
 from orbax.checkpoint import v1 as ocp
 
-from grpojax import digest, hosts, peft, setup, sharding, storage
+from grpojax import peft, setup
 from grpojax.models import Model, hf, lora
+from grpojax.runtime import checksums, processes, sharding, storage
 
 
 def begin(config: ConfigDict, workdir: Path, model: Model, mesh, params: dict) -> tuple[dict, dict]:
@@ -23,8 +24,8 @@ def begin(config: ConfigDict, workdir: Path, model: Model, mesh, params: dict) -
   if "path" not in config.model:
     ocp.save(storage.absolute(workdir) / "frozen", params, overwrite=True)
   else:
-    found = digest.of_leaves(params)  # all processes compute them
-    hosts.on_first(lambda: (workdir / "frozen.json").write_text(json.dumps(found)))
+    found = checksums.of_leaves(params)  # all processes compute them
+    processes.on_first(lambda: (workdir / "frozen.json").write_text(json.dumps(found)))
   return params, start(config, model, mesh)
 
 
@@ -45,7 +46,7 @@ def frozen(config: ConfigDict, workdir: Path, model: Model, mesh) -> dict:
     where = sharding.param_shardings(mesh, model.axes, model.shapes, model.rules)
     return ocp.load(storage.absolute(workdir) / "frozen", sharding.abstract(model.shapes, where))
   params = hf.load(setup.model_folder(config), model, mesh)
-  if digest.of_leaves(params) != json.loads((workdir / "frozen.json").read_text()):
+  if checksums.of_leaves(params) != json.loads((workdir / "frozen.json").read_text()):
     raise ValueError(
       f"config.model.path = '{config.model.path}' holds other weights than when the run in {workdir} began, "
       "and its adapters belong to those; bring them back."

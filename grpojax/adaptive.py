@@ -12,8 +12,8 @@ import jax
 import numpy as np
 from ml_collections import ConfigDict
 
-from grpojax.readers import ALONE, Readers
 from grpojax.rollouts import Groups, accuracy, concatenate, outcomes_of, take
+from grpojax.runtime.data_shards import ALONE, Readers
 from grpojax.types import Prompts
 
 STOPS = ("balanced", "positive_focused")

@@ -8,10 +8,11 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from grpojax import console, difficulty, evaluate, readers, rewards, rollouts, steps
+from grpojax import difficulty, evaluate, rewards, rollouts, steps
 from grpojax.data import pipeline, text
 from grpojax.difficulty import Difficulty
 from grpojax.rollouts import Groups
+from grpojax.runtime import console, data_shards
 from grpojax.setup import Data, Job
 from grpojax.types import Prompts, Rollout, Scored
 
@@ -46,7 +47,7 @@ def grade(job: Job, timer, troubles: Counter, asked: Asked) -> tuple[Rollout, Sc
   """The answers on the host, and what they are worth; `troubles` counts what gave no number, and the work."""
   numbers, parts = zip(*graded(job, timer, troubles, asked), strict=True)
   groups = rollouts.take(rollouts.concatenate(parts), np.argsort(np.concatenate(numbers)))
-  return groups.rollout, readers.of(job.mesh).as_lead(groups.scored)
+  return groups.rollout, data_shards.of(job.mesh).as_lead(groups.scored)
 
 
 def graded(
@@ -103,12 +104,12 @@ def survey(job: Job, timer, troubles: Counter, params, known: Difficulty) -> Dif
   with console.bar(len(starts) * passes, 0, config.verbose, "survey") as progress:
     for number in range(len(starts) * passes):
       chunk = np.arange(starts[number // passes], starts[number // passes] + P)
-      mine = readers.of(job.mesh).share(chunk)
+      mine = data_shards.of(job.mesh).share(chunk)
       prompts = take(data, np.minimum(mine, rows - 1))
       _, scored = grade(job, timer, troubles, ask(job, timer, params, prompts, 0, number))
       real = mine < rows  # the last chunk repeats a row that is not counted
       scored = scored._replace(valid=scored.valid & real[:, None])
-      outcomes = readers.of(job.mesh).gather(rollouts.outcomes_of([Groups(prompts, None, scored)]))
+      outcomes = data_shards.of(job.mesh).gather(rollouts.outcomes_of([Groups(prompts, None, scored)]))
       known = difficulty.survey(known, rows_of(data, outcomes.id), outcomes)
       if not progress.disable or number + 1 == progress.total:
         console.advance(progress, number + 1, {}, "survey")
@@ -118,7 +119,7 @@ def survey(job: Job, timer, troubles: Counter, params, known: Difficulty) -> Dif
 def held_out(job: Job, timer, params) -> dict[str, float]:
   """Evaluation on the first `eval.prompts` held-out questions, always with the same draws."""
   config, data, scorer, programs = job.config, job.data, job.scorer, job.programs
-  key, reads = jax.random.key(config.seed), readers.of(job.mesh)
+  key, reads = jax.random.key(config.seed), data_shards.of(job.mesh)
   count, P = min(config.eval.prompts, len(data.held_out.records)), config.rollout.prompts
   parts = []
   with timer.phase("eval"):

@@ -5,11 +5,12 @@ from functools import partial
 
 import jax
 
-from grpojax import adaptive, answers, memory, readers, rollouts
+from grpojax import adaptive, answers, memory, rollouts
 from grpojax.answers import Asked
 from grpojax.difficulty import Outcomes
 from grpojax.memory import Memory
 from grpojax.rollouts import Groups
+from grpojax.runtime import data_shards
 from grpojax.setup import Job
 from grpojax.types import Prompts
 
@@ -61,7 +62,7 @@ def collect(
   if config.adaptive_group.stop:
     collector = partial(adaptive.collect, config.adaptive_group)
   more = lambda: first.pop() if first else draw(job, known)  # noqa: E731
-  groups, *rest = collector(more, answer, readers.of(job.mesh))
+  groups, *rest = collector(more, answer, data_shards.of(job.mesh))
   if groups.prompts.example is None:  # came from another process
     groups = groups._replace(prompts=answers.take(job.data, answers.rows_of(job.data, groups.prompts.id)))
   return groups, *rest

@@ -7,9 +7,10 @@ from jax.sharding import Mesh
 from ml_collections import ConfigDict
 
 from grpojax import config as config_lib
-from grpojax import objective, packing, readers, sharding
+from grpojax import objective, packing
 from grpojax.difficulty import Last
 from grpojax.rollouts import Groups, take
+from grpojax.runtime import data_shards, sharding
 from grpojax.types import Batch, Prompts, Rollout
 
 
@@ -126,7 +127,7 @@ def _places(config: ConfigDict, mesh: Mesh, prompt_length, length) -> np.ndarray
 
 
 def _own_shards(mesh: Mesh) -> int:
-  return sharding.batch_shards(mesh) // readers.of(mesh).count
+  return sharding.batch_shards(mesh) // data_shards.of(mesh).count
 
 
 def _parts(config: ConfigDict, tree) -> list:

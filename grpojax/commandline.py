@@ -8,7 +8,8 @@ import jax
 from absl import app, flags, logging
 from ml_collections import ConfigDict, config_flags
 
-from grpojax import hosts, legal
+from grpojax import legal
+from grpojax.runtime import processes
 
 CONFIG = config_flags.DEFINE_config_file(
   "config", None, "Recipe, e.g. configs/gspo.py or configs/gspo.py:mini.", lock_config=True
@@ -19,7 +20,7 @@ PROCESSES = [  # docs/hosts.md; on a TPU slice and under SLURM none of them is n
   flags.DEFINE_integer("process_id", None, "Which of them this is, from 0."),
 ]
 HEARTBEAT = flags.DEFINE_integer(
-  "heartbeat_timeout", hosts.HEARTBEAT, "Seconds without a sign of a process until all end.", lower_bound=1
+  "heartbeat_timeout", processes.HEARTBEAT, "Seconds without a sign of a process until all end.", lower_bound=1
 )
 
 
@@ -78,7 +79,7 @@ def start(argv) -> ConfigDict:
   cache = Path(config.cache_dir).expanduser() / "programs"
   jax.config.update("jax_compilation_cache_dir", str(cache))
   try:
-    hosts.join({flag.name: flag.value for flag in PROCESSES}, HEARTBEAT.value)
+    processes.join({flag.name: flag.value for flag in PROCESSES}, HEARTBEAT.value)
   except ValueError as error:
     sys.exit(f"error: {error}")
   return config
@@ -87,4 +88,4 @@ def start(argv) -> ConfigDict:
 def run(main) -> None:
   """main(argv) under absl, with --config required."""
   flags.mark_flag_as_required("config")
-  app.run(hosts.together(main), flags_parser=parse)
+  app.run(processes.together(main), flags_parser=parse)

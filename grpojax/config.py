@@ -5,9 +5,10 @@ import re
 
 from ml_collections import ConfigDict
 
-from grpojax import adaptive, legal, objective, sharding
+from grpojax import adaptive, legal, objective
 from grpojax.models import REMAT, kernels
 from grpojax.rewards import load_scorer
+from grpojax.runtime import sharding
 
 
 def check(c: ConfigDict, devices: int) -> None:

@@ -6,9 +6,9 @@ from pathlib import Path
 import numpy as np
 from ml_collections import ConfigDict
 
-from grpojax import console
 from grpojax.memory import Memory
 from grpojax.rollouts import Groups
+from grpojax.runtime import console
 
 MISMATCH = "sampling/sampling_logp_difference/mean"
 FAILED = re.compile(r"rewards/.+/failed")

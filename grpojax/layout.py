@@ -3,9 +3,10 @@
 import jax
 from ml_collections import ConfigDict
 
-from grpojax import console, setup, sharding
+from grpojax import setup
 from grpojax.data import text
 from grpojax.models import Model
+from grpojax.runtime import console, sharding
 
 
 def show(config: ConfigDict) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 from ml_collections import ConfigDict
 
 from configs import base
-from grpojax import sharding
+from grpojax.runtime import sharding
 
 _LARGEST = 2**31 - 1  # an integer of the device has 32 bits
 _DEVICES = 1024  # of one machine, pretended

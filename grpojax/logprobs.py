@@ -11,7 +11,8 @@ import jax
 import jax.numpy as jnp
 from jax.sharding import Mesh, PartitionSpec
 
-from grpojax import models, sharding
+from grpojax import models
+from grpojax.runtime import sharding
 
 
 def token_logprobs(

@@ -15,8 +15,8 @@ from ml_collections import ConfigDict
 from safetensors import safe_open
 from safetensors.numpy import save_file
 
-from grpojax import sharding
 from grpojax.models import Model, names
+from grpojax.runtime import sharding
 
 PLAIN = dict(
   peft_type="LORA", use_dora=False, use_rslora=False, fan_in_fan_out=False, bias="none", rank_pattern={},

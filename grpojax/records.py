@@ -6,9 +6,10 @@ from typing import NamedTuple
 import jax
 from ml_collections import ConfigDict
 
-from grpojax import console, guard, memory, metrics
+from grpojax import guard, memory
 from grpojax.memory import Memory
 from grpojax.rollouts import Groups
+from grpojax.runtime import console, metrics
 
 
 class Owed(NamedTuple):

@@ -14,9 +14,10 @@ import jax
 import numpy as np
 from jax.sharding import AxisType, Mesh
 
-from grpojax import models, sharding
+from grpojax import models
 from grpojax.data import templates, text
 from grpojax.models import hf
+from grpojax.runtime import sharding
 
 SHORTEST = 64  # columns; rows are padded to this times a power of two, so that few programs are compiled
 SEQUENCE, TOKEN = "SequenceClassification", "TokenClassification"

@@ -15,7 +15,7 @@ import numpy as np
 from ml_collections import ConfigDict
 
 from grpojax.difficulty import Outcomes
-from grpojax.readers import ALONE, Readers
+from grpojax.runtime.data_shards import ALONE, Readers
 from grpojax.types import Prompts, Rollout, Scored
 
 

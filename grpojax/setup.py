@@ -9,15 +9,15 @@ import numpy as np
 from jax.sharding import Mesh
 from ml_collections import ConfigDict
 
-from grpojax import compiler, models, sampler, sharding, storage, weights
-from grpojax import learner as learner
+from grpojax import learner, models, sampler, weights
 from grpojax.data import pipeline, templates, text
 from grpojax.models import kernels, lora
 from grpojax.objective import Objective, trackers
 from grpojax.packing import Packing
-from grpojax.program import program
-from grpojax.readers import ALONE, Readers
 from grpojax.rewards import Rewards
+from grpojax.runtime import compiler_options, sharding, storage
+from grpojax.runtime.compile import program
+from grpojax.runtime.data_shards import ALONE, Readers
 from grpojax.sampler import Sampler
 from grpojax.weights import Weights
 
@@ -154,7 +154,7 @@ def build_programs(config: ConfigDict, model: models.Model, tokenizer, mesh: Mes
       learner.make_old_logp(logp, bool(config.routing_replay), packing),
       in_shardings=(frozen | where.params, *[rows] * 5),
       out_shardings=rows,
-      compiler_options=compiler.options(mesh),
+      compiler_options=compiler_options.options(mesh),
     ),
     update=program(
       "update",
@@ -164,7 +164,7 @@ def build_programs(config: ConfigDict, model: models.Model, tokenizer, mesh: Mes
       in_shardings=(where, everywhere, rows, frozen, everywhere),
       out_shardings=(where, everywhere),
       donate_argnums=0,
-      compiler_options=compiler.options(mesh),
+      compiler_options=compiler_options.options(mesh),
     ),
     fresh=jax.jit(lambda params: learner.fresh(params, tx), out_shardings=where),
     follow=jax.jit(
@@ -224,8 +224,8 @@ def _sampler(
     return sampler.continuous(mesh, ready, *programs, slots, config.rollout.segment)
   everywhere, rows = sharding.replicated(mesh), sharding.batch_sharding(mesh)
   prefill, decode = sampler.build(model, **common)
-  of_prefill = dict(in_shardings=(where, rows, rows), compiler_options=compiler.options(mesh))
-  of_decode = dict(compiler_options=compiler.options(mesh, decoding=True))
+  of_prefill = dict(in_shardings=(where, rows, rows), compiler_options=compiler_options.options(mesh))
+  of_decode = dict(compiler_options=compiler_options.options(mesh, decoding=True))
   of_decode |= dict(in_shardings=(where, rows, everywhere, rows))
   prefill = program(f"{name} prefill", prefill, **of_prefill, out_shardings=rows)
   decode = program(f"{name} decode", decode, **of_decode, out_shardings=rows)
@@ -242,15 +242,15 @@ def _of_slots(config, name: str, model, mesh: Mesh, where, slots: int, common: d
     shards=sharding.batch_shards(mesh),
     prefill_chunk=config.rollout.prefill_chunk,
     kv_sharding=kv,
-    piece_bytes=compiler.piece_bytes(mesh),
+    piece_bytes=compiler_options.piece_bytes(mesh),
     **common,
   )
   places, state, report = sampler.slots.layout(rows, everywhere, kv)
   asked, carried = (rows, rows, rows, everywhere), (places, state, rows)
   of_insert = dict(in_shardings=(where, *carried, *asked), out_shardings=carried, donate_argnums=(1, 2))
   of_advance = dict(in_shardings=(where, *carried, everywhere), out_shardings=(state, rows, report))
-  of_advance |= dict(donate_argnums=2, compiler_options=compiler.options(mesh, decoding=True))
-  (begin, insert, advance), how = built, dict(compiler_options=compiler.options(mesh))
+  of_advance |= dict(donate_argnums=2, compiler_options=compiler_options.options(mesh, decoding=True))
+  (begin, insert, advance), how = built, dict(compiler_options=compiler_options.options(mesh))
   return [
     program(f"{name} prefill", begin, in_shardings=(where, *asked), out_shardings=carried, **how),
     program(f"{name} refill", insert, **of_insert, **how),

@@ -16,14 +16,14 @@ from ml_collections import ConfigDict
 from optax.contrib import MuonDimensionNumbers
 from orbax.checkpoint import v1 as ocp
 
-from grpojax import console, hosts, readers, sharding
-from grpojax import learner as learner
+from grpojax import learner
 from grpojax import objective as objective_lib
 from grpojax.data import pipeline
-from grpojax.metrics import Writer
 from grpojax.models import Model
-from grpojax.program import program
-from grpojax.readers import Readers
+from grpojax.runtime import console, data_shards, processes, sharding
+from grpojax.runtime.compile import program
+from grpojax.runtime.data_shards import Readers
+from grpojax.runtime.metrics import Writer
 from grpojax.types import Batch
 
 OBJECTIVE = ConfigDict(
@@ -64,7 +64,7 @@ def cold_start(config: ConfigDict, model: Model, mesh, split, tokenizer, writer:
   """Parameters after SFT, sharded over `mesh`; from the cache if they are there."""
   where = sharding.param_shardings(mesh, model.axes, model.shapes, model.rules)
   cache = Path(config.cache_dir).expanduser() / "cold_start" / fingerprint(config)
-  if not hosts.anyone(not cache.exists()):  # agreed: all read, or all train
+  if not processes.anyone(not cache.exists()):  # agreed: all read, or all train
     console.say(f"cold start: from {cache}")
     return ocp.load(cache, sharding.abstract(model.shapes, where))
   params = train(config, model, mesh, split, tokenizer, writer)
@@ -95,7 +95,7 @@ def train(config: ConfigDict, model: Model, mesh, split, tokenizer, writer: Writ
     donate_argnums=0,
   )
   objective = sharding.everywhere(mesh, objective_lib.build(OBJECTIVE))
-  batch_of = _reader(config, split, tokenizer, readers.of(mesh))
+  batch_of = _reader(config, split, tokenizer, data_shards.of(mesh))
   with console.bar(c.steps, 0, config.verbose, "cold start") as progress:
     for step in range(1, c.steps + 1):
       state, metrics = update(state, objective, sharding.to_device(mesh, batch_of(step - 1)))

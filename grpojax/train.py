@@ -18,36 +18,30 @@ from grpojax import (
   answers,
   asking,
   batches,
-  checkpoint,
-  console,
   difficulty,
   guard,
-  hosts,
   memory,
-  metrics,
   peft,
-  readers,
   records,
   rewards,
   rollouts,
   setup,
   sft,
-  sharding,
-  storage,
 )
 from grpojax import config as config_lib
 from grpojax import objective as objective_lib
 from grpojax.answers import Asked
 from grpojax.data import pipeline
-from grpojax.interrupt import Interrupt
 from grpojax.learner import State
 from grpojax.memory import Memory
 from grpojax.models import hf, kernels
-from grpojax.profiling import profiler
 from grpojax.records import Owed
 from grpojax.rollouts import Groups
+from grpojax.runtime import checkpoint, console, data_shards, metrics, processes, sharding, storage
+from grpojax.runtime.profiling import profiler
+from grpojax.runtime.signals import Interrupt
+from grpojax.runtime.watchdog import watchdog
 from grpojax.setup import Job
-from grpojax.watchdog import watchdog
 
 
 class Start(NamedTuple):
@@ -65,16 +59,16 @@ def prepare(config: ConfigDict, workdir: Path) -> Job:
 
   Several processes agree here on code, config, workdir and data.
   """
-  hosts.agree(lambda: hosts.code() | checkpoint.flatten(config.to_dict(), "config.") | {"--workdir": workdir})
+  processes.agree(lambda: processes.code() | checkpoint.flatten(config.to_dict(), "config.") | {"--workdir": workdir})
   config_lib.check(config, jax.device_count())
   scorer = rewards.build(config.reward)
   of_steps = config.process.scorer
   of_steps = rewards.load_scorer(of_steps, config.process.knobs) if of_steps else None
   objective = objective_lib.build(config.objective)
   mesh = sharding.make_mesh(config.mesh)
-  readers.check_sampler(mesh, sharding.sampler_mesh(config.mesh, mesh))
-  data = setup.load_data(config, scorer.needs, readers.of(mesh))
-  hosts.agree(lambda: {f"split '{s.name}'": pipeline.fingerprint(s) for s in (data.train, data.held_out)})
+  data_shards.check_sampler(mesh, sharding.sampler_mesh(config.mesh, mesh))
+  data = setup.load_data(config, scorer.needs, data_shards.of(mesh))
+  processes.agree(lambda: {f"split '{s.name}'": pipeline.fingerprint(s) for s in (data.train, data.held_out)})
   model = setup.build_model(config, data.tokenizer, mesh)
   if config.lora.path:
     peft.check(Path(config.lora.path).expanduser(), config.lora, model)
@@ -82,7 +76,7 @@ def prepare(config: ConfigDict, workdir: Path) -> Job:
   programs = setup.build_programs(config, model, data.tokenizer, mesh)
   first_pass = batches.first_needs_pass(config)
   # Last: who is refused and mends the config shall not find the workdir taken by what was refused.
-  hosts.on_first(lambda: checkpoint.claim_workdir(workdir, config))
+  processes.on_first(lambda: checkpoint.claim_workdir(workdir, config))
   return Job(config, workdir, scorer, data, mesh, model, objective, programs, of_steps, first_pass)
 
 
@@ -91,7 +85,7 @@ def run(job: Job) -> bool:
 
   Whether it got there; if not, it was asked to stop, and has saved.
   """
-  config, workdir, data, reads = job.config, job.workdir, job.data, readers.of(job.mesh)
+  config, workdir, data, reads = job.config, job.workdir, job.data, data_shards.of(job.mesh)
   announce(job)
   checkpoints = checkpoint.open_checkpoints(workdir, config.checkpoint.keep)
   restored = checkpoint.latest(checkpoints, *layout(job))
@@ -136,7 +130,7 @@ def run(job: Job) -> bool:
         owed = Owed(step, learned, seen, showcase, times, groups)
         troubles.clear()
 
-        stop = step == config.steps or hosts.anyone(interrupt.asked)  # once: what stops has been saved
+        stop = step == config.steps or processes.anyone(interrupt.asked)  # once: what stops has been saved
         evaluates = step % config.eval.every == 0 or step == config.steps
         saves = step % config.checkpoint.every == 0 or stop
         if evaluates or saves:
@@ -183,7 +177,7 @@ def resume(job: Job, timer, restored) -> Start:
   console.say(f"resumed after step {host['step']} of {job.config.steps}")
   ahead = None
   if behind:
-    prompts = answers.take(job.data, readers.of(job.mesh).share(host["ahead"]))
+    prompts = answers.take(job.data, data_shards.of(job.mesh).share(host["ahead"]))
     ahead = asking.sample(job, timer, frozen | behind, prompts, host["step"] + 1)
   return Start(state, frozen, reference, jax.tree.map(np.asarray, known), ahead)
 
@@ -194,13 +188,13 @@ def kept(job: Job, step: int, state: State, reference, known: Memory, ahead: Ask
   behind = None
   if ahead:
     behind = {key: ahead.params[key] for key in state.params}
-    host["ahead"] = readers.of(job.mesh).gather(answers.rows_of(job.data, ahead.prompts.id)).tolist()
+    host["ahead"] = data_shards.of(job.mesh).gather(answers.rows_of(job.data, ahead.prompts.id)).tolist()
   return (state, reference, sharding.everywhere(job.mesh, known), behind), host
 
 
 def compare(job: Job, timer, params, reference, known: Memory, groups: Groups, outcomes, reward: float):
   """(batches with what was expected and all log-probs, memory that has taken note of the outcomes)."""
-  config, logp, gather = job.config, job.programs.logp, readers.of(job.mesh).gather
+  config, logp, gather = job.config, job.programs.logp, data_shards.of(job.mesh).gather
   groups = batches.balanced(config, job.mesh, groups)
   rows = answers.rows_of(job.data, groups.prompts.id)
   dealt = batches.deal(config, job.mesh, groups, memory.baseline(config, known, rows, reward))
@@ -297,7 +291,7 @@ def announce(job: Job) -> None:
 
 def finish(config: ConfigDict, files: Path, workdir, first: int, step: int) -> None:
   """The report and the final table, or where an interrupted run stands."""
-  from grpojax import report  # here: with the library that draws it is a part of every start
+  from grpojax.runtime import report  # here: with the library that draws it is a part of every start
 
   report.write(files)
   if step < config.steps:

@@ -14,9 +14,10 @@ import jax
 from jax.sharding import Mesh
 from ml_collections import ConfigDict
 
-from grpojax import models, sharding
+from grpojax import models
 from grpojax.models import int8, lora
-from grpojax.program import program
+from grpojax.runtime import sharding
+from grpojax.runtime.compile import program
 
 
 class Weights(NamedTuple):

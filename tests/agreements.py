@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from jax.sharding import AxisType, Mesh
 
-from grpojax import hosts, readers, sharding
+from grpojax.runtime import data_shards, processes, sharding
 
 ROWS = np.arange(8) * 10.0
 
@@ -17,8 +17,8 @@ def mesh(order=(0, 1, 2, 3), **sizes):
 
 
 def shares_of_two(where, me):
-  reads = readers.of(where)
-  assert reads == readers.Readers(me, (0, 1))
+  reads = data_shards.of(where)
+  assert reads == data_shards.Readers(me, (0, 1))
   mine = reads.share(ROWS)
   np.testing.assert_array_equal(mine, ROWS[4 * me : 4 * me + 4])
   np.testing.assert_array_equal(reads.gather({"x": mine})["x"], ROWS)
@@ -32,8 +32,8 @@ def shares_of_two(where, me):
 
 
 def one_share_for_both(where, me):
-  reads = readers.of(where)
-  assert reads == readers.Readers(0, (0,))
+  reads = data_shards.of(where)
+  assert reads == data_shards.Readers(0, (0,))
   np.testing.assert_array_equal(reads.share(ROWS), ROWS)
   np.testing.assert_array_equal(reads.gather(ROWS), ROWS)
   assert reads.total(3) == 3 and reads.as_lead(np.array([me])).tolist() == [0]
@@ -41,14 +41,14 @@ def one_share_for_both(where, me):
 
 
 def agreements(me):
-  assert hosts.anyone(me == 1) and not hosts.anyone(False)
-  assert hosts.of_first(np.array([me])).tolist() == [0]
-  assert hosts.texts(f"é{me}" * (me + 1)) == ["é0", "é1é1"]
-  hosts.agree(lambda: {"seed": 1})
+  assert processes.anyone(me == 1) and not processes.anyone(False)
+  assert processes.of_first(np.array([me])).tolist() == [0]
+  assert processes.texts(f"é{me}" * (me + 1)) == ["é0", "é1é1"]
+  processes.agree(lambda: {"seed": 1})
   with pytest.raises(ValueError, match="seed is 0 on process 0 and 1 on process 1"):
-    hosts.agree(lambda: {"seed": me})
+    processes.agree(lambda: {"seed": me})
   with pytest.raises(ValueError, match=r"^process 0 says no$"):  # on both
-    hosts.on_first(lambda: (_ for _ in ()).throw(ValueError(f"process {me} says no")))
+    processes.on_first(lambda: (_ for _ in ()).throw(ValueError(f"process {me} says no")))
 
 
 def everywhere(where):
@@ -60,7 +60,7 @@ def everywhere(where):
 
 if __name__ == "__main__":
   jax.config.update("jax_num_cpu_devices", 2)
-  hosts.join({}, heartbeat=10)
+  processes.join({}, heartbeat=10)
   process = jax.process_index()
   shares_of_two(mesh(data=4), process)
   shares_of_two(mesh(fsdp=2, tensor=2), process)

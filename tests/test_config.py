@@ -3,7 +3,8 @@
 import pytest
 
 from configs import base
-from grpojax import checkpoint, config
+from grpojax import config
+from grpojax.runtime import checkpoint
 
 
 def changed(**changes):

@@ -5,7 +5,7 @@ import io
 import jax
 import pytest
 
-from grpojax import console
+from grpojax.runtime import console
 
 METRICS = {"reward": 0.51234, "completions/mean_length": 41.2, "tokens_per_second/rollout": 1520.3}
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from jax.sharding import NamedSharding, PartitionSpec
 
-from grpojax import digest
+from grpojax.runtime import checksums
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "int32", "int8", "bool"])
@@ -21,7 +21,7 @@ def test_every_single_bit_and_every_exchange_counts(dtype):
       other[at] ^= np.array(1 << bit).astype(other.dtype)
       changed.append(other.view(x.dtype))
   changed += [x[::-1].copy(), np.roll(x, 1), np.zeros_like(x)]
-  found = digest.of_leaves(changed)
+  found = checksums.of_leaves(changed)
   assert len(set(found.values())) == len(changed)
 
 
@@ -30,9 +30,9 @@ def test_it_is_the_same_however_the_array_lies():
   x = jax.random.normal(jax.random.key(0), (8, 16, 3))
   cuts = [(), ("a",), (None, "b"), ("b", "a"), (("a", "b"),)]
   placed = [jax.device_put(x, NamedSharding(mesh, PartitionSpec(*cut))) for cut in cuts]
-  assert len(set(digest.of_leaves([x, *placed]).values())) == 1
+  assert len(set(checksums.of_leaves([x, *placed]).values())) == 1
 
 
 def test_leaves_have_the_names_of_their_places():
   tree = ({"params": {"w": jnp.ones(2), "none": None}}, [jnp.int32(3)])
-  assert list(digest.of_leaves(tree)) == ["0/params/w", "1/0"]
+  assert list(checksums.of_leaves(tree)) == ["0/params/w", "1/0"]

@@ -17,10 +17,10 @@ from model_folders import mesh
 from test_local import make_folder
 
 from configs import base
-from grpojax import checkpoint, export, models
-from grpojax import learner as learner
+from grpojax import export, learner, models
 from grpojax.evaluate import benchmark, items, policy, suites, summary
 from grpojax.models import hf
+from grpojax.runtime import checkpoint
 
 ROOT = Path(__file__).parents[1]
 

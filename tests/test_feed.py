@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 from model_folders import mesh
 from test_sampler_slots import EOS, G, P, T, prompts, same, tiny
 
-from grpojax import answers, asking, memory, sampler, sharding, train
-from grpojax.metrics import Timer
+from grpojax import answers, asking, memory, sampler, train
+from grpojax.runtime import sharding
+from grpojax.runtime.metrics import Timer
 from grpojax.types import Prompts
 
 S, SEGMENT, SENT = 4, 5, []

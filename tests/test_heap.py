@@ -6,7 +6,7 @@ import platform
 import pytest
 
 from benchmarks.podcheck import resident
-from grpojax import heap
+from grpojax.runtime import heap
 
 pytestmark = pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="needs glibc")
 

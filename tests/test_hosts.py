@@ -14,9 +14,10 @@ import numpy as np
 import pytest
 import subprocesses
 
-from grpojax import checkpoint, hosts, metrics, train
+from grpojax import train
 from grpojax.data import pipeline
 from grpojax.evaluate import benchmark
+from grpojax.runtime import checkpoint, metrics, processes
 
 pytestmark = pytest.mark.slow
 
@@ -159,8 +160,8 @@ def test_four_processes_go_on_on_another_mesh_until_one_of_them_is_told_to_stop(
 def test_a_death_ends_the_other_too_and_the_same_command_goes_on_bit_equal(two, folder):
   run = [command(folder, folder / "cut")] * 2
   first, second = subprocesses.run(run, logs(folder, "kill", "SIGKILL:72"))  # in the fourth draw
-  assert second.code == -signal.SIGKILL and first.code in (hosts.LOST, -signal.SIGABRT)
-  assert time.time() - (folder / "kill-1").stat().st_mtime < HEARTBEAT + hosts.LAST_WORDS + 30
+  assert second.code == -signal.SIGKILL and first.code in (processes.LOST, -signal.SIGABRT)
+  assert time.time() - (folder / "kill-1").stat().st_mtime < HEARTBEAT + processes.LAST_WORDS + 30
   ours, of_jax = "lost another process of this run", "another task died"  # of whoever learns of it first
   assert ours in first.err or of_jax in first.err, first.err
 
@@ -183,7 +184,7 @@ def test_when_one_hangs_the_others_end_in_bounded_time_and_say_where(two, folder
   second.send_signal(signal.SIGCONT)
   found += subprocesses.ended([second])
   assert found[0].code == os.EX_TEMPFAIL, found[0].out + found[0].err
-  assert found[1].code in (os.EX_TEMPFAIL, hosts.LOST, -signal.SIGABRT), found[1].err
+  assert found[1].code in (os.EX_TEMPFAIL, processes.LOST, -signal.SIGABRT), found[1].err
   stacks = (folder / "hung" / "stacks_0.txt").read_text()
   assert "no progress for 0.5 minutes (config.guard.minutes)" in stacks and "in collect" in stacks
   assert checkpoint.steps(folder / "hung")[-1] >= STEPS
@@ -215,17 +216,17 @@ def test_evaluation_by_two_processes_is_that_by_one(two, folder):
 def test_what_differs_is_named_by_all_its_processes(monkeypatch):
   given = [{"jax": "1", "config.seed": "0"}, {"jax": "1", "config.seed": "3"}, {"config.seed": "3"}]
   monkeypatch.setattr(jax, "process_count", lambda: 3)
-  monkeypatch.setattr(hosts, "texts", lambda own: [json.dumps(one) for one in given])
+  monkeypatch.setattr(processes, "texts", lambda own: [json.dumps(one) for one in given])
   with pytest.raises(ValueError, match=r"jax is 1 on process 0 and not set on process 2 \(config.seed d"):
-    hosts.agree(lambda: given[0])
+    processes.agree(lambda: given[0])
   given[2]["jax"] = "1"
   with pytest.raises(ValueError, match=r"config.seed is 0 on process 0 and 3 on process 1, 2; start"):
-    hosts.agree(lambda: given[0])
+    processes.agree(lambda: given[0])
 
 
 def test_all_that_must_be_the_same_is_compared_before_anything_else(folder, monkeypatch):
   compared = []
-  monkeypatch.setattr(hosts, "agree", lambda what: compared.append(what()))
+  monkeypatch.setattr(processes, "agree", lambda what: compared.append(what()))
   c = config(folder, **{"mesh.data": 4})
   data = train.prepare(c, folder / "nowhere").data
   first, rows = compared
@@ -237,11 +238,11 @@ def test_a_line_that_differs_is_other_code(tmp_path, monkeypatch):
   source = tmp_path / "objective" / "ratio.py"
   source.parent.mkdir()
   source.write_text("ONE = 1\n")
-  monkeypatch.setattr(hosts, "__file__", str(tmp_path / "hosts.py"))
-  before = hosts.code()
-  assert before == hosts.code()
+  monkeypatch.setattr(processes, "__file__", str(tmp_path / "hosts.py"))
+  before = processes.code()
+  assert before == processes.code()
   source.write_text("ONE = 2\n")
-  assert before["grpojax"] != hosts.code()["grpojax"] and before["jax"] == hosts.code()["jax"]
+  assert before["grpojax"] != processes.code()["grpojax"] and before["jax"] == processes.code()["jax"]
 
 
 def test_a_row_that_differs_changes_the_fingerprint(folder):
@@ -265,7 +266,7 @@ def test_wrong_combinations_are_refused(monkeypatch, given, environment, sentenc
   for name, value in environment.items():
     monkeypatch.setenv(name, value)
   with pytest.raises(ValueError, match=re.escape(sentence)):
-    hosts.join(given)
+    processes.join(given)
 
 
 @pytest.mark.parametrize(
@@ -285,8 +286,8 @@ def test_who_is_asked_about_the_other_processes(monkeypatch, given, environment,
   calls = []
   monkeypatch.setattr(jax.distributed, "initialize", lambda **found: calls.append(found))
   monkeypatch.setattr(jax.config, "update", lambda *_: None)
-  monkeypatch.setattr(hosts, "_platforms", lambda: platforms)
+  monkeypatch.setattr(processes, "_platforms", lambda: platforms)
   for name, value in environment.items():
     monkeypatch.setenv(name, value)
-  hosts.join(given, heartbeat=7)
+  processes.join(given, heartbeat=7)
   assert calls == ([] if asked is None else [asked | {"heartbeat_timeout_seconds": 7}])

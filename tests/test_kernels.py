@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 from ml_collections import ConfigDict
 
-from grpojax import models, sharding
+from grpojax import models
 from grpojax.models import attention, kernels
+from grpojax.runtime import sharding
 
 B, S, N, K, H = 4, 256, 4, 2, 64
 SPEC = models.Spec(

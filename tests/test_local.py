@@ -14,9 +14,10 @@ import subprocesses
 from model_folders import mesh
 
 from configs import base
-from grpojax import export, metrics, models, setup
+from grpojax import export, models, setup
 from grpojax.data import pipeline
 from grpojax.models import hf
+from grpojax.runtime import metrics
 
 ROOT = Path(__file__).parents[1]
 QWEN2 = dict(

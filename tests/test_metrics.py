@@ -9,7 +9,7 @@ import jax
 import pytest
 from tensorboardX.proto.event_pb2 import Event, SessionLog
 
-from grpojax import metrics
+from grpojax.runtime import metrics
 
 
 def lines(workdir, name="metrics"):

@@ -9,9 +9,10 @@ import optax
 import pytest
 from objective_toys import recipe
 
-from grpojax import batches, metrics, models, report, setup, sft, train
+from grpojax import batches, models, setup, sft, train
 from grpojax.data import text
 from grpojax.rollouts import Groups
+from grpojax.runtime import metrics, report
 from grpojax.types import Scored
 
 NOISE = 0.003  # on router weights of deviation 0.18: few tokens switch, and gates hardly move

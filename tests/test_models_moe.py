@@ -12,8 +12,9 @@ import pytest
 from flax import nnx
 from model_folders import loaded, mesh
 
-from grpojax import logprobs, models, sampler, sharding
+from grpojax import logprobs, models, sampler
 from grpojax.models import moe
+from grpojax.runtime import sharding
 
 CASES = json.loads((Path(__file__).parent / "data" / "variants_cases.json").read_text())
 E, K = 5, 2

@@ -11,7 +11,7 @@ import podcheck_toys
 import pytest
 from objective_toys import recipe
 
-from grpojax import batches, models, sharding
+from grpojax import batches, models
 from grpojax import config as config_lib
 from grpojax.podcheck import (
   abstract,
@@ -26,6 +26,7 @@ from grpojax.podcheck import (
   topology,
 )
 from grpojax.rollouts import Groups
+from grpojax.runtime import sharding
 from grpojax.types import Prompts, Rollout, Scored
 
 

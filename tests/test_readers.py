@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import subprocesses
 
-from grpojax import readers
+from grpojax.runtime import data_shards
 
 
 def test_two_processes_agree():
@@ -23,7 +23,7 @@ def test_two_processes_agree():
   ],
 )
 def test_who_holds_the_same_shards_reads_the_same(shards, rank, leads):
-  assert readers.among(np.array(shards), 0, 4) == readers.Readers(rank, leads)
+  assert data_shards.among(np.array(shards), 0, 4) == data_shards.Readers(rank, leads)
 
 
 @pytest.mark.parametrize(
@@ -31,4 +31,4 @@ def test_who_holds_the_same_shards_reads_the_same(shards, rank, leads):
 )
 def test_a_mesh_whose_processes_read_no_equal_shares_is_refused(shards):
   with pytest.raises(ValueError, match=r"config\.mesh gives each of the 4 processes"):
-    readers.among(np.array(shards), 0, 4)
+    data_shards.among(np.array(shards), 0, 4)

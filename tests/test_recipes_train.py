@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 from objective_toys import RECIPES, recipe
 
-from grpojax import metrics, report, train
+from grpojax import train
+from grpojax.runtime import metrics, report
 
 
 def even(sample):

@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 from model_folders import mesh
 
-from grpojax import models, reward_models, rewards, sharding, steps
+from grpojax import models, reward_models, rewards, steps
 from grpojax.models import hf
+from grpojax.runtime import sharding
 
 SCORES = Path(__file__).parent / "data" / "scores"
 TASKS = dict(sequence=reward_models.SEQUENCE, token=reward_models.TOKEN)

@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 from configs import base
-from grpojax import models, sampler, sharding
+from grpojax import models, sampler
 from grpojax.logprobs import response_logprobs
+from grpojax.runtime import sharding
 from grpojax.sampler.choose import Choice, choose, filtered
 
 V, L, T, G = 40, 10, 24, 3

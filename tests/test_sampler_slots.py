@@ -15,8 +15,9 @@ from jax.sharding import Mesh
 from model_folders import loaded, mesh
 
 from configs import base
-from grpojax import models, sampler, sharding
+from grpojax import models, sampler
 from grpojax.logprobs import response_logprobs
+from grpojax.runtime import sharding
 
 P, G, L, T, V = 8, 3, 10, 12, 40
 ALL = 10**6  # steps

@@ -9,7 +9,8 @@ from jax.sharding import PartitionSpec
 from ml_collections import ConfigDict
 
 from configs import base
-from grpojax import layout, models, sharding
+from grpojax import layout, models
+from grpojax.runtime import sharding
 
 
 def config(**sizes) -> ConfigDict:

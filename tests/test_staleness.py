@@ -8,7 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from grpojax import answers, batches, checkpoint, metrics, rollouts, setup, train
+from grpojax import answers, batches, rollouts, setup, train
+from grpojax.runtime import checkpoint, metrics
 
 
 @pytest.fixture(scope="module")

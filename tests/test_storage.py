@@ -14,8 +14,9 @@ import pytest
 from etils import epath
 from test_train import comparable, tiny
 
-from grpojax import checkpoint, export, metrics, storage, train
+from grpojax import export, train
 from grpojax.data.local import files as data_files
+from grpojax.runtime import checkpoint, metrics, storage
 
 MISSING = [name for name in ("gcsfs", "gcp_storage_emulator") if importlib.util.find_spec(name) is None]
 
@@ -117,7 +118,7 @@ def test_a_run_in_a_bucket_goes_on_from_there_alone(bucket, tmp_path, monkeypatc
 
   (place / "report.html").unlink()
   monkeypatch.setattr(sys, "argv", ["report", "gs://bucket/run"])
-  runpy.run_module("grpojax.report", run_name="__main__")
+  runpy.run_module("grpojax.runtime.report", run_name="__main__")
   assert "gs://bucket/run/report.html" in capsys.readouterr().out
   assert "<html" in (place / "report.html").read_text()
   export.main(["--workdir=gs://bucket/run", f"--out={tmp_path / 'exported'}"])

@@ -14,7 +14,8 @@ import numpy as np
 import pytest
 import subprocesses
 
-from grpojax import batches, checkpoint, difficulty, metrics, train
+from grpojax import batches, difficulty, train
+from grpojax.runtime import checkpoint, metrics
 
 ROOT = Path(__file__).parents[1]
 

@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 
 from configs import base
-from grpojax import models, setup, sharding
+from grpojax import models, setup
 from grpojax.data import text
+from grpojax.runtime import sharding
 from grpojax.types import Prompts
 from grpojax.weights import in_compute_dtype
 

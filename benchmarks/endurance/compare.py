@@ -8,7 +8,7 @@ import numpy as np
 from orbax.checkpoint import v1 as ocp
 
 from benchmarks.endurance.job import Job
-from grpojax import metrics
+from grpojax.runtime import metrics
 
 CLOCK = re.compile("time/|tokens_per_second/|wall$")  # what a record says of the clock
 # Of the report: until when, how long it took, the commands, and the drawings of speed and of seconds.

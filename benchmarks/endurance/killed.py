@@ -12,8 +12,9 @@ import time
 from collections import Counter
 from collections.abc import Callable
 
-from grpojax import answers, asking, checkpoint, commandline, main, sft
+from grpojax import answers, asking, commandline, main, sft
 from grpojax.data import pipeline
+from grpojax.runtime import checkpoint
 
 
 def watch(enters: Callable[[str], None]) -> None:

@@ -17,9 +17,10 @@ import numpy as np
 
 from benchmarks import ends
 from configs import base
-from grpojax import memory, metrics, models, objective, rollouts, sampler, setup, sharding, train
+from grpojax import memory, models, objective, rollouts, sampler, setup, train
 from grpojax.models import spec as spec_lib
 from grpojax.podcheck import known
+from grpojax.runtime import metrics, sharding
 from grpojax.types import Prompts, Rollout, Scored
 
 SIZES = ("hidden_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads", "head_dim",

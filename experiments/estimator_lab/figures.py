@@ -10,7 +10,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 from experiments.estimator_lab.claim import Claim
-from grpojax.report.figures import COLOURS
+from grpojax.runtime.report.figures import COLOURS
 
 STYLES = list(zip(COLOURS.values(), "osD^vPX*", strict=True))
 LOG_X = ("group size", "length", "τ", "C")

@@ -22,8 +22,8 @@ import grain
 import numpy as np
 import tensorflow_datasets as tfds
 
-from grpojax import console
 from grpojax.data import seal, templates, text
+from grpojax.runtime import console
 from grpojax.types import Prompts
 
 # Of config.data these are ours; every other key is the builder's.

@@ -12,8 +12,9 @@ import rich.console
 from absl import flags
 from ml_collections import ConfigDict
 
-from grpojax import commandline, console
+from grpojax import commandline
 from grpojax.evaluate import benchmark, summary
+from grpojax.runtime import console
 
 CHECKPOINT = flags.DEFINE_string(
   "checkpoint", "", "A run's workdir (its newest step), workdir@STEP, or a folder in Hugging Face's layout;"

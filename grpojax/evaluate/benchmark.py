@@ -14,13 +14,14 @@ from jax.sharding import Mesh
 from ml_collections import ConfigDict
 
 from grpojax import config as config_lib
-from grpojax import console, hosts, readers, rewards, setup, sharding
-from grpojax.checkpoint import flatten
+from grpojax import rewards, setup
 from grpojax.data import pipeline, text
 from grpojax.evaluate import items, policy, suites
 from grpojax.evaluate.policy import Policy
 from grpojax.evaluate.suites import Suite
 from grpojax.models import Model
+from grpojax.runtime import console, data_shards, processes, sharding
+from grpojax.runtime.checkpoint import flatten
 
 # What the items depend on, beside the parameters and the questions.
 SETTINGS = (
@@ -50,16 +51,16 @@ def prepare(config: ConfigDict, checkpoint: str, wanted: list[str], limit: int |
   Several processes agree here on code, config, checkpoint and questions.
   """
   said = {"--checkpoint": checkpoint, "--suite": wanted, "--limit": limit}
-  hosts.agree(lambda: hosts.code() | flatten(config.to_dict(), "config.") | said)
+  processes.agree(lambda: processes.code() | flatten(config.to_dict(), "config.") | said)
   whose, config = policy.find(checkpoint, config)
   config_lib.check(config, jax.device_count())
   scorer = rewards.build({name: slot for name, slot in config.reward.items() if name == "accuracy"})
   tokenizer, path, read = setup.reader(config, scorer.needs)
   chosen, notes = suites.find(config, path, read, wanted, limit)
   train = None if whose.folder else read("train")
-  hosts.agree(lambda: {f"suite '{suite.name}'": pipeline.fingerprint(suite.questions) for suite in chosen})
+  processes.agree(lambda: {f"suite '{suite.name}'": pipeline.fingerprint(suite.questions) for suite in chosen})
   mesh = sharding.make_mesh(config.mesh)
-  readers.check_sampler(mesh, sharding.sampler_mesh(config.mesh, mesh))
+  data_shards.check_sampler(mesh, sharding.sampler_mesh(config.mesh, mesh))
   model = setup.build_model(config, tokenizer, mesh)._replace(lora=None)  # merged when they are read
   sample = setup.build_programs(config, model, tokenizer, mesh).sample_eval
   return Job(config, whose, chosen, notes, train, tokenizer, scorer, mesh, model, sample)
@@ -72,7 +73,7 @@ def begin(job: Job, out: Path) -> tuple[dict, dict]:
   """
   params = policy.load(job.policy, job.config, job.model, job.mesh, job.train, out)
   fingerprint, done = policy.fingerprint(params), {}
-  hosts.on_first(lambda: done.update(_claimed(job, out, fingerprint)))
+  processes.on_first(lambda: done.update(_claimed(job, out, fingerprint)))
   return params, done
 
 
@@ -91,7 +92,7 @@ def run(job: Job, out: Path, params, done: dict) -> dict[str, list[dict]]:
   """Answers what is not done yet, and adds it.  Returns suite -> its items, on process 0 ({} elsewhere)."""
   batches = [(suite, rows) for suite in job.suites for rows in _batches(job, suite)]
   missing = [any((suite.name, suite.ids[row]) not in done for row in rows) for suite, rows in batches]
-  missing = hosts.of_first(np.array(missing))  # the others hold no items
+  missing = processes.of_first(np.array(missing))  # the others hold no items
   start = int((~missing).sum())
   if start:
     console.say(f"{start} of {len(batches)} batches are in {out} already")
@@ -109,7 +110,7 @@ def answer(job: Job, params, suite: Suite, rows: np.ndarray) -> list[dict]:
   """The items of these questions, on process 0; every process samples and grades its share."""
   P, pad = job.config.rollout.prompts, job.tokenizer.pad_token_id
   filled = rows[np.minimum(np.arange(P), len(rows) - 1)]  # the last batch repeats a row
-  reads = readers.of(job.mesh)
+  reads = data_shards.of(job.mesh)
   prompts = pipeline.take(suite.questions, reads.share(filled), pad)
   rollout, _ = job.sample(params, prompts, jax.random.key(job.config.seed))
   texts = text.decode(job.tokenizer, rollout.tokens, rollout.length)

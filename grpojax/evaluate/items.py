@@ -11,7 +11,7 @@ import json
 import os
 from pathlib import Path
 
-from grpojax import metrics, storage
+from grpojax.runtime import metrics, storage
 
 
 def claim(out: Path, settings: dict) -> dict[tuple[str, str], dict]:

@@ -10,10 +10,11 @@ import jax
 import numpy as np
 from ml_collections import ConfigDict
 
-from grpojax import checkpoint as checkpoint_lib
-from grpojax import digest, export, metrics, setup, sft, storage
+from grpojax import export, setup, sft
 from grpojax.data import pipeline, text
 from grpojax.models import Model, hf
+from grpojax.runtime import checkpoint as checkpoint_lib
+from grpojax.runtime import checksums, metrics, storage
 
 
 class Policy(NamedTuple):
@@ -87,5 +88,5 @@ def load(policy: Policy, config: ConfigDict, model: Model, mesh, train: pipeline
 
 def fingerprint(params: dict) -> str:
   """Hash of every parameter's bits: the same for the same values, whatever file or mesh they come from."""
-  known = digest.of_leaves(params), [np.shape(x) for x in jax.tree.leaves(params)]
+  known = checksums.of_leaves(params), [np.shape(x) for x in jax.tree.leaves(params)]
   return hashlib.sha256(json.dumps(known).encode()).hexdigest()[:16]

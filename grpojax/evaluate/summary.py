@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import rich.table
 
-from grpojax import console
 from grpojax.evaluate import estimators
+from grpojax.runtime import console
 
 
 def of_suite(answered: list[dict]) -> dict:

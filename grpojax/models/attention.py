@@ -9,8 +9,8 @@ import jax.numpy as jnp
 from jax.ad_checkpoint import checkpoint_name
 from jax.sharding import Mesh
 
-from grpojax import sharding
 from grpojax.models.parts import softcap
+from grpojax.runtime import sharding
 
 
 class View(NamedTuple):

@@ -4,10 +4,10 @@ from flax import nnx
 from jax.ad_checkpoint import checkpoint_name
 from jax.sharding import Mesh
 
-from grpojax import sharding
 from grpojax.models.moe import Mixture
 from grpojax.models.parts import gated_mlp, matrix, project, rms_norm, vector
 from grpojax.models.spec import Spec
+from grpojax.runtime import sharding
 
 
 class Block(nnx.Module):

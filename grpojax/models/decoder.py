@@ -23,7 +23,6 @@ from flax import nnx
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from ml_collections import ConfigDict
 
-from grpojax import sharding
 from grpojax.models import int8, kernels
 from grpojax.models import lora as lora_lib
 from grpojax.models import spec as spec_lib
@@ -41,6 +40,7 @@ from grpojax.models.block import Block
 from grpojax.models.lora import Lora
 from grpojax.models.parts import in_pieces, matrix, rematerialised, rms_norm, softcap, vector
 from grpojax.models.spec import Spec
+from grpojax.runtime import sharding
 
 Kept = jax.Array | int8.Int8  # [B, S, K, head_dim]
 Cache = list[tuple[Kept, Kept]]  # per layer: keys, values

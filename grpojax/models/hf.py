@@ -14,10 +14,10 @@ import jax
 import numpy as np
 from safetensors import safe_open
 
-from grpojax import sharding
 from grpojax.models.decoder import Model
 from grpojax.models.names import Row, row
 from grpojax.models.spec import Spec
+from grpojax.runtime import sharding
 
 
 class Tensors:

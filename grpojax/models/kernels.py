@@ -19,9 +19,9 @@ from jax.ad_checkpoint import checkpoint_name
 from jax.experimental.pallas.ops.tpu import splash_attention
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from grpojax import sharding
 from grpojax.models.attention import rotate
 from grpojax.models.spec import Spec
+from grpojax.runtime import sharding
 
 BACKENDS = ("reference", "splash", "cudnn")
 PLATFORMS = {"splash": "a TPU", "cudnn": "an NVIDIA GPU"}

@@ -20,9 +20,9 @@ import jax.numpy as jnp
 from flax import nnx
 from jax.sharding import Mesh, PartitionSpec
 
-from grpojax import sharding
 from grpojax.models.parts import ACTIVATIONS, gated_mlp, matrix
 from grpojax.models.spec import Spec
+from grpojax.runtime import sharding
 
 
 class Routed(NamedTuple):

@@ -6,12 +6,12 @@ from typing import NamedTuple
 import jax
 from ml_collections import ConfigDict
 
-from grpojax import sharding
 from grpojax.podcheck import compiled, estimate, necessary, programs
 from grpojax.podcheck.compiled import Compiled
 from grpojax.podcheck.estimate import Estimate
 from grpojax.podcheck.programs import Plan, Program
 from grpojax.podcheck.topology import Slice
+from grpojax.runtime import sharding
 
 PROGRAMS = "update", "log-probs", "weights", "prefill", "decode"
 

@@ -4,9 +4,9 @@ import math
 
 import jax
 
-from grpojax import sharding
 from grpojax.models import Model
 from grpojax.podcheck.programs import Plan
+from grpojax.runtime import sharding
 from grpojax.sampler import budget, shared
 
 

@@ -7,11 +7,11 @@ from typing import NamedTuple
 
 from ml_collections import ConfigDict
 
-from grpojax import sharding
 from grpojax.podcheck import check as check_lib
 from grpojax.podcheck import programs
 from grpojax.podcheck.check import Check
 from grpojax.podcheck.topology import Slice
+from grpojax.runtime import sharding
 
 AXES = ("fsdp", "tensor", "expert", "context")
 REMAT = ("full", "attention")

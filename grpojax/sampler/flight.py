@@ -14,7 +14,7 @@ import jax
 import numpy as np
 from jax.sharding import Mesh
 
-from grpojax import sharding
+from grpojax.runtime import sharding
 from grpojax.sampler.slots import Places, Report, State, Work
 from grpojax.types import Prompts, Rollout
 

@@ -17,9 +17,9 @@ import jax
 import jax.numpy as jnp
 from jax.sharding import NamedSharding
 
-from grpojax import sharding
 from grpojax.models import Model, Spec, by_rows, unrouted
 from grpojax.models.parts import pieces_of
+from grpojax.runtime import sharding
 from grpojax.sampler import budget, prefill, shared
 from grpojax.sampler.choose import Choice, choose, sample_keys
 from grpojax.sampler.shared import Kv, Rings

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from tqdm import tqdm
 
-from grpojax import metrics
+from grpojax.runtime import metrics
 from grpojax.study import plan, results
 from grpojax.study.plan import Run
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import matplotlib
 import numpy as np
 
-from grpojax.report.figures import COLOURS, DASHES, INK, STYLE, axes, svg
+from grpojax.runtime.report.figures import COLOURS, DASHES, INK, STYLE, axes, svg
 from grpojax.study import Figure, Study, plan, statistics
 
 MARKERS = "osD^vP"

@@ -3,7 +3,7 @@
 import json
 from pathlib import Path
 
-from grpojax import report
+from grpojax.runtime import report
 from grpojax.study import Study, table
 from grpojax.study.plan import Run
 from grpojax.study.results import WINDOW

@@ -8,8 +8,9 @@ from typing import NamedTuple
 
 from ml_collections import ConfigDict
 
-from grpojax import checkpoint, commandline, objective, rewards
+from grpojax import commandline, objective, rewards
 from grpojax import config as config_lib
+from grpojax.runtime import checkpoint
 from grpojax.study import Row, Study
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
-from grpojax import metrics
+from grpojax.runtime import metrics
 from grpojax.study import Row, Study, plan, statistics
 from grpojax.study.plan import Run
 

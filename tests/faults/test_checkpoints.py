@@ -12,7 +12,8 @@ import jax
 import numpy as np
 import pytest
 
-from grpojax import checkpoint, metrics, train
+from grpojax import train
+from grpojax.runtime import checkpoint, metrics
 
 # Readers that gave up.
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")

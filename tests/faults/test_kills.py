@@ -18,7 +18,7 @@ ROOT = Path(__file__).parents[2]
 sys.path.append(str(ROOT))  # benchmarks/ is not installed
 
 from benchmarks.endurance import compare  # noqa: E402
-from grpojax import checkpoint  # noqa: E402
+from grpojax.runtime import checkpoint  # noqa: E402
 
 pytestmark = pytest.mark.slow
 

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 import subprocesses
 
-from grpojax import guard, memory, metrics, train
+from grpojax import guard, memory, train
+from grpojax.runtime import metrics
 
 
 @pytest.fixture(scope="module")

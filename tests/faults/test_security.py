@@ -11,9 +11,10 @@ import pytest
 from model_folders import FOLDERS
 
 from configs import base
-from grpojax import metrics, models, report
+from grpojax import models
 from grpojax.data import pipeline, text
 from grpojax.models import hf
+from grpojax.runtime import metrics, report
 
 ROOT = Path(__file__).parents[2]
 BROWSER = next((path for name in ("chromium", "google-chrome") if (path := shutil.which(name))), None)

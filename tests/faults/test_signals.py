@@ -13,8 +13,9 @@ import numpy as np
 import pytest
 import subprocesses
 
-from grpojax import checkpoint, metrics, train
-from grpojax.interrupt import Interrupt
+from grpojax import train
+from grpojax.runtime import checkpoint, metrics
+from grpojax.runtime.signals import Interrupt
 
 ROOT = Path(__file__).parents[2]
 

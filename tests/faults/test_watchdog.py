@@ -8,12 +8,12 @@ import sys
 import threading
 
 from grpojax import train
-from grpojax.watchdog import watchdog
+from grpojax.runtime.watchdog import watchdog
 
 HANGS = """
 import sys, threading, time
 from pathlib import Path
-from grpojax.watchdog import watchdog
+from grpojax.runtime.watchdog import watchdog
 
 def waits_for_a_peer():
   threading.Event().wait()

@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 
 import pyarrow.parquet as pq
 
-from grpojax import storage
 from grpojax.data.local import clean
+from grpojax.runtime import storage
 
 _SUFFIXES = (".jsonl", ".json", ".parquet")
 _SPLITS = ("train", "test", "valid")

@@ -1,6 +1,6 @@
 """A workdir -> report.html: one file that opens anywhere, without a server, scripts or a network.
 
-    python -m grpojax.report runs/grpo
+    python -m grpojax.runtime.report runs/grpo
 
 figures.py draws, page.html and style.css arrange; everything from the run is escaped there.
 """
@@ -12,8 +12,8 @@ from pathlib import Path
 
 import jinja2
 
-from grpojax import console, metrics, storage
-from grpojax.report import figures
+from grpojax.runtime import console, metrics, storage
+from grpojax.runtime.report import figures
 
 PAGES = Path(__file__).parent
 

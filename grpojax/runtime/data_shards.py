@@ -14,7 +14,7 @@ import numpy as np
 from jax.experimental import multihost_utils
 from jax.sharding import Mesh
 
-from grpojax import sharding
+from grpojax.runtime import sharding
 
 
 class Readers(NamedTuple):

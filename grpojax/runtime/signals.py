@@ -2,7 +2,7 @@
 
 import signal
 
-from grpojax import console
+from grpojax.runtime import console
 
 USUAL = {signal.SIGINT: signal.default_int_handler, signal.SIGTERM: signal.SIG_DFL}
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import jax
 
-from grpojax import console
+from grpojax.runtime import console
 
 
 @contextlib.contextmanager

@@ -29,7 +29,7 @@ from tensorboardX import summary
 from tensorboardX.event_file_writer import EventsWriter
 from tensorboardX.proto.event_pb2 import Event, SessionLog
 
-from grpojax import storage
+from grpojax.runtime import storage
 
 PHASES = ("start", "reshard", "rollout", "reward", "logprob", "update", "host", "eval", "checkpoint")
 

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import jax
 
-from grpojax import console, heap
+from grpojax.runtime import console, heap
 
 
 def program(name: str, fn: Callable, **jit_options) -> Callable:

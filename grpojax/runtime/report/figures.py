@@ -13,7 +13,7 @@ import matplotlib
 import numpy as np
 from matplotlib.figure import Figure
 
-from grpojax import console, metrics
+from grpojax.runtime import console, metrics
 
 # Okabe-Ito, which colour-blind readers can tell apart.  The page decides what the names look like.
 COLOURS = {

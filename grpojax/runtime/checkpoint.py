@@ -14,8 +14,8 @@ from jax.sharding import Mesh
 from ml_collections import ConfigDict
 from orbax.checkpoint import v1 as ocp
 
-from grpojax import console, digest, hosts, sharding, storage
 from grpojax.models import Model
+from grpojax.runtime import checksums, console, processes, sharding, storage
 
 # What may change between a run and its continuation: how long, how often, on what, how loudly.
 FREE_KEYS = (
@@ -43,7 +43,7 @@ def save(checkpoints, step: int, tree, host: dict) -> None:
   if checkpoints.latest is not None and checkpoints.latest.step >= step:
     return  # on disk already: a run that is stopped right after an interval's save
   storage.check_room(checkpoints.directory, sum(x.nbytes for x in jax.tree.leaves(tree)))
-  kept = {"host": host, "digests": digest.of_leaves(tree)}
+  kept = {"host": host, "digests": checksums.of_leaves(tree)}
   with _writing(checkpoints):
     checkpoints.save_checkpointables_async(step, {"tree": tree}, custom_metadata=kept)
 
@@ -73,7 +73,7 @@ def latest(checkpoints, shapes, shardings):
   abstract = sharding.abstract(shapes, shardings)
   for step in sorted((one.step for one in checkpoints.checkpoints), reverse=True):
     found, why = _whole(checkpoints, step, abstract)
-    why = next(filter(None, hosts.texts(why)), "")  # agreed: one that is damaged for one is taken by none
+    why = next(filter(None, processes.texts(why)), "")  # agreed: one that is damaged for one is taken by none
     if not why:
       return found
     _set_aside(checkpoints, step, aside)
@@ -109,12 +109,12 @@ def _whole(checkpoints, step: int, abstract):
 
 def _changed(tree, saved: dict[str, int]) -> list[str]:
   """Paths of the leaves that are not what was saved."""
-  return [path for path, now in digest.of_leaves(tree).items() if saved.get(path) != now]
+  return [path for path, now in checksums.of_leaves(tree).items() if saved.get(path) != now]
 
 
 def _refuse_another(directory, step: int, saved, abstract) -> None:
   """ValueError naming the leaves in which a checkpoint differs from what this run would save."""
-  leaves = lambda tree: dict(zip(digest.paths(tree), jax.tree.leaves(tree), strict=True))  # noqa: E731
+  leaves = lambda tree: dict(zip(checksums.paths(tree), jax.tree.leaves(tree), strict=True))  # noqa: E731
   form = lambda x: f"{x.dtype}{list(x.shape)}" if x is not None else "missing"  # noqa: E731
   there, here = leaves(saved), leaves(abstract)
   both = {path: (form(there.get(path)), form(here.get(path))) for path in sorted(there.keys() | here.keys())}
@@ -136,7 +136,7 @@ def _set_aside(checkpoints, step: int, aside) -> None:
     number = sum(other.name.split("-")[0] == str(step) for other in before)
     storage.move(checkpoints.directory / str(step), aside / (f"{step}-{number}" if number else str(step)))
 
-  hosts.on_first(move)
+  processes.on_first(move)
   checkpoints.reload()
 
 
