@@ -12,8 +12,8 @@ import jax
 from ml_collections import ConfigDict
 from orbax.checkpoint import v1 as ocp
 
-from grpojax import peft, setup
-from grpojax.models import Model, hf, lora
+from grpojax import setup
+from grpojax.models import Model, hf, lora, peft
 from grpojax.runtime import checksums, processes, sharding, storage
 
 

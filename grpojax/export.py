@@ -25,9 +25,9 @@ from jax.experimental import multihost_utils
 from ml_collections import ConfigDict
 from safetensors.numpy import save_file
 
-from grpojax import adapters, peft, setup
+from grpojax import adapters, setup
 from grpojax.data import text
-from grpojax.models import Model, lora
+from grpojax.models import Model, lora, peft
 from grpojax.models import spec as spec_lib
 from grpojax.models.names import Row, row
 from grpojax.models.spec import Spec

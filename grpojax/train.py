@@ -21,7 +21,6 @@ from grpojax import (
   difficulty,
   guard,
   memory,
-  peft,
   records,
   rewards,
   rollouts,
@@ -34,7 +33,7 @@ from grpojax.answers import Asked
 from grpojax.data import pipeline
 from grpojax.learner import State
 from grpojax.memory import Memory
-from grpojax.models import hf, kernels
+from grpojax.models import hf, kernels, peft
 from grpojax.records import Owed
 from grpojax.rollouts import Groups
 from grpojax.runtime import checkpoint, console, data_shards, metrics, processes, sharding, storage
