@@ -22,7 +22,7 @@ import grain
 import numpy as np
 import tensorflow_datasets as tfds
 
-from grpojax.data import seal, templates, text
+from grpojax.data import checksums, templates, text
 from grpojax.runtime import console
 from grpojax.types import Prompts
 
@@ -39,13 +39,13 @@ def prepare(config, data_dir: str | Path) -> Path:
   """
   module, builder_class = _find_builder(config.task)
   settings = _builder_settings(config, builder_class)
-  digest = hashlib.sha256(f"{seal.NAME}{json.dumps(settings, sort_keys=True)}".encode() + _source(module))
+  digest = hashlib.sha256(f"{checksums.NAME}{json.dumps(settings, sort_keys=True)}".encode() + _source(module))
   if hasattr(builder_class, "source_files"):
     digest.update(_contents(builder_class.source_files(settings)))
   name = f"{module.__name__.split('.')[-1]}-{digest.hexdigest()[:16]}"
   folder = Path(data_dir).expanduser() / name
   if folder.is_dir():
-    seal.check(folder)
+    checksums.check(folder)
     return folder
   console.say(f"preparing the dataset {name} in {folder.parent}")
   folder.parent.mkdir(parents=True, exist_ok=True)
@@ -56,7 +56,7 @@ def prepare(config, data_dir: str | Path) -> Path:
     with contextlib.redirect_stdout(io.StringIO()):  # it speaks of a download; there is none
       builder = builder_class(config=builder_config, data_dir=scratch, file_format="array_record")
       builder.download_and_prepare()
-    seal.write(Path(builder.data_dir))
+    checksums.write(Path(builder.data_dir))
     try:
       os.rename(builder.data_dir, folder)
     except OSError:
