@@ -85,7 +85,7 @@ def get_config(scale: str = "mini") -> ConfigDict:
 
   c.process = ConfigDict()  # scores of single steps, for the advantage `process_supervision`
   c.process.scorer = ""  # "module:function", text -> [(score, end in characters)]; "" none
-  c.process.knobs = ConfigDict()  # its keyword arguments; of 'grpojax.reward_models:steps': path, separator
+  c.process.knobs = ConfigDict()  # its keyword arguments; of 'grpojax.rewards.learned:steps': path, separator
   c.process.max_steps = 16  # K, of one completion; what is beyond is counted and left out
 
   c.routing_replay = ""  # mixtures: "" none; "R2": pi_old's choice of experts, "R3": the sampler's

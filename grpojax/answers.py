@@ -8,9 +8,10 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from grpojax import difficulty, evaluate, rewards, rollouts, steps
+from grpojax import difficulty, evaluate, rewards, rollouts
 from grpojax.data import pipeline, text
 from grpojax.difficulty import Difficulty
+from grpojax.rewards import process
 from grpojax.rollouts import Groups
 from grpojax.runtime import console, data_shards
 from grpojax.setup import Data, Job
@@ -79,7 +80,7 @@ def score(job: Job, troubles: Counter, prompts: Prompts, rollout: Rollout) -> Sc
   result = rewards.score(job.scorer, completions)
   extra = {}
   if job.scorer_of_steps:
-    extra, left_out = steps.score(
+    extra, left_out = process.score(
       job.scorer_of_steps,
       job.data.tokenizer,
       completions,

@@ -12,7 +12,7 @@ import pytest
 from objective_toys import random_batch
 
 from grpojax import config as config_lib
-from grpojax import learner
+from grpojax import learner as learner
 from grpojax import objective as lib
 
 PAGE = (Path(__file__).parents[1] / "docs" / "new_variant.md").read_text()

@@ -18,8 +18,9 @@ from safetensors import safe_open
 from test_learner import T, V, make_batch
 
 from configs import base, gspo
-from grpojax import adapters, export, learner, models, sampler, setup, train
+from grpojax import adapters, export, models, sampler, setup, train
 from grpojax import config as config_lib
+from grpojax import learner as learner
 from grpojax import objective as objective_lib
 from grpojax.data import text
 from grpojax.models import hf, lora, names, peft

@@ -76,7 +76,7 @@ CASES = {
   "grpo stale": dict(staleness=1),
   "reinforce_pp_baseline": {},
   "lite_ppo": {"baseline.kind": "mean"},
-  "dr_grpo": {"adaptive_group.stop": "balanced", "process.scorer": "grpojax.reward_models:steps"},
+  "dr_grpo": {"adaptive_group.stop": "balanced", "process.scorer": "grpojax.rewards.learned:steps"},
 }
 
 

@@ -10,12 +10,13 @@ import numpy as np
 import pytest
 from model_folders import mesh
 
-from grpojax import models, reward_models, rewards, steps
+from grpojax import models, rewards
 from grpojax.models import hf
+from grpojax.rewards import learned, process
 from grpojax.runtime import sharding
 
 SCORES = Path(__file__).parent / "data" / "scores"
-TASKS = dict(sequence=reward_models.SEQUENCE, token=reward_models.TOKEN)
+TASKS = dict(sequence=learned.SEQUENCE, token=learned.TOKEN)
 SIZES = dict(batch=8, max_tokens=512)
 
 
@@ -63,7 +64,7 @@ CHAT = "<|im_start|>user\n{}<|im_end|>\n<|im_start|>assistant\n{}<|im_end|>\n"
 def test_a_reward_is_the_score_of_the_conversation_whatever_its_batch(folder):
   """Nine completions of other lengths, in batches of eight and two buckets of columns."""
   texts = ["12", "I think that it is 12.", *("9" * n for n in (1, 2, 3, 4, 5, 6, 60))]
-  slot = dict(fn="grpojax.reward_models:score", path=folder("sequence"), weight=0.5, **SIZES)
+  slot = dict(fn="grpojax.rewards.learned:score", path=folder("sequence"), weight=0.5, **SIZES)
   scorer = rewards.build(dict(accuracy=dict(fn="rules:integer_answer", marker="#"), learned=slot))
   history = '[{"role": "system", "content": "Be brief."}]'
   example = [dict(question="What is 7 + 5?"), dict(question="And 7?", history=history)]
@@ -83,7 +84,7 @@ def test_a_reward_is_the_score_of_the_conversation_whatever_its_batch(folder):
 
 
 def test_a_conversation_that_is_too_long_fails_alone(folder):
-  score = partial(reward_models.score, path=folder("sequence"), **SIZES)
+  score = partial(learned.score, path=folder("sequence"), **SIZES)
   long, short = score([sample("9" * 500), sample("12")])
   assert isinstance(long, ValueError) and "over max_tokens = 512" in str(long)
   assert short == pytest.approx(score([sample("12")])[0], abs=1e-5)
@@ -92,7 +93,7 @@ def test_a_conversation_that_is_too_long_fails_alone(folder):
 def test_steps_are_scored_at_their_separators(folder):
   """A blank line is no step; the last step is closed; other text between separators would shift them all."""
   text = "7+5=12\n\n12*6=72\nso 72"
-  found, none = reward_models.steps([sample(text), sample(" \n")], path=folder("token"), **SIZES)
+  found, none = learned.steps([sample(text), sample(" \n")], path=folder("token"), **SIZES)
   assert none == []
   assert [text[:end] for _, end in found] == ["7+5=12", "7+5=12\n\n12*6=72", text]
   whole = CHAT.format("What is 7 + 5?", text + "\n")
@@ -106,17 +107,17 @@ def test_steps_are_scored_at_their_separators(folder):
 
 def test_the_steps_of_a_run_and_their_reward(folder):
   knobs = dict(path=folder("token"), separator=";", **SIZES)
-  scorer = rewards.load_scorer("grpojax.reward_models:steps", knobs)
+  scorer = rewards.load_scorer("grpojax.rewards.learned:steps", knobs)
   tokenizer = data_toys.tokenizer()
   groups = [[sample("1+1=2;2+2=4"), sample("x")]]
   tokens, length = np.zeros((1, 2, 16), np.int32), np.zeros((1, 2), np.int32)
   for g, one in enumerate(groups[0]):
     row = tokenizer(one.text)["input_ids"]
     tokens[0, g, : len(row)], length[0, g] = row, len(row)
-  extra, counts = steps.score(scorer, tokenizer, groups, tokens, length, 4)
+  extra, counts = process.score(scorer, tokenizer, groups, tokens, length, 4)
   assert not any(counts.values())
   assert extra["step_end"].tolist() == [[[4, 10, -1, -1], [0, -1, -1, -1]]]
-  slot = dict(fn="shaping:process", scorer="grpojax.reward_models:steps", how="min", knobs=knobs)
+  slot = dict(fn="shaping:process", scorer="grpojax.rewards.learned:steps", how="min", knobs=knobs)
   scorer = rewards.build(dict(accuracy=dict(fn="rules:integer_answer", marker="#"), steps=slot))
   example = [groups[0][0].example | dict(answer="4")]
   completions = rewards.samples(example, [["1+1=2;2+2=4", "x"]], length, np.ones((1, 2), bool))
@@ -138,13 +139,13 @@ def test_the_steps_of_a_run_and_their_reward(folder):
 def test_what_cannot_score_is_refused_by_name(folder, fn, kind, knobs, sentence):
   with pytest.raises(ValueError, match=sentence):
     if fn == "steps":
-      rewards.load_scorer("grpojax.reward_models:steps", dict(path=folder(kind)) | knobs)
+      rewards.load_scorer("grpojax.rewards.learned:steps", dict(path=folder(kind)) | knobs)
     else:
-      slot = dict(fn="grpojax.reward_models:score", path=folder(kind), **knobs)
+      slot = dict(fn="grpojax.rewards.learned:score", path=folder(kind), **knobs)
       rewards.build(dict(accuracy=dict(fn="rules:integer_answer", marker="#"), learned=slot))
 
 
 def test_a_folder_that_is_not_there_is_refused():
-  slot = dict(fn="grpojax.reward_models:score", path="/nowhere")
+  slot = dict(fn="grpojax.rewards.learned:score", path="/nowhere")
   with pytest.raises(ValueError, match=r"config\.reward\.accuracy: /nowhere/config\.json does not exist"):
     rewards.build(dict(accuracy=slot))

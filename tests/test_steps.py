@@ -3,9 +3,8 @@
 import numpy as np
 import pytest
 
-from grpojax import steps
 from grpojax.data import text
-from grpojax.rewards import Sample, load_scorer
+from grpojax.rewards import Sample, load_scorer, process
 
 TOKENIZER = text.load_tokenizer()
 ARITHMETIC = load_scorer("grpojax.rewards.rules:arithmetic_steps")
@@ -22,7 +21,7 @@ def sampled(*texts):
 
 def test_a_steps_end_is_the_token_that_completes_it():
   groups, tokens, length = sampled("7+5=12;12*6=73\n#73", "no step")
-  extra, counts = steps.score(ARITHMETIC, TOKENIZER, groups, tokens, length, 4)
+  extra, counts = process.score(ARITHMETIC, TOKENIZER, groups, tokens, length, 4)
   assert extra["step_score"].tolist() == [[[1, 0, 0, 0], [0, 0, 0, 0]]]
   assert not any(counts.values()) and extra["step_end"][0, 1].tolist() == [-1] * 4
   for k, upto in enumerate(("7+5=12", "7+5=12;12*6=73")):
@@ -34,14 +33,14 @@ def test_a_steps_end_is_the_token_that_completes_it():
 
 def test_steps_beyond_the_budget_are_counted():
   groups, tokens, length = sampled("1+1=2;2+2=4;4+4=9")
-  extra, counts = steps.score(ARITHMETIC, TOKENIZER, groups, tokens, length, 2)
+  extra, counts = process.score(ARITHMETIC, TOKENIZER, groups, tokens, length, 2)
   assert counts["process/steps_left_out"] == 1 and extra["step_score"].tolist() == [[[1, 1]]]
 
 
 def test_a_completion_whose_steps_have_no_score_has_none_and_is_counted():
   groups, tokens, length = sampled("1+1=2", "2+2=5")
   first_fails = lambda samples: [RuntimeError(), *ARITHMETIC(samples[1:])]  # noqa: E731
-  extra, counts = steps.score(first_fails, TOKENIZER, groups, tokens, length, 1)
+  extra, counts = process.score(first_fails, TOKENIZER, groups, tokens, length, 1)
   assert counts == {"process/steps_left_out": 0, "process/failed": 1}
   assert extra["step_end"][0, 0].tolist() == [-1] and extra["step_end"][0, 1, 0] > 0
 
@@ -54,4 +53,4 @@ def test_every_character_has_its_token(end):
   row = tokens[0, 0, : length[0, 0]]
   characters = [len(text.decode(TOKENIZER, row, n + 1)) for n in range(len(row))]
   walk = next(i for i, count in enumerate(characters) if count >= end)
-  assert steps.token_at(TOKENIZER, row, end) == walk
+  assert process.token_at(TOKENIZER, row, end) == walk

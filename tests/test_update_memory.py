@@ -8,7 +8,8 @@ import pytest
 
 from configs import base
 from grpojax import config as config_lib
-from grpojax import learner, models
+from grpojax import learner as learner
+from grpojax import models
 
 MODEL = models.build(base.get_config("tiny").model, 30)
 

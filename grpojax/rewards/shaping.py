@@ -112,7 +112,7 @@ def aggregate_steps(scores: list[float], *, how: str) -> float:
 def process(samples, *, scorer: str, how: str = "min", knobs=None) -> list:
   """The steps of each completion, scored by `scorer`, as one number; 0 if there is no step.
 
-  `scorer` is that of `load_scorer`: a process reward model such as 'grpojax.reward_models:steps', whose
+  `scorer` is that of `load_scorer`: a process reward model such as 'grpojax.rewards.learned:steps', whose
   folder is among its `knobs`, or a rule such as 'grpojax.rewards.rules:arithmetic_steps'.
   """
 
