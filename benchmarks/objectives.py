@@ -19,8 +19,7 @@ import numpy as np
 
 from benchmarks.setting import keep, setting, where
 from configs import base
-from grpojax import learner as learner
-from grpojax import models
+from grpojax import learner, models
 from grpojax import objective as objective_lib
 from grpojax.data import text
 from grpojax.objective.build import LISTS, functions, knobs_of

@@ -22,9 +22,8 @@ from benchmarks.clock import interleaved, said
 from benchmarks.setting import keep, report, setting, where
 from benchmarks.workload import G, L, P, T, V
 from configs import base
-from grpojax import learner as learner
+from grpojax import learner, packing
 from grpojax import objective as objective_lib
-from grpojax import packing
 from grpojax.packing import Packing
 from grpojax.types import Batch
 

@@ -21,8 +21,7 @@ from benchmarks.clock import interleaved, said
 from benchmarks.setting import keep, report, setting, where
 from benchmarks.workload import G, L, P, T, V
 from configs import base
-from grpojax import learner as learner
-from grpojax import models, objective
+from grpojax import learner, models, objective
 from grpojax.types import Batch
 
 

@@ -6,8 +6,8 @@ import numpy as np
 from jax.sharding import Mesh
 from ml_collections import ConfigDict
 
-from grpojax import config as config_lib
 from grpojax import objective, packing
+from grpojax.config.check import check as config_lib
 from grpojax.difficulty import Last
 from grpojax.rollouts import Groups, take
 from grpojax.runtime import data_shards, sharding

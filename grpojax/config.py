@@ -5,7 +5,8 @@ import re
 
 from ml_collections import ConfigDict
 
-from grpojax import adaptive, legal, objective
+from grpojax import adaptive, objective
+from grpojax.config.check import schema
 from grpojax.models import REMAT, kernels
 from grpojax.rewards import load_scorer
 from grpojax.runtime import sharding
@@ -13,7 +14,7 @@ from grpojax.runtime import sharding
 
 def check(c: ConfigDict, devices: int) -> None:
   """Raises ValueError for the first thing wrong with `c` on this many devices."""
-  legal.check(c)
+  schema.check(c)
   for key in _POSITIVE:
     value = _get(c, key)
     if value < 1:

@@ -10,8 +10,9 @@ import sys
 import jax
 from absl import flags
 
-from grpojax import commandline, layout, train
-from grpojax import config as config_lib
+from grpojax import layout, train
+from grpojax.config.check import check as config_lib
+from grpojax.config.check import commandline
 from grpojax.runtime import storage
 
 WORKDIR = flags.DEFINE_string("workdir", None, "Where the run lives: a folder or gs://...; default runs/NAME")

@@ -9,8 +9,7 @@ import numpy as np
 from jax.sharding import Mesh
 from ml_collections import ConfigDict
 
-from grpojax import learner as learner
-from grpojax import models, sampler, weights
+from grpojax import learner, models, sampler, weights
 from grpojax.data import pipeline, templates, text
 from grpojax.models import kernels, lora
 from grpojax.objective import Objective, trackers

@@ -16,7 +16,7 @@ from ml_collections import ConfigDict
 from optax.contrib import MuonDimensionNumbers
 from orbax.checkpoint import v1 as ocp
 
-from grpojax import learner as learner
+from grpojax import learner
 from grpojax import objective as objective_lib
 from grpojax.data import pipeline
 from grpojax.models import Model

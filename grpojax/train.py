@@ -27,9 +27,9 @@ from grpojax import (
   setup,
   sft,
 )
-from grpojax import config as config_lib
 from grpojax import objective as objective_lib
 from grpojax.answers import Asked
+from grpojax.config.check import check as config_lib
 from grpojax.data import pipeline
 from grpojax.learner import State
 from grpojax.memory import Memory

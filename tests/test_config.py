@@ -1,9 +1,9 @@
 """Bad configs end in one sentence that names the key, before anything compiles."""
 
 import pytest
+from grpojax.config.check import check
 
 from configs import base
-from grpojax import config
 from grpojax.runtime import checkpoint
 
 
@@ -20,8 +20,8 @@ def changed(**changes):
 
 
 def test_the_default_is_legal():
-  config.check(base.get_config(), devices=1)
-  config.check(base.get_config(), devices=8)
+  check.check(base.get_config(), devices=1)
+  check.check(base.get_config(), devices=8)
 
 
 @pytest.mark.parametrize(
@@ -81,7 +81,7 @@ def test_the_default_is_legal():
 )
 def test_one_sentence_that_names_the_key(changes, sentence):
   with pytest.raises(ValueError, match=sentence) as error:
-    config.check(changed(**changes), devices=8)
+    check.check(changed(**changes), devices=8)
   assert "\n" not in str(error.value)
 
 
@@ -92,7 +92,7 @@ def test_unknown_scale_names_the_choices():
 
 def test_a_group_of_one_has_no_baseline():
   with pytest.raises(ValueError, match="group_size"):
-    config.check(changed(rollout__group_size=1), devices=1)
+    check.check(changed(rollout__group_size=1), devices=1)
 
 
 def test_a_workdir_of_another_config_names_the_differing_keys(tmp_path):

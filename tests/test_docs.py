@@ -8,9 +8,9 @@ import shlex
 from pathlib import Path
 
 import pytest
+from grpojax.config.check import check as config_lib
 
 from configs import base
-from grpojax import config as config_lib
 from grpojax import rewards
 from grpojax.rewards import sandbox
 

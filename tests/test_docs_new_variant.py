@@ -9,10 +9,10 @@ import jax
 import numpy as np
 import optax
 import pytest
+from grpojax.config.check import check as config_lib
 from objective_toys import random_batch
 
-from grpojax import config as config_lib
-from grpojax import learner as learner
+from grpojax import learner
 from grpojax import objective as lib
 
 PAGE = (Path(__file__).parents[1] / "docs" / "new_variant.md").read_text()

@@ -17,8 +17,7 @@ from model_folders import mesh
 from test_local import make_folder
 
 from configs import base
-from grpojax import export, models
-from grpojax import learner as learner
+from grpojax import export, learner, models
 from grpojax.evaluate import benchmark, items, policy, suites, summary
 from grpojax.models import hf
 from grpojax.runtime import checkpoint

@@ -11,8 +11,7 @@ from model_folders import FAMILIES, FOLDERS, loaded, mesh
 from safetensors import safe_open
 
 from configs import base
-from grpojax import export, models
-from grpojax import learner as learner
+from grpojax import export, learner, models
 from grpojax.data import text
 from grpojax.models import hf
 from grpojax.runtime import checkpoint

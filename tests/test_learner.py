@@ -13,8 +13,7 @@ from ml_collections import ConfigDict
 from objective_toys import RECIPES, random_batch, recipe
 
 from configs import base, dapo, grpo, gspo
-from grpojax import batches, models, packing, sft
-from grpojax import learner as learner
+from grpojax import batches, learner, models, packing, sft
 from grpojax import objective as objective_lib
 from grpojax.runtime import sharding
 from grpojax.types import Batch

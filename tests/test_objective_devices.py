@@ -15,9 +15,8 @@ import pytest
 from ml_collections import ConfigDict
 from objective_toys import RECIPES, accumulate, one_of_each, random_batch
 
-from grpojax import learner as learner
+from grpojax import learner, packing
 from grpojax import objective as lib
-from grpojax import packing
 from grpojax.runtime import sharding
 
 OBJECTIVES = one_of_each()

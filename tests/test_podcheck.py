@@ -9,10 +9,10 @@ import jax.numpy as jnp
 import numpy as np
 import podcheck_toys
 import pytest
+from grpojax.config.check import check as config_lib
 from objective_toys import recipe
 
 from grpojax import batches, models
-from grpojax import config as config_lib
 from grpojax.podcheck import (
   abstract,
   check,

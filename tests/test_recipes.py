@@ -7,9 +7,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from grpojax.config.check import check as config_lib
 from objective_toys import RECIPES, recipe
 
-from grpojax import config as config_lib
 from grpojax import objective as lib
 from grpojax.types import Batch
 

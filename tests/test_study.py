@@ -7,12 +7,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from grpojax.config.check import check as config_lib
+from grpojax.config.check.commandline import config_of
 from scipy import stats
 from study_toys import FINAL, STUDY, finish, runs
 
-from grpojax import config as config_lib
 from grpojax import sweep
-from grpojax.commandline import config_of
 from grpojax.study import Row, cluster, cumulative, figures, page, plan, results, statistics, table
 from grpojax.study import command as study_command
 

@@ -5,11 +5,10 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+from grpojax.config.check import check as config_lib
 
 from configs import base
-from grpojax import config as config_lib
-from grpojax import learner as learner
-from grpojax import models
+from grpojax import learner, models
 
 MODEL = models.build(base.get_config("tiny").model, 30)
 

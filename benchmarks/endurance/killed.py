@@ -12,7 +12,9 @@ import time
 from collections import Counter
 from collections.abc import Callable
 
-from grpojax import answers, asking, commandline, main, sft
+from grpojax.config.check import commandline
+
+from grpojax import answers, asking, main, sft
 from grpojax.data import pipeline
 from grpojax.runtime import checkpoint
 

@@ -12,10 +12,11 @@ import tempfile
 from pathlib import Path
 
 import serve  # first: what follows prints
+from grpojax.config.check import commandline
 
 from benchmarks import ends
 from benchmarks.peers import workload as w
-from grpojax import commandline, train
+from grpojax import train
 
 import jax  # isort: skip  (after the command line has set its environment)
 

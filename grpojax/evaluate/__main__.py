@@ -12,7 +12,7 @@ import rich.console
 from absl import flags
 from ml_collections import ConfigDict
 
-from grpojax import commandline
+from grpojax.config.check import commandline
 from grpojax.evaluate import benchmark, summary
 from grpojax.runtime import console
 

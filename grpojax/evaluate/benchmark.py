@@ -13,8 +13,8 @@ import numpy as np
 from jax.sharding import Mesh
 from ml_collections import ConfigDict
 
-from grpojax import config as config_lib
 from grpojax import rewards, setup
+from grpojax.config.check import check as config_lib
 from grpojax.data import pipeline, text
 from grpojax.evaluate import items, policy, suites
 from grpojax.evaluate.policy import Policy

@@ -20,7 +20,7 @@ from pathlib import Path
 
 from absl import flags
 
-from grpojax import commandline
+from grpojax.config.check import commandline
 from grpojax.podcheck import check, search, suggest, table, topology
 
 TOPOLOGY = flags.DEFINE_string("topology", "", "v5e:8x8, v5p:4x4x4, ..., cpu:8; default: what is here.")

@@ -9,9 +9,8 @@ import jax
 from jax.sharding import Mesh
 from ml_collections import ConfigDict
 
-from grpojax import batches, logprobs, models, objective, setup
-from grpojax import config as config_lib
-from grpojax import learner as learner
+from grpojax import batches, learner, logprobs, models, objective, setup
+from grpojax.config.check import check as config_lib
 from grpojax.data import text
 from grpojax.podcheck import abstract, known
 from grpojax.runtime import sharding

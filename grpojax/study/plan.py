@@ -8,8 +8,9 @@ from typing import NamedTuple
 
 from ml_collections import ConfigDict
 
-from grpojax import commandline, objective, rewards
-from grpojax import config as config_lib
+from grpojax import objective, rewards
+from grpojax.config.check import check as config_lib
+from grpojax.config.check import commandline
 from grpojax.runtime import checkpoint
 from grpojax.study import Row, Study
 

@@ -8,7 +8,7 @@ import jax
 from absl import app, flags, logging
 from ml_collections import ConfigDict, config_flags
 
-from grpojax import legal
+from grpojax.config.check import schema
 from grpojax.runtime import processes
 
 CONFIG = config_flags.DEFINE_config_file(
@@ -70,7 +70,7 @@ def start(argv) -> ConfigDict:
   logging.set_verbosity(logging.FATAL)
   config = CONFIG.value
   try:
-    legal.check(config)
+    schema.check(config)
   except ValueError as error:
     sys.exit(f"error: {error}")
   jax.config.update("jax_numpy_rank_promotion", "raise")

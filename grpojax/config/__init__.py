@@ -1,0 +1,1 @@
+"""What a config may say: keys and kinds, what keys ask of each other, flags."""
