@@ -16,15 +16,16 @@ import itertools
 
 import jax
 import numpy as np
+from grpojax.learner.update import packing
+from grpojax.learner.update import update as learner
+from grpojax.learner.update.packing import Packing
 
 from benchmarks import workload
 from benchmarks.clock import interleaved, said
 from benchmarks.setting import keep, report, setting, where
 from benchmarks.workload import G, L, P, T, V
 from configs import base
-from grpojax import learner, packing
 from grpojax import objective as objective_lib
-from grpojax.packing import Packing
 from grpojax.types import Batch
 
 C = L + T - 1

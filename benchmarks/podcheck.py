@@ -18,10 +18,11 @@ from pathlib import Path
 import jax
 import jax.numpy as jnp
 import numpy as np
+from grpojax.learner.update import packing
 
 from benchmarks.setting import ROOT, keep, setting
 from configs import base
-from grpojax import objective, packing
+from grpojax import objective
 from grpojax.podcheck import check, programs, topology
 from grpojax.runtime import heap
 

@@ -15,13 +15,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+from grpojax.learner.update import update as learner
 
 from benchmarks import workload
 from benchmarks.clock import interleaved, said
 from benchmarks.setting import keep, report, setting, where
 from benchmarks.workload import G, L, P, T, V
 from configs import base
-from grpojax import learner, models, objective
+from grpojax import models, objective
 from grpojax.types import Batch
 
 

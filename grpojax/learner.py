@@ -14,10 +14,10 @@ from jax.sharding import Mesh
 from ml_collections import ConfigDict
 
 from grpojax import objective as objective_lib
-from grpojax import packing as packing_lib
-from grpojax.logprobs import grouped_logprobs, packed_logprobs, response_logprobs
+from grpojax.learner.update import packing as packing_lib
+from grpojax.learner.update.logprobs import grouped_logprobs, packed_logprobs, response_logprobs
+from grpojax.learner.update.packing import Packing
 from grpojax.models import Model, expert_cost, load_balance_loss
-from grpojax.packing import Packing
 from grpojax.runtime import sharding
 from grpojax.types import Batch
 

@@ -9,11 +9,12 @@ import numpy as np
 from jax.sharding import Mesh
 from ml_collections import ConfigDict
 
-from grpojax import learner, models, sampler, weights
+from grpojax import models, sampler, weights
 from grpojax.data import pipeline, templates, text
+from grpojax.learner.update import update as learner
+from grpojax.learner.update.packing import Packing
 from grpojax.models import kernels, lora
 from grpojax.objective import Objective, trackers
-from grpojax.packing import Packing
 from grpojax.rewards import Rewards
 from grpojax.runtime import compiler_options, sharding, storage
 from grpojax.runtime.compile import program

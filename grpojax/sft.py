@@ -16,9 +16,9 @@ from ml_collections import ConfigDict
 from optax.contrib import MuonDimensionNumbers
 from orbax.checkpoint import v1 as ocp
 
-from grpojax import learner
 from grpojax import objective as objective_lib
 from grpojax.data import pipeline
+from grpojax.learner.update import update as learner
 from grpojax.models import Model
 from grpojax.runtime import console, data_shards, processes, sharding
 from grpojax.runtime.compile import program

@@ -17,7 +17,6 @@ from grpojax import (
   adapters,
   answers,
   asking,
-  batches,
   difficulty,
   guard,
   memory,
@@ -31,7 +30,8 @@ from grpojax import objective as objective_lib
 from grpojax.answers import Asked
 from grpojax.config.check import check as config_lib
 from grpojax.data import pipeline
-from grpojax.learner import State
+from grpojax.learner.update import batching
+from grpojax.learner.update.update import State
 from grpojax.memory import Memory
 from grpojax.models import hf, kernels, peft
 from grpojax.records import Owed
@@ -73,7 +73,7 @@ def prepare(config: ConfigDict, workdir: Path) -> Job:
     peft.check(Path(config.lora.path).expanduser(), config.lora, model)
   setup.check_prompts(model, data.train, data.held_out)
   programs = setup.build_programs(config, model, data.tokenizer, mesh)
-  first_pass = batches.first_needs_pass(config)
+  first_pass = batching.first_needs_pass(config)
   # Last: who is refused and mends the config shall not find the workdir taken by what was refused.
   processes.on_first(lambda: checkpoint.claim_workdir(workdir, config))
   return Job(config, workdir, scorer, data, mesh, model, objective, programs, of_steps, first_pass)
@@ -194,11 +194,11 @@ def kept(job: Job, step: int, state: State, reference, known: Memory, ahead: Ask
 def compare(job: Job, timer, params, reference, known: Memory, groups: Groups, outcomes, reward: float):
   """(batches with what was expected and all log-probs, memory that has taken note of the outcomes)."""
   config, logp, gather = job.config, job.programs.logp, data_shards.of(job.mesh).gather
-  groups = batches.balanced(config, job.mesh, groups)
+  groups = batching.balanced(config, job.mesh, groups)
   rows = answers.rows_of(job.data, groups.prompts.id)
-  dealt = batches.deal(config, job.mesh, groups, memory.baseline(config, known, rows, reward))
+  dealt = batching.deal(config, job.mesh, groups, memory.baseline(config, known, rows, reward))
   with timer.phase("logprob"):  # of all batches, before any update moves the policy
-    dealt = batches.compared(logp, params, reference, dealt, job.first_pass)
+    dealt = batching.compared(logp, params, reference, dealt, job.first_pass)
     if not config.staleness:
       jax.block_until_ready(dealt)
   if known.difficulty is None:
@@ -207,9 +207,9 @@ def compare(job: Job, timer, params, reference, known: Memory, groups: Groups, o
   d, keep = known.difficulty, None
   if d.last:
     last = jax.tree.map(lambda x: x[rows], d.last)
-    now = batches.logps_of(config, job.mesh, logp, params, groups.prompts, last)
+    now = batching.logps_of(config, job.mesh, logp, params, groups.prompts, last)
     keep = gather(difficulty.keep(d, rows, now))
-    old_logp = batches.gathered([batch.old_logp for batch in dealt])
+    old_logp = batching.gathered([batch.old_logp for batch in dealt])
     last = difficulty.Last(groups.rollout.tokens, groups.rollout.length, old_logp)
     d = difficulty.saw(d, *gather((rows, last)))
   outcomes = gather(outcomes)

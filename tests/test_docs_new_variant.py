@@ -10,9 +10,9 @@ import numpy as np
 import optax
 import pytest
 from grpojax.config.check import check as config_lib
+from grpojax.learner.update import update as learner
 from objective_toys import random_batch
 
-from grpojax import learner
 from grpojax import objective as lib
 
 PAGE = (Path(__file__).parents[1] / "docs" / "new_variant.md").read_text()

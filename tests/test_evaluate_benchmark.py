@@ -13,11 +13,12 @@ import numpy as np
 import optax
 import pytest
 import subprocesses
+from grpojax.learner.update import update as learner
 from model_folders import mesh
 from test_local import make_folder
 
 from configs import base
-from grpojax import export, learner, models
+from grpojax import export, models
 from grpojax.evaluate import benchmark, items, policy, suites, summary
 from grpojax.models import hf
 from grpojax.runtime import checkpoint

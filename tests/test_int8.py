@@ -8,11 +8,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from grpojax.config.check import check as config_lib
+from grpojax.learner.update import update as learner
 from ml_collections import ConfigDict
 from model_folders import loaded, mesh
 
 from configs import base, quantized
-from grpojax import learner, models, sampler, setup, weights
+from grpojax import models, sampler, setup, weights
 from grpojax.models import int8, lora, names
 from grpojax.models.attention import attend
 

@@ -13,13 +13,14 @@ import numpy as np
 import optax
 import pytest
 from grpojax.config.check import check as config_lib
+from grpojax.learner.update import update as learner
 from ml_collections import ConfigDict
 from model_folders import FOLDERS, loaded, mesh
 from safetensors import safe_open
 from test_learner import T, V, make_batch
 
 from configs import base, gspo
-from grpojax import adapters, export, learner, models, sampler, setup, train
+from grpojax import adapters, export, models, sampler, setup, train
 from grpojax import objective as objective_lib
 from grpojax.data import text
 from grpojax.models import hf, lora, names, peft

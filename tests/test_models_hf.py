@@ -13,13 +13,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from grpojax.learner.update.logprobs import token_logprobs
 from model_folders import FAMILIES, FOLDERS, loaded, mesh
 from safetensors import safe_open
 from safetensors.numpy import save_file
 
 from configs import base
 from grpojax import models, sampler
-from grpojax.logprobs import token_logprobs
 from grpojax.models import hf, names
 from grpojax.models import spec as spec_lib
 

@@ -10,9 +10,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from flax import nnx
+from grpojax.learner.update import logprobs
 from model_folders import loaded, mesh
 
-from grpojax import logprobs, models, sampler
+from grpojax import models, sampler
 from grpojax.models import moe
 from grpojax.runtime import sharding
 

@@ -12,10 +12,11 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+from grpojax.learner.update import packing
+from grpojax.learner.update import update as learner
 from ml_collections import ConfigDict
 from objective_toys import RECIPES, accumulate, one_of_each, random_batch
 
-from grpojax import learner, packing
 from grpojax import objective as lib
 from grpojax.runtime import sharding
 

@@ -10,9 +10,10 @@ import numpy as np
 import podcheck_toys
 import pytest
 from grpojax.config.check import check as config_lib
+from grpojax.learner.update import batching
 from objective_toys import recipe
 
-from grpojax import batches, models
+from grpojax import models
 from grpojax.podcheck import (
   abstract,
   check,
@@ -87,10 +88,10 @@ def test_the_batch_is_shaped_as_one_that_a_run_deals(case):
   mesh = sharding.make_mesh(config.mesh, jax.devices()[:1])
   model = models.build(config.model, 30)
   baseline = np.zeros(config.rollout.prompts, np.float32) if config.baseline.kind else None
-  dealt = batches.deal(config, mesh, groups(config, model), baseline)
+  dealt = batching.deal(config, mesh, groups(config, model), baseline)
   reference = config.reference and {"some": 1}
-  first_pass = batches.first_needs_pass(config)
-  for batch in batches.compared(passes(config, model), {}, reference, dealt, first_pass):
+  first_pass = batching.first_needs_pass(config)
+  for batch in batching.compared(passes(config, model), {}, reference, dealt, first_pass):
     shape = lambda x: (x.shape, x.dtype)  # noqa: E731
     assert jax.tree.map(shape, batch) == jax.tree.map(shape, abstract.batch(config, model))
 

@@ -6,10 +6,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from grpojax.learner.update.logprobs import response_logprobs
 
 from configs import base
 from grpojax import models, sampler
-from grpojax.logprobs import response_logprobs
 from grpojax.runtime import sharding
 from grpojax.sampler.choose import Choice, choose, filtered
 

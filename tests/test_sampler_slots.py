@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from grpojax.learner.update.logprobs import response_logprobs
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from jax.sharding import Mesh
@@ -16,7 +17,6 @@ from model_folders import loaded, mesh
 
 from configs import base
 from grpojax import models, sampler
-from grpojax.logprobs import response_logprobs
 from grpojax.runtime import sharding
 
 P, G, L, T, V = 8, 3, 10, 12, 40

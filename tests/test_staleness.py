@@ -7,8 +7,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from grpojax.learner.update import batching
 
-from grpojax import answers, batches, rollouts, setup, train
+from grpojax import answers, rollouts, setup, train
 from grpojax.runtime import checkpoint, metrics
 
 
@@ -68,8 +69,8 @@ def test_it_is_the_loop_whose_rollouts_are_one_update_old(cache, tmp_path, monke
     old = policies[max(step - 2, 0)]
     asked = answers.ask(job, timer, old, stream.next(), step, 0)
     groups = rollouts.Groups(asked.prompts, *answers.grade(job, timer, Counter(), asked))
-    (batch,) = batches.deal(config, job.mesh, groups, None)
-    batch = batches.with_logps(job.programs.logp, old, policies[0], batch)
+    (batch,) = batching.deal(config, job.mesh, groups, None)
+    batch = batching.with_logps(job.programs.logp, old, policies[0], batch)
     before = here
     here, seen = job.programs.update(before, job.objective, batch, {}, np.float32(np.inf))
     assert all(x.is_deleted() for x in jax.tree.leaves(before))  # donated: nothing is held twice
@@ -107,13 +108,13 @@ def test_a_profile_is_of_the_steps_asked_for_and_time_is_whole(cache, tmp_path, 
   """And after the second step nothing is compiled."""
   compiled, before = [], {}
   jax.monitoring.register_event_duration_secs_listener(lambda name, *_, **__: compiled.append(name))
-  deal = batches.deal
+  deal = batching.deal
 
   def noting(*args):
     before[len(before) + 1] = sum("backend_compile" in name for name in compiled)
     return deal(*args)
 
-  monkeypatch.setattr(batches, "deal", noting)
+  monkeypatch.setattr(batching, "deal", noting)
   records = start(tiny(cache, staleness=0, steps=4, profile_steps=1), tmp_path)
   assert before[1] > 0 and before[3] == before[4]
   (trace,) = tmp_path.glob("profile/plugins/profile/*/*.xplane.pb")

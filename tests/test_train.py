@@ -13,8 +13,9 @@ import jax
 import numpy as np
 import pytest
 import subprocesses
+from grpojax.learner.update import batching
 
-from grpojax import batches, difficulty, train
+from grpojax import difficulty, train
 from grpojax.runtime import checkpoint, metrics
 
 ROOT = Path(__file__).parents[1]
@@ -123,7 +124,7 @@ def test_spo_expects_what_it_saw_and_forgets_nothing_while_the_policy_stands_sti
   config.data.train, config.optimizer.learning_rate = 20, 0.0
   config.reward.accuracy = dict(fn=f"{__name__}:short")
   expected, outcomes = [], []
-  monkeypatch.setattr(batches, "deal", spy(batches.deal, lambda *a: expected.append((a[2].prompts.id, a[3]))))
+  monkeypatch.setattr(batching, "deal", spy(batching.deal, lambda *a: expected.append((a[2].prompts.id, a[3]))))
   monkeypatch.setattr(
     difficulty, "update", spy(difficulty.update, lambda *a: outcomes.append((a[3].id, a[3].right, a[4])))
   )

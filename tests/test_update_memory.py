@@ -6,9 +6,10 @@ import numpy as np
 import optax
 import pytest
 from grpojax.config.check import check as config_lib
+from grpojax.learner.update import update as learner
 
 from configs import base
-from grpojax import learner, models
+from grpojax import models
 
 MODEL = models.build(base.get_config("tiny").model, 30)
 

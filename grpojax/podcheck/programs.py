@@ -9,9 +9,11 @@ import jax
 from jax.sharding import Mesh
 from ml_collections import ConfigDict
 
-from grpojax import batches, learner, logprobs, models, objective, setup
+from grpojax import models, objective, setup
 from grpojax.config.check import check as config_lib
 from grpojax.data import text
+from grpojax.learner.update import batching, logprobs
+from grpojax.learner.update import update as learner
 from grpojax.podcheck import abstract, known
 from grpojax.runtime import sharding
 
@@ -95,7 +97,7 @@ def log_probs(plan: Plan) -> Program:
   args = (
     _policy(plan.model), batch.tokens, batch.prompt_length, batch.routing, batch.counted, batch.place
   )  # fmt: skip
-  passes = config.updates_per_rollout * (1 + bool(config.reference)) - (not batches.first_needs_pass(config))
+  passes = config.updates_per_rollout * (1 + bool(config.reference)) - (not batching.first_needs_pass(config))
   call = plan.programs.logp
   return _program(plan.mesh, call, args, plan.open_loops, passes)
 

@@ -6,9 +6,10 @@ import numpy as np
 from jax.sharding import Mesh
 from ml_collections import ConfigDict
 
-from grpojax import objective, packing
+from grpojax import objective
 from grpojax.config.check import check as config_lib
 from grpojax.difficulty import Last
+from grpojax.learner.update import packing
 from grpojax.rollouts import Groups, take
 from grpojax.runtime import data_shards, sharding
 from grpojax.types import Batch, Prompts, Rollout

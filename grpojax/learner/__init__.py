@@ -1,0 +1,1 @@
+"""Log-probs, packing, batching and the update."""
