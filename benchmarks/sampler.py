@@ -21,7 +21,7 @@ from benchmarks.clock import interleaved, said
 from benchmarks.setting import keep, setting, where
 from benchmarks.workload import G, L, T, V
 from configs import base
-from grpojax import sampler
+from grpojax.rollout import sampler
 from grpojax.runtime import sharding
 from grpojax.types import Prompts
 

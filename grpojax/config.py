@@ -5,10 +5,11 @@ import re
 
 from ml_collections import ConfigDict
 
-from grpojax import adaptive, objective
+from grpojax import objective
 from grpojax.config.check import schema
 from grpojax.models import REMAT, kernels
 from grpojax.rewards import load_scorer
+from grpojax.rollout import adaptive_groups
 from grpojax.runtime import sharding
 
 
@@ -146,7 +147,7 @@ def _check_lora(c: ConfigDict) -> None:
 
 
 def _check_groups(c: ConfigDict) -> None:
-  _one_of("adaptive_group.stop", c.adaptive_group.stop, "", *adaptive.STOPS)
+  _one_of("adaptive_group.stop", c.adaptive_group.stop, "", *adaptive_groups.STOPS)
   if c.adaptive_group.stop and c.dynamic_sampling.enabled:
     raise ValueError(
       "config.adaptive_group.stop and config.dynamic_sampling.enabled both decide how long to sample; "

@@ -7,7 +7,7 @@ import numpy as np
 from ml_collections import ConfigDict
 
 from grpojax.memory import Memory
-from grpojax.rollouts import Groups
+from grpojax.rollout.dynamic_sampling import Groups
 from grpojax.runtime import console
 
 MISMATCH = "sampling/sampling_logp_difference/mean"

@@ -8,9 +8,9 @@ from typing import NamedTuple
 import numpy as np
 from ml_collections import ConfigDict
 
-from grpojax import difficulty
-from grpojax.difficulty import Difficulty
 from grpojax.objective import trackers
+from grpojax.rollout import curriculum
+from grpojax.rollout.curriculum import Difficulty
 
 
 class Memory(NamedTuple):
@@ -18,13 +18,13 @@ class Memory(NamedTuple):
   kl_scale: np.ndarray  # [] factor on every KL coefficient
   grad_norm: np.ndarray  # [] moving average over the steps whose updates were all taken; NaN before the first
   nonfinite: np.ndarray  # [] int32, steps in a row up to the last with a loss or gradient that was not finite
-  difficulty: Difficulty | None  # of every training prompt
+  curriculum: Difficulty | None  # of every training prompt
 
 
 def start(config: ConfigDict, rows: int) -> Memory:
   """Before the first step, for a training split of so many rows."""
   c, G, T = config.difficulty, config.rollout.group_size, config.rollout.max_tokens
-  tracked = difficulty.start(c, rows, G, T) if c.kind else None
+  tracked = curriculum.start(c, rows, G, T) if c.kind else None
   never = np.array(np.nan, np.float32)
   return Memory(never, np.array(1, np.float32), never, np.array(0, np.int32), tracked)
 
@@ -33,7 +33,7 @@ def weights(config: ConfigDict, memory: Memory, mixture: np.ndarray | None) -> n
   """[rows]: how often to draw each training prompt, times what the mixture says; None: by epochs."""
   if not (memory.difficulty and config.difficulty.weighted):
     return mixture
-  own = difficulty.weights(config.difficulty, memory.difficulty)
+  own = curriculum.weights(config.difficulty, memory.difficulty)
   return own if mixture is None else own * mixture
 
 
@@ -44,7 +44,7 @@ def baseline(config: ConfigDict, memory: Memory, rows: np.ndarray, reward: float
   """
   kind = config.baseline.kind
   if kind == "prompt":
-    return difficulty.rate(memory.difficulty)[rows]
+    return curriculum.rate(memory.difficulty)[rows]
   if kind == "mean":
     known = reward if np.isnan(memory.reward) else memory.reward
     return np.full(len(rows), known, np.float32)
@@ -84,5 +84,5 @@ def describe(config: ConfigDict, memory: Memory) -> dict[str, float]:
   if config.kl_control.target > 0:
     seen["kl_scale"] = float(memory.kl_scale)
   if memory.difficulty:
-    seen |= difficulty.describe(config.difficulty, memory.difficulty)
+    seen |= curriculum.describe(config.difficulty, memory.difficulty)
   return seen

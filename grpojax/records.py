@@ -8,7 +8,7 @@ from ml_collections import ConfigDict
 
 from grpojax import guard, memory
 from grpojax.memory import Memory
-from grpojax.rollouts import Groups
+from grpojax.rollout.dynamic_sampling import Groups
 from grpojax.runtime import console, metrics
 
 

@@ -9,18 +9,19 @@ import numpy as np
 from jax.sharding import Mesh
 from ml_collections import ConfigDict
 
-from grpojax import models, sampler, weights
+from grpojax import models
 from grpojax.data import pipeline, templates, text
 from grpojax.learner.update import update as learner
 from grpojax.learner.update.packing import Packing
 from grpojax.models import kernels, lora
 from grpojax.objective import Objective, trackers
 from grpojax.rewards import Rewards
+from grpojax.rollout import sampler
+from grpojax.rollout.sampler import Sampler, weights
+from grpojax.rollout.sampler.weights import Weights
 from grpojax.runtime import compiler_options, sharding, storage
 from grpojax.runtime.compile import program
 from grpojax.runtime.data_shards import ALONE, Readers
-from grpojax.sampler import Sampler
-from grpojax.weights import Weights
 
 
 class Data(NamedTuple):

@@ -13,21 +13,8 @@ import jax.numpy as jnp
 import numpy as np
 from ml_collections import ConfigDict
 
-from grpojax import (
-  adapters,
-  answers,
-  asking,
-  difficulty,
-  guard,
-  memory,
-  records,
-  rewards,
-  rollouts,
-  setup,
-  sft,
-)
+from grpojax import adapters, guard, memory, records, rewards, setup, sft
 from grpojax import objective as objective_lib
-from grpojax.answers import Asked
 from grpojax.config.check import check as config_lib
 from grpojax.data import pipeline
 from grpojax.learner.update import batching
@@ -35,7 +22,9 @@ from grpojax.learner.update.update import State
 from grpojax.memory import Memory
 from grpojax.models import hf, kernels, peft
 from grpojax.records import Owed
-from grpojax.rollouts import Groups
+from grpojax.rollout import curriculum, dynamic_sampling, generate, prefetch
+from grpojax.rollout.dynamic_sampling import Groups
+from grpojax.rollout.generate import Asked
 from grpojax.runtime import checkpoint, console, data_shards, metrics, processes, sharding, storage
 from grpojax.runtime.profiling import profiler
 from grpojax.runtime.signals import Interrupt
@@ -94,7 +83,7 @@ def run(job: Job) -> bool:
     start = resume(job, timer, restored) if restored else begin(job, writer, timer, troubles)
     state, frozen, reference, known, ahead = start
     if not restored:
-      writer.write("eval", 0, answers.held_out(job, timer, frozen | state.params) | timer.take())
+      writer.write("eval", 0, generate.held_out(job, timer, frozen | state.params) | timer.take())
 
     with (
       Interrupt() as interrupt,
@@ -108,15 +97,15 @@ def run(job: Job) -> bool:
         step += 1
         alive()
         profile(step)
-        asked = ahead or asking.ask(job, timer, frozen | state.params, known, step)
+        asked = ahead or prefetch.ask(job, timer, frozen | state.params, known, step)
         if config.staleness:
-          ahead = asking.ask(job, timer, frozen | state.params, known, step + 1)
+          ahead = prefetch.ask(job, timer, frozen | state.params, known, step + 1)
         else:
           known, owed = settle(known, owed), None  # the last step's record, while the device samples
-        groups, outcomes, stats = asking.collect(job, timer, troubles, known, asked, step)
+        groups, outcomes, stats = prefetch.collect(job, timer, troubles, known, asked, step)
         asked = asked._replace(flight=None)  # and with it the sampler's own copy of the parameters
         known = settle(known, owed)  # or while it updated and the host scored
-        seen = stats | rollouts.describe(groups, reads) | rollouts.summed(troubles, reads)
+        seen = stats | dynamic_sampling.describe(groups, reads) | dynamic_sampling.summed(troubles, reads)
         origin = reference and frozen | reference
         dealt, known = compare(job, timer, asked.params, origin, known, groups, outcomes, seen["reward"])
         if config.staleness:  # the update's parameters replace those that sample ahead
@@ -124,7 +113,7 @@ def run(job: Job) -> bool:
         with timer.phase("update"):
           state, learned = learn(job, state, frozen, known, dealt)
           reference = follow(job, step, reference, state.params)
-        showcase = answers.showcase(data.tokenizer, groups)
+        showcase = generate.showcase(data.tokenizer, groups)
         times = timer.take() if config.staleness else None
         owed = Owed(step, learned, seen, showcase, times, groups)
         troubles.clear()
@@ -136,7 +125,7 @@ def run(job: Job) -> bool:
           known, owed = settle(known, owed), None
         if evaluates:
           alive()
-          writer.write("eval", step, answers.held_out(job, timer, frozen | state.params) | timer.take())
+          writer.write("eval", step, generate.held_out(job, timer, frozen | state.params) | timer.take())
         if saves:
           writer.flush()
           push()
@@ -162,7 +151,7 @@ def begin(job: Job, writer: metrics.Writer, timer, troubles) -> Start:
   reference = jax.tree.map(jnp.copy, params) if config.reference else None
   known = memory.start(config, len(data.train.records))
   if config.difficulty.offline:
-    surveyed = answers.survey(job, timer, troubles, frozen | params, known.difficulty)
+    surveyed = generate.survey(job, timer, troubles, frozen | params, known.difficulty)
     known = known._replace(difficulty=surveyed)
   return Start(job.programs.fresh(params), frozen, reference, known, None)
 
@@ -176,8 +165,8 @@ def resume(job: Job, timer, restored) -> Start:
   console.say(f"resumed after step {host['step']} of {job.config.steps}")
   ahead = None
   if behind:
-    prompts = answers.take(job.data, data_shards.of(job.mesh).share(host["ahead"]))
-    ahead = asking.sample(job, timer, frozen | behind, prompts, host["step"] + 1)
+    prompts = generate.take(job.data, data_shards.of(job.mesh).share(host["ahead"]))
+    ahead = prefetch.sample(job, timer, frozen | behind, prompts, host["step"] + 1)
   return Start(state, frozen, reference, jax.tree.map(np.asarray, known), ahead)
 
 
@@ -187,7 +176,7 @@ def kept(job: Job, step: int, state: State, reference, known: Memory, ahead: Ask
   behind = None
   if ahead:
     behind = {key: ahead.params[key] for key in state.params}
-    host["ahead"] = data_shards.of(job.mesh).gather(answers.rows_of(job.data, ahead.prompts.id)).tolist()
+    host["ahead"] = data_shards.of(job.mesh).gather(generate.rows_of(job.data, ahead.prompts.id)).tolist()
   return (state, reference, sharding.everywhere(job.mesh, known), behind), host
 
 
@@ -195,7 +184,7 @@ def compare(job: Job, timer, params, reference, known: Memory, groups: Groups, o
   """(batches with what was expected and all log-probs, memory that has taken note of the outcomes)."""
   config, logp, gather = job.config, job.programs.logp, data_shards.of(job.mesh).gather
   groups = batching.balanced(config, job.mesh, groups)
-  rows = answers.rows_of(job.data, groups.prompts.id)
+  rows = generate.rows_of(job.data, groups.prompts.id)
   dealt = batching.deal(config, job.mesh, groups, memory.baseline(config, known, rows, reward))
   with timer.phase("logprob"):  # of all batches, before any update moves the policy
     dealt = batching.compared(logp, params, reference, dealt, job.first_pass)
@@ -208,13 +197,13 @@ def compare(job: Job, timer, params, reference, known: Memory, groups: Groups, o
   if d.last:
     last = jax.tree.map(lambda x: x[rows], d.last)
     now = batching.logps_of(config, job.mesh, logp, params, groups.prompts, last)
-    keep = gather(difficulty.keep(d, rows, now))
+    keep = gather(curriculum.keep(d, rows, now))
     old_logp = batching.gathered([batch.old_logp for batch in dealt])
-    last = difficulty.Last(groups.rollout.tokens, groups.rollout.length, old_logp)
-    d = difficulty.saw(d, *gather((rows, last)))
+    last = curriculum.Last(groups.rollout.tokens, groups.rollout.length, old_logp)
+    d = curriculum.saw(d, *gather((rows, last)))
   outcomes = gather(outcomes)
-  drawn = answers.rows_of(job.data, outcomes.id)
-  d = difficulty.update(config.difficulty, d, drawn, outcomes, keep)
+  drawn = generate.rows_of(job.data, outcomes.id)
+  d = curriculum.update(config.difficulty, d, drawn, outcomes, keep)
   return dealt, known._replace(difficulty=d)
 
 
@@ -280,7 +269,7 @@ def announce(job: Job) -> None:
   slots = setup.slots_of(config, weights.model, weights.mesh, c.group_size, c.max_tokens, c.kv_cache)
   if slots < min(c.slots, c.prompts * c.group_size):
     console.say(f"rollout: {slots} of {c.slots} slots, as many as fit in config.rollout.kv_memory_gb")
-  if config.dynamic_sampling.enabled and not asking.feeds(job):
+  if config.dynamic_sampling.enabled and not prefetch.feeds(job):
     console.say("dynamic sampling: in rounds of all prompts; slots are fed with one process and staleness 0")
   for notice in objective_lib.notices(config):
     console.say(f"note: {notice}")

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from objective_cases import LOSSES
 
-from grpojax.agents import anchors
+from grpojax.rollout import anchors
 
 ESSA = LOSSES["essa_mean_norm_w0.5"]["extra"]
 

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 from ml_collections import ConfigDict
 
-from grpojax import difficulty
 from grpojax.data import pipeline
-from grpojax.difficulty import Last, Outcomes
+from grpojax.rollout import curriculum
+from grpojax.rollout.curriculum import Last, Outcomes
 
 
 def config(**changes):
@@ -21,69 +21,69 @@ def outcomes(*triples):
 
 def test_a_moving_average_of_the_groups_accuracies():
   c = config()
-  d = difficulty.start(c, 3, 4, 5)
+  d = curriculum.start(c, 3, 4, 5)
   seen = outcomes((0, 4, 4), (2, 1, 4), (0, 0, 4), (1, 0, 0))  # prompt 0 twice, 1 without a verdict
-  d = difficulty.update(c, d, seen.id, seen)
+  d = curriculum.update(c, d, seen.id, seen)
   expected = [0.7 * (0.7 * 0.5 + 0.3 * 1) + 0.3 * 0, 0.5, 0.7 * 0.5 + 0.3 * 0.25]
-  np.testing.assert_allclose(difficulty.rate(d), expected, rtol=1e-6)
+  np.testing.assert_allclose(curriculum.rate(d), expected, rtol=1e-6)
   np.testing.assert_allclose(d.successes + d.failures, 1, rtol=1e-6)
   assert d.successes.dtype == np.float32
 
 
 def test_spo_counts_completions_and_forgets_what_the_policy_has_left_behind():
   c = config(kind="beta")
-  d = difficulty.start(c, 2, 1, 3)
+  d = curriculum.start(c, 2, 1, 3)
   eight = outcomes((0, 6, 8), (1, 0, 8))
-  d = difficulty.begin(c, difficulty.survey(d, eight.id, eight))
-  np.testing.assert_allclose(difficulty.rate(d), [6.5 / 9, 0.5 / 9], rtol=1e-6)
+  d = curriculum.begin(c, curriculum.survey(d, eight.id, eight))
+  np.testing.assert_allclose(curriculum.rate(d), [6.5 / 9, 0.5 / 9], rtol=1e-6)
   one = outcomes((1, 1, 1))
-  d = difficulty.update(c, d, one.id, one, keep=np.array([0.9], np.float32))
+  d = curriculum.update(c, d, one.id, one, keep=np.array([0.9], np.float32))
   np.testing.assert_allclose([d.successes[1], d.failures[1]], [0.9 * 0.5 + 1, 0.9 * 8.5], rtol=1e-6)
   np.testing.assert_allclose(d.successes[0], 6.5)
   three = outcomes((0, 2, 3))
-  d = difficulty.update(c, d, three.id, three, keep=np.ones(1, np.float32))
+  d = curriculum.update(c, d, three.id, three, keep=np.ones(1, np.float32))
   np.testing.assert_allclose([d.successes[0], d.failures[0]], [8.5, 3.5], rtol=1e-6)
 
 
 def test_a_survey_gives_moving_averages_their_start_and_no_weight():
   c = config()
-  d = difficulty.start(c, 2, 4, 3)
+  d = curriculum.start(c, 2, 4, 3)
   for part in (outcomes((0, 3, 4)), outcomes((0, 4, 4))):
-    d = difficulty.survey(d, part.id, part)
-  d = difficulty.begin(c, d)
-  np.testing.assert_allclose(difficulty.rate(d), [7.5 / 9, 0.5], rtol=1e-6)
+    d = curriculum.survey(d, part.id, part)
+  d = curriculum.begin(c, d)
+  np.testing.assert_allclose(curriculum.rate(d), [7.5 / 9, 0.5], rtol=1e-6)
   np.testing.assert_allclose(d.successes + d.failures, 1, rtol=1e-6)
 
 
 def test_the_discount_is_the_mean_distance_over_the_tokens_of_the_last_completions():
-  d = difficulty.start(config(kind="beta"), 4, 2, 3)
+  d = curriculum.start(config(kind="beta"), 4, 2, 3)
   logp = np.full((1, 2, 3), -1, np.float32)
   last = Last(np.ones((1, 2, 3), np.int32), np.array([[1, 2]], np.int32), logp)
-  d = difficulty.saw(d, np.array([2]), last)
+  d = curriculum.saw(d, np.array([2]), last)
   now = np.array([[[-1.003, 9, 9], [-0.991, -1.0, np.nan]]], np.float32)  # 0.012 over 3 tokens
   never = np.zeros_like(now)
-  got = difficulty.keep(d, np.array([2, 0]), np.concatenate([now, never]))
+  got = curriculum.keep(d, np.array([2, 0]), np.concatenate([now, never]))
   np.testing.assert_allclose(got, [2 ** (-0.004 / 0.06), 1], rtol=1e-4)
 
 
 def test_nothing_is_changed_in_place():
   c = config(kind="beta")
-  d = difficulty.start(c, 2, 1, 3)
+  d = curriculum.start(c, 2, 1, 3)
   one = outcomes((1, 1, 1))
-  difficulty.update(c, d, one.id, one, keep=np.array([0.9], np.float32))
-  difficulty.survey(d, one.id, one)
+  curriculum.update(c, d, one.id, one, keep=np.array([0.9], np.float32))
+  curriculum.survey(d, one.id, one)
   last = Last(np.ones((1, 1, 3), np.int32), np.ones((1, 1), np.int32), np.ones((1, 1, 3), np.float32))
-  difficulty.saw(d, one.id, last)
+  curriculum.saw(d, one.id, last)
   assert (d.successes == 0.5).all() and (d.failures == 0.5).all() and (d.last.length == 0).all()
 
 
 def test_buckets_are_shares_of_the_prompts():
   c = config()
-  d = difficulty.start(c, 4, 1, 1)._replace(
+  d = curriculum.start(c, 4, 1, 1)._replace(
     successes=np.array([0.01, 0.5, 0.99, 0.96], np.float32),
     failures=np.array([0.99, 0.5, 0.01, 0.04], np.float32),
   )
-  seen = difficulty.describe(c, d)
+  seen = curriculum.describe(c, d)
   assert [seen[f"difficulty/{k}"] for k in ("too_hard", "learnable", "too_easy")] == [0.25, 0.25, 0.5]
 
 

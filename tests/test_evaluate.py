@@ -5,7 +5,7 @@ import itertools
 import numpy as np
 import pytest
 
-from grpojax.evaluate import estimators as evaluate
+from grpojax.rollout import estimators as evaluate
 
 
 @pytest.mark.parametrize("right", [[1, 0, 0, 0], [1, 1, 0, 1], [0, 0, 0, 0], [1, 1, 1, 1]])

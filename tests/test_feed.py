@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from model_folders import mesh
 from test_sampler_slots import EOS, G, P, T, prompts, same, tiny
 
-from grpojax import answers, asking, memory, sampler, train
+from grpojax import memory, train
+from grpojax.rollout import generate, prefetch, sampler
 from grpojax.runtime import sharding
 from grpojax.runtime.metrics import Timer
 from grpojax.types import Prompts
@@ -117,14 +118,14 @@ def test_a_step_that_is_fed_has_the_groups_of_one_in_rounds(job, monkeypatch):
 
   def steps(fed: bool):
     job.data.stream.set_state({"position": 0})
-    monkeypatch.setattr(asking, "feeds", lambda _: fed)
+    monkeypatch.setattr(prefetch, "feeds", lambda _: fed)
     for step in range(1, 6):
       timer, counts = Timer(), Counter()
-      asked = asking.ask(job, timer, params, known, step)
-      groups, outcomes, stats = asking.collect(job, timer, counts, known, asked, step)
+      asked = prefetch.ask(job, timer, params, known, step)
+      groups, outcomes, stats = prefetch.collect(job, timer, counts, known, asked, step)
       yield groups, outcomes, stats | counts, job.data.stream.position
 
-  assert asking.feeds(job)
+  assert prefetch.feeds(job)
   fed, tries, work = list(steps(True)), set(), [0, 0]
   for (a, seen, stats, position), (b, all_seen, want, at) in zip(fed, list(steps(False)), strict=True):
     assert position == at and stats["dynamic_sampling/tries"] == want["dynamic_sampling/tries"]
@@ -134,7 +135,7 @@ def test_a_step_that_is_fed_has_the_groups_of_one_in_rounds(job, monkeypatch):
       np.testing.assert_allclose(x, y, atol=1e-5)
     for x, y in zip(seen, all_seen, strict=True):
       np.testing.assert_array_equal(x, y[: len(x)])
-    again = answers.score(job, Counter(), a.prompts, a.rollout)
+    again = generate.score(job, Counter(), a.prompts, a.rollout)
     np.testing.assert_array_equal(again.reward, a.scored.reward)  # all at once, or as they ended
     tries.add(want["dynamic_sampling/tries"])
     work = np.add(work, [s["rollout/decode_steps"] for s in (stats, want)])
@@ -151,28 +152,28 @@ def test_groups_count_in_the_order_of_drawing_whatever_ends_first(data):
   from test_rollouts import P as size
   from test_rollouts import config, world
 
-  from grpojax import rollouts
+  from grpojax.rollout import dynamic_sampling
 
   pattern = data.draw(st.lists(st.booleans(), min_size=3 * size, max_size=3 * size))
-  want, outcomes, stats = rollouts.collect(config(), *world(pattern))
+  want, outcomes, stats = dynamic_sampling.collect(config(), *world(pattern))
   draw, ask = world(pattern)
   batches, back, counts = [draw()], [], Counter()
 
   def graded(more):
-    groups, open_ = [rollouts.Groups(batches[0], *ask(batches[0], 0))], set(range(size))
+    groups, open_ = [dynamic_sampling.Groups(batches[0], *ask(batches[0], 0))], set(range(size))
     while True:
       drawn = data.draw(st.booleans()) or not open_
       if drawn and (batch := more()):
         batches.append(batch)
-        groups.append(rollouts.Groups(batch, *ask(batch, len(groups))))
+        groups.append(dynamic_sampling.Groups(batch, *ask(batch, len(groups))))
         open_ |= set(range(size * len(groups) - size, size * len(groups)))
       if not open_:
         return
       numbers = data.draw(st.lists(st.sampled_from(sorted(open_)), min_size=1, unique=True))
       open_ -= set(numbers)
-      yield np.array(numbers), rollouts.take(rollouts.concatenate(groups), np.array(numbers))
+      yield np.array(numbers), dynamic_sampling.take(dynamic_sampling.concatenate(groups), np.array(numbers))
 
-  got, seen, fed = rollouts.feed(config(), batches[0], lambda _: draw(), graded, back.append, counts)
+  got, seen, fed = dynamic_sampling.feed(config(), batches[0], lambda _: draw(), graded, back.append, counts)
   for x, y in zip(*(jax.tree.leaves(g._replace(prompts=g.prompts[:3])) for g in (got, want)), strict=True):
     np.testing.assert_array_equal(x, y)
   assert got.prompts.example == want.prompts.example

@@ -13,9 +13,11 @@ from ml_collections import ConfigDict
 from model_folders import loaded, mesh
 
 from configs import base, quantized
-from grpojax import models, sampler, setup, weights
+from grpojax import models, setup
 from grpojax.models import int8, lora, names
 from grpojax.models.attention import attend
+from grpojax.rollout import sampler
+from grpojax.rollout.sampler import weights
 
 L, T, G = 9, 12, 2
 

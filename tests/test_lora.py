@@ -20,10 +20,11 @@ from safetensors import safe_open
 from test_learner import T, V, make_batch
 
 from configs import base, gspo
-from grpojax import adapters, export, models, sampler, setup, train
+from grpojax import adapters, export, models, setup, train
 from grpojax import objective as objective_lib
 from grpojax.data import text
 from grpojax.models import hf, lora, names, peft
+from grpojax.rollout import sampler
 from grpojax.runtime import checkpoint, metrics, sharding
 
 ADAPTERS = Path(__file__).parent / "data" / "adapters"

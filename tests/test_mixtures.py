@@ -12,7 +12,7 @@ from objective_toys import recipe
 
 from grpojax import models, setup, sft, train
 from grpojax.data import text
-from grpojax.rollouts import Groups
+from grpojax.rollout.dynamic_sampling import Groups
 from grpojax.runtime import metrics, report
 from grpojax.types import Scored
 

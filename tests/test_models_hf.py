@@ -19,9 +19,10 @@ from safetensors import safe_open
 from safetensors.numpy import save_file
 
 from configs import base
-from grpojax import models, sampler
+from grpojax import models
 from grpojax.models import hf, names
 from grpojax.models import spec as spec_lib
+from grpojax.rollout import sampler
 
 
 @functools.cache

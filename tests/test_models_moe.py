@@ -13,8 +13,9 @@ from flax import nnx
 from grpojax.learner.update import logprobs
 from model_folders import loaded, mesh
 
-from grpojax import models, sampler
+from grpojax import models
 from grpojax.models import moe
+from grpojax.rollout import sampler
 from grpojax.runtime import sharding
 
 CASES = json.loads((Path(__file__).parent / "data" / "variants_cases.json").read_text())

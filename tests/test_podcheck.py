@@ -26,7 +26,7 @@ from grpojax.podcheck import (
   suggest,
   topology,
 )
-from grpojax.rollouts import Groups
+from grpojax.rollout.dynamic_sampling import Groups
 from grpojax.runtime import sharding
 from grpojax.types import Prompts, Rollout, Scored
 

@@ -5,8 +5,8 @@ import pytest
 from ml_collections import ConfigDict
 from objective_cases import OTHERS
 
-from grpojax.difficulty import Outcomes
-from grpojax.rollouts import collect, contrast, describe, mixed
+from grpojax.rollout.curriculum import Outcomes
+from grpojax.rollout.dynamic_sampling import collect, contrast, describe, mixed
 from grpojax.types import Prompts, Rollout, Scored
 
 P, G, T = 4, 2, 3

@@ -9,9 +9,10 @@ import pytest
 from grpojax.learner.update.logprobs import response_logprobs
 
 from configs import base
-from grpojax import models, sampler
+from grpojax import models
+from grpojax.rollout import sampler
+from grpojax.rollout.sampler.token_sampling import Choice, choose, filtered
 from grpojax.runtime import sharding
-from grpojax.sampler.choose import Choice, choose, filtered
 
 V, L, T, G = 40, 10, 24, 3
 EOS = (3, 5)

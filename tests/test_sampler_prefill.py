@@ -9,7 +9,7 @@ from model_folders import loaded
 
 from configs import base
 from grpojax import models, setup
-from grpojax.sampler import prefill
+from grpojax.rollout.sampler import prefill
 
 P, L = 6, 10
 

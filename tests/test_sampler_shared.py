@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from grpojax.sampler import shared
+from grpojax.rollout.sampler import shared_prefix
 
 K, m, H, L = 2, 3, 4, 5
 
@@ -16,17 +16,17 @@ def case(seed, D, n, G, S, busy):
   request = np.stack([rng.permutation(n * G)[:S] for _ in range(D)])
   request[rng.random((D, S)) > busy] = n * G
   draw = lambda *shape: rng.standard_normal(shape).astype(np.float32)  # noqa: E731
-  kv = shared.Kv(draw(K, D * n, H, L), draw(K, D * n, L, H))
+  kv = shared_prefix.Kv(draw(K, D * n, H, L), draw(K, D * n, L, H))
   return request.astype(np.int32), draw(D * S, K, m, H), kv, rng.random((D * n, L)) < 0.7
 
 
 def read(request, q, kv, mask, n, G):
   """By blocks, and how many of them a shard reads at most."""
-  order = shared.order(jnp.asarray(request), n, G)
+  order = shared_prefix.order(jnp.asarray(request), n, G)
 
   def of_prompts(q, block):
     cut = jax.tree.map(lambda x: block.of(x, order.width, axis=1), kv)
-    return shared.part(q, cut, block.of(mask, order.width)[:, None], 0.5, 0.0)
+    return shared_prefix.part(q, cut, block.of(mask, order.width)[:, None], 0.5, 0.0)
 
   return order.read(jnp.asarray(q), of_prompts), order.count
 
@@ -41,8 +41,8 @@ def test_slots_read_their_prompt_and_no_other(D, n, G, S, busy):
     got, _ = jax.jit(read, static_argnums=(4, 5))(request, q, kv, mask, n, G)
     working = (request < n * G).reshape(-1)
     prompt = (request // G + n * np.arange(D)[:, None]).reshape(-1)[working]
-    own = shared.Kv(kv.keys[:, prompt], kv.values[:, prompt])
-    want = shared.part(q[working], own, mask[prompt][:, None], 0.5, 0.0)
+    own = shared_prefix.Kv(kv.keys[:, prompt], kv.values[:, prompt])
+    want = shared_prefix.part(q[working], own, mask[prompt][:, None], 0.5, 0.0)
     for x, y in zip(got, want, strict=True):
       np.testing.assert_allclose(x[working], y, rtol=1e-5, atol=1e-6)
       assert np.isfinite(x).all()
@@ -57,7 +57,7 @@ def test_prompts_that_nobody_works_on_are_not_read(prompts, blocks):
   for i, prompt in enumerate(prompts):
     request[0, i * G : (i + 1) * G] = prompt * G + np.arange(G)
   unread = ~np.isin(np.arange(n) // 2, np.array(prompts) // 2)
-  spoilt = shared.Kv(*(np.where(unread[:, None, None], np.nan, x) for x in kv))
+  spoilt = shared_prefix.Kv(*(np.where(unread[:, None, None], np.nan, x) for x in kv))
   got, count = read(request, q, spoilt, mask, n, G)
   want, _ = read(request, q, kv, mask, n, G)
   assert count == blocks

@@ -16,7 +16,8 @@ from jax.sharding import Mesh
 from model_folders import loaded, mesh
 
 from configs import base
-from grpojax import models, sampler
+from grpojax import models
+from grpojax.rollout import sampler
 from grpojax.runtime import sharding
 
 P, G, L, T, V = 8, 3, 10, 12, 40

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 from grpojax.learner.update import batching
 
-from grpojax import answers, rollouts, setup, train
+from grpojax import setup, train
+from grpojax.rollout import dynamic_sampling, generate
 from grpojax.runtime import checkpoint, metrics
 
 
@@ -67,8 +68,8 @@ def test_it_is_the_loop_whose_rollouts_are_one_update_old(cache, tmp_path, monke
   timer, losses = metrics.Timer(), []
   for step in range(1, config.steps + 1):
     old = policies[max(step - 2, 0)]
-    asked = answers.ask(job, timer, old, stream.next(), step, 0)
-    groups = rollouts.Groups(asked.prompts, *answers.grade(job, timer, Counter(), asked))
+    asked = generate.ask(job, timer, old, stream.next(), step, 0)
+    groups = dynamic_sampling.Groups(asked.prompts, *generate.grade(job, timer, Counter(), asked))
     (batch,) = batching.deal(config, job.mesh, groups, None)
     batch = batching.with_logps(job.programs.logp, old, policies[0], batch)
     before = here

@@ -15,7 +15,8 @@ import pytest
 import subprocesses
 from grpojax.learner.update import batching
 
-from grpojax import difficulty, train
+from grpojax import train
+from grpojax.rollout import curriculum
 from grpojax.runtime import checkpoint, metrics
 
 ROOT = Path(__file__).parents[1]
@@ -126,11 +127,11 @@ def test_spo_expects_what_it_saw_and_forgets_nothing_while_the_policy_stands_sti
   expected, outcomes = [], []
   monkeypatch.setattr(batching, "deal", spy(batching.deal, lambda *a: expected.append((a[2].prompts.id, a[3]))))
   monkeypatch.setattr(
-    difficulty, "update", spy(difficulty.update, lambda *a: outcomes.append((a[3].id, a[3].right, a[4])))
+    curriculum, "update", spy(curriculum.update, lambda *a: outcomes.append((a[3].id, a[3].right, a[4])))
   )
   survey = []
   monkeypatch.setattr(
-    difficulty, "survey", spy(difficulty.survey, lambda *a: survey.append((a[2].id, a[2].right, a[2].count)))
+    curriculum, "survey", spy(curriculum.survey, lambda *a: survey.append((a[2].id, a[2].right, a[2].count)))
   )
   start(config, tmp_path)
   counts = {}

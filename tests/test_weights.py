@@ -9,9 +9,9 @@ import pytest
 from configs import base
 from grpojax import models, setup
 from grpojax.data import text
+from grpojax.rollout.sampler.weights import in_compute_dtype
 from grpojax.runtime import sharding
 from grpojax.types import Prompts
-from grpojax.weights import in_compute_dtype
 
 P, L = 8, 5
 LEARNER = dict(data=1, fsdp=2, context=2, tensor=2)

@@ -14,8 +14,9 @@ from collections.abc import Callable
 
 from grpojax.config.check import commandline
 
-from grpojax import answers, asking, main, sft
+from grpojax import main, sft
 from grpojax.data import pipeline
+from grpojax.rollout import generate, prefetch
 from grpojax.runtime import checkpoint
 
 
@@ -50,13 +51,13 @@ def watch(enters: Callable[[str], None]) -> None:
     finally:
       collecting.clear()
 
-  collects, asking.collect = asking.collect, collect
+  collects, prefetch.collect = prefetch.collect, collect
   before(pipeline.Stream, "next", drawn)
   before(sft, "cold_start", lambda *_: enters("cold start"))
-  before(answers, "ask", lambda *_: enters("rollout"))
+  before(generate, "ask", lambda *_: enters("rollout"))
   before(checkpoint, "save", lambda *_: enters("save"))
   before(os, "rename", lambda old, new: "orbax-checkpoint-tmp" in str(old) and enters("commit"))
-  before(answers, "held_out", lambda *_: enters("evaluation"))
+  before(generate, "held_out", lambda *_: enters("evaluation"))
 
 
 def killer(point: str) -> Callable[[str], None]:

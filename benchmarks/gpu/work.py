@@ -17,9 +17,10 @@ import numpy as np
 
 from benchmarks import ends
 from configs import base
-from grpojax import memory, models, objective, rollouts, sampler, setup, train
+from grpojax import memory, models, objective, setup, train
 from grpojax.models import spec as spec_lib
 from grpojax.podcheck import known
+from grpojax.rollout import dynamic_sampling, sampler
 from grpojax.runtime import metrics, sharding
 from grpojax.types import Prompts, Rollout, Scored
 
@@ -219,13 +220,13 @@ def in_trl(name: str, work: Work, dry: bool, python: str) -> dict:
   )  # fmt: skip
 
 
-def graded(prompts: Prompts, rollout: Rollout, reward) -> rollouts.Groups:
+def graded(prompts: Prompts, rollout: Rollout, reward) -> dynamic_sampling.Groups:
   reward = np.asarray(reward, np.float32)
-  return rollouts.Groups(prompts, rollout, Scored(reward, reward, reward >= 0, {}, {}))
+  return dynamic_sampling.Groups(prompts, rollout, Scored(reward, reward, reward >= 0, {}, {}))
 
 
 def compared(job, params, groups) -> list:
-  outcomes, known = rollouts.outcomes_of([groups]), memory.start(job.config, len(groups.prompts.id))
+  outcomes, known = dynamic_sampling.outcomes_of([groups]), memory.start(job.config, len(groups.prompts.id))
   dealt, _ = train.compare(job, metrics.Timer(), params, None, known, groups, outcomes, 0.5)
   return jax.block_until_ready(dealt)
 

@@ -7,6 +7,6 @@
     estimators.py  pass@k, maj@k, intervals; training uses them too
 """
 
-from grpojax.evaluate.estimators import per_question, summarise
+from grpojax.rollout.estimators import per_question, summarise
 
 __all__ = ["per_question", "summarise"]

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import rich.table
 
-from grpojax.evaluate import estimators
+from grpojax.rollout import estimators
 from grpojax.runtime import console
 
 

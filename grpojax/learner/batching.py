@@ -8,9 +8,9 @@ from ml_collections import ConfigDict
 
 from grpojax import objective
 from grpojax.config.check import check as config_lib
-from grpojax.difficulty import Last
 from grpojax.learner.update import packing
-from grpojax.rollouts import Groups, take
+from grpojax.rollout.curriculum import Last
+from grpojax.rollout.dynamic_sampling import Groups, take
 from grpojax.runtime import data_shards, sharding
 from grpojax.types import Batch, Prompts, Rollout
 

@@ -6,8 +6,8 @@ import jax
 
 from grpojax.models import Model
 from grpojax.podcheck.programs import Plan
+from grpojax.rollout.sampler import kv_budget, shared_prefix
 from grpojax.runtime import sharding
-from grpojax.sampler import budget, shared
 
 
 def weights(model: Model) -> tuple[float, float]:
@@ -49,6 +49,6 @@ def decode(parameters: float, kv: float, plan: Plan) -> float:
 def _worked_on(plan: Plan) -> float:
   """Of all columns of caches, those of slots and of as many prompts as they work on at least."""
   c, shards = plan.config.rollout, sharding.batch_shards(sharding.sampler_mesh(plan.config.mesh, plan.mesh))
-  prompts = shards * shared.block_width(c.prompts // shards, plan.slots // shards, c.group_size)
-  own, of_prompt = plan.slots * budget.ring(c.max_tokens), plan.config.data.prompt_budget
+  prompts = shards * shared_prefix.block_width(c.prompts // shards, plan.slots // shards, c.group_size)
+  own, of_prompt = plan.slots * kv_budget.ring(c.max_tokens), plan.config.data.prompt_budget
   return (own + prompts * of_prompt) / (own + c.prompts * of_prompt)

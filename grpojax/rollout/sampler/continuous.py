@@ -19,10 +19,10 @@ from jax.sharding import NamedSharding
 
 from grpojax.models import Model, Spec, by_rows, unrouted
 from grpojax.models.parts import pieces_of
+from grpojax.rollout.sampler import kv_budget, prefill, shared_prefix
+from grpojax.rollout.sampler.shared_prefix import Kv, Rings
+from grpojax.rollout.sampler.token_sampling import Choice, choose, sample_keys
 from grpojax.runtime import sharding
-from grpojax.sampler import budget, prefill, shared
-from grpojax.sampler.choose import Choice, choose, sample_keys
-from grpojax.sampler.shared import Kv, Rings
 from grpojax.types import Rollout
 
 
@@ -113,7 +113,7 @@ def insert(c: Setting, params, places, state, out, tokens, length, prompt_id, ke
   new = lambda x, old: jnp.where(fresh.reshape(-1, *[1] * (old.ndim - 1)), x, old)  # noqa: E731
   how = dict(chunk=c.prefill_chunk, shards=c.shards, record_routing=c.record_routing)
   seen = prefill.read(decoder, tokens, length, **how)
-  cache = [shared.laid_out(*kv, c.kv_cache) for kv in seen.cache]
+  cache = [shared_prefix.laid_out(*kv, c.kv_cache) for kv in seen.cache]
   cache = jax.tree.map(lambda x, old: jnp.where(fresh[None, :, None, None], x, old), cache, places.cache)
   keys = jax.vmap(jax.random.fold_in, (None, 0))(key, prompt_id)
   places = Places(cache, new(length, places.length), new(keys, places.key))
@@ -185,18 +185,18 @@ def _empty(c: Setting, P: int, L: int) -> tuple[Places, State, Rollout]:
 def _no_kv(c: Setting, s: Spec, rows: int, columns: int) -> Kv:
   """The zeros of one layer, laid out, and cut as caches are."""
   one = jax.ShapeDtypeStruct((rows, columns, s.num_key_value_heads, s.head_dim), s.dtype)
-  one = jax.eval_shape(lambda x: shared.laid_out(x, x, c.kv_cache), one)
+  one = jax.eval_shape(lambda x: shared_prefix.laid_out(x, x, c.kv_cache), one)
   kv = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), one)
   return jax.lax.with_sharding_constraint(kv, c.kv_sharding) if c.kv_sharding else kv
 
 
 def _no_rings(c: Setting, s: Spec) -> Rings:
   """The zeros of one layer's rings, in pieces of at most `piece_bytes` of a device's keys, if that can be."""
-  whole, S = _no_kv(c, s, c.slots, budget.ring(c.max_tokens)), c.slots // c.shards
+  whole, S = _no_kv(c, s, c.slots, kv_budget.ring(c.max_tokens)), c.slots // c.shards
   here = whole.keys.values if c.kv_cache == "int8" else whole.keys
   bytes_here = sharding.bytes_per_chip(here, c.kv_sharding) if c.kv_sharding else here.nbytes
   n = pieces_of(S, -(-bytes_here // c.piece_bytes)) if c.piece_bytes else 1
-  return Rings((_no_kv(c, s, c.slots // n, budget.ring(c.max_tokens)),) * n)
+  return Rings((_no_kv(c, s, c.slots // n, kv_budget.ring(c.max_tokens)),) * n)
 
 
 def _first_tokens(c: Setting, logits, key, routing) -> Rollout:
@@ -246,7 +246,7 @@ def _attention(c: Setting, places: Places, state: State):
   """
   spec, D, G = c.model.spec, c.shards, c.group_size
   L, ring = places.cache[0].values.shape[2], state.cache[0].pieces[0].values.shape[2]
-  order = shared.order(state.request, state.queue.shape[1] // G, G)
+  order = shared_prefix.order(state.request, state.queue.shape[1] // G, G)
   column, count = state.work.steps % ring, state.count.reshape(-1, 1)
   age = (column - jnp.arange(ring)) % ring  # of what is in the ring, in tokens
   own = age[None] < count  # [R, ring]
@@ -262,21 +262,21 @@ def _attention(c: Setting, places: Places, state: State):
     kv = jax.tree.map(lambda x: block.of(x, order.width, axis=1), places.cache[i])
     if c.kv_cache == "int8":  # else XLA could restore it once, before the loop, and keep the copy
       q, kv = jax.lax.optimization_barrier((q, kv))
-    return shared.part(q, kv, near, scale, cap)
+    return shared_prefix.part(q, kv, near, scale, cap)
 
   def attention(i, q, k, v, scale, cap):
-    rings, new = state.cache[i], shared.laid_out(k, v, c.kv_cache)
+    rings, new = state.cache[i], shared_prefix.laid_out(k, v, c.kv_cache)
     q, window = q.reshape(-1, K, m, q.shape[-1]), spec.windows[i]
     near = own & (age < window)[None] if window else own
     parts = [order.read(q, partial(of_prompts, i, scale, cap))]
     if c.piece_bytes:
-      parts.append(shared.part(q, new, jnp.ones((len(q), 1, 1), bool), scale, cap))
+      parts.append(shared_prefix.part(q, new, jnp.ones((len(q), 1, 1), bool), scale, cap))
       parts.append(rings.read(q, (near & (age > 0)[None])[:, None], D, scale, cap))
-      read, at = jax.lax.optimization_barrier((shared.join(*parts), column))
+      read, at = jax.lax.optimization_barrier((shared_prefix.join(*parts), column))
       rings = rings.write(new, at, D)
     else:
       rings = rings.write(new, column, D)
-      read = shared.join(*parts, rings.read(q, near[:, None], D, scale, cap))
+      read = shared_prefix.join(*parts, rings.read(q, near[:, None], D, scale, cap))
     return read.astype(q.dtype).reshape(-1, 1, K * m, q.shape[-1]), rings
 
   return attention

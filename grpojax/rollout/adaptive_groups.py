@@ -12,7 +12,7 @@ import jax
 import numpy as np
 from ml_collections import ConfigDict
 
-from grpojax.rollouts import Groups, accuracy, concatenate, outcomes_of, take
+from grpojax.rollout.dynamic_sampling import Groups, accuracy, concatenate, outcomes_of, take
 from grpojax.runtime.data_shards import ALONE, Readers
 from grpojax.types import Prompts
 

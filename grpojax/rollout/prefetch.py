@@ -5,11 +5,12 @@ from functools import partial
 
 import jax
 
-from grpojax import adaptive, answers, memory, rollouts
-from grpojax.answers import Asked
-from grpojax.difficulty import Outcomes
+from grpojax import memory
 from grpojax.memory import Memory
-from grpojax.rollouts import Groups
+from grpojax.rollout import adaptive_groups, dynamic_sampling, generate
+from grpojax.rollout.curriculum import Outcomes
+from grpojax.rollout.dynamic_sampling import Groups
+from grpojax.rollout.generate import Asked
 from grpojax.runtime import data_shards
 from grpojax.setup import Job
 from grpojax.types import Prompts
@@ -24,7 +25,7 @@ def sample(job: Job, timer, params, prompts: Prompts, step: int) -> Asked:
   """Those prompts; beyond the last step nothing is sampled, but a longer run will know what to ask."""
   if step > job.config.steps:
     return Asked(prompts, params, None)
-  return answers.ask(job, timer, params, prompts, step, 0)
+  return generate.ask(job, timer, params, prompts, step, 0)
 
 
 def draw(job: Job, known: Memory) -> Prompts:
@@ -47,22 +48,22 @@ def collect(
   """A step's groups, the outcomes of all that were drawn, and stats; its first prompts are `asked`."""
   config = job.config
   if feeds(job):
-    draw_more = lambda number: (draw(job, known), answers.key_of(job, step, number))  # noqa: E731
-    graded = partial(answers.graded, job, timer, troubles, asked)
-    return rollouts.feed(
+    draw_more = lambda number: (draw(job, known), generate.key_of(job, step, number))  # noqa: E731
+    graded = partial(generate.graded, job, timer, troubles, asked)
+    return dynamic_sampling.feed(
       config.dynamic_sampling, asked.prompts, draw_more, graded, job.data.stream.unread, troubles
     )
   first = [asked.prompts]
 
   def answer(prompts: Prompts, number: int):
-    again = answers.ask(job, timer, asked.params, prompts, step, number) if number else asked
-    return answers.grade(job, timer, troubles, again)
+    again = generate.ask(job, timer, asked.params, prompts, step, number) if number else asked
+    return generate.grade(job, timer, troubles, again)
 
-  collector = partial(rollouts.collect, config.dynamic_sampling)
+  collector = partial(dynamic_sampling.collect, config.dynamic_sampling)
   if config.adaptive_group.stop:
-    collector = partial(adaptive.collect, config.adaptive_group)
+    collector = partial(adaptive_groups.collect, config.adaptive_group)
   more = lambda: first.pop() if first else draw(job, known)  # noqa: E731
   groups, *rest = collector(more, answer, data_shards.of(job.mesh))
   if groups.prompts.example is None:  # came from another process
-    groups = groups._replace(prompts=answers.take(job.data, answers.rows_of(job.data, groups.prompts.id)))
+    groups = groups._replace(prompts=generate.take(job.data, generate.rows_of(job.data, groups.prompts.id)))
   return groups, *rest

@@ -8,11 +8,12 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from grpojax import difficulty, evaluate, rewards, rollouts
+from grpojax import evaluate, rewards
 from grpojax.data import pipeline, text
-from grpojax.difficulty import Difficulty
 from grpojax.rewards import process
-from grpojax.rollouts import Groups
+from grpojax.rollout import curriculum, dynamic_sampling
+from grpojax.rollout.curriculum import Difficulty
+from grpojax.rollout.dynamic_sampling import Groups
 from grpojax.runtime import console, data_shards
 from grpojax.setup import Data, Job
 from grpojax.types import Prompts, Rollout, Scored
@@ -47,7 +48,7 @@ def key_of(job: Job, step: int, draw: int):
 def grade(job: Job, timer, troubles: Counter, asked: Asked) -> tuple[Rollout, Scored]:
   """The answers on the host, and what they are worth; `troubles` counts what gave no number, and the work."""
   numbers, parts = zip(*graded(job, timer, troubles, asked), strict=True)
-  groups = rollouts.take(rollouts.concatenate(parts), np.argsort(np.concatenate(numbers)))
+  groups = dynamic_sampling.take(dynamic_sampling.concatenate(parts), np.argsort(np.concatenate(numbers)))
   return groups.rollout, data_shards.of(job.mesh).as_lead(groups.scored)
 
 
@@ -68,7 +69,7 @@ def graded(
   with contextlib.closing(job.programs.sample.finished(asked.flight, troubles, draw and more)) as ended:
     for numbers, rollout in timer.over("rollout", ended):
       with timer.phase("reward"):
-        prompts = rollouts.numbered(batches, numbers)
+        prompts = dynamic_sampling.numbered(batches, numbers)
         groups = Groups(prompts, rollout, score(job, troubles, prompts, rollout))
       yield numbers, groups
 
@@ -110,11 +111,11 @@ def survey(job: Job, timer, troubles: Counter, params, known: Difficulty) -> Dif
       _, scored = grade(job, timer, troubles, ask(job, timer, params, prompts, 0, number))
       real = mine < rows  # the last chunk repeats a row that is not counted
       scored = scored._replace(valid=scored.valid & real[:, None])
-      outcomes = data_shards.of(job.mesh).gather(rollouts.outcomes_of([Groups(prompts, None, scored)]))
-      known = difficulty.survey(known, rows_of(data, outcomes.id), outcomes)
+      outcomes = data_shards.of(job.mesh).gather(dynamic_sampling.outcomes_of([Groups(prompts, None, scored)]))
+      known = curriculum.survey(known, rows_of(data, outcomes.id), outcomes)
       if not progress.disable or number + 1 == progress.total:
         console.advance(progress, number + 1, {}, "survey")
-  return difficulty.begin(config.difficulty, known)
+  return curriculum.begin(config.difficulty, known)
 
 
 def held_out(job: Job, timer, params) -> dict[str, float]:

@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 
 from grpojax.models import Cache, Model, by_rows, int8
-from grpojax.sampler.choose import Choice, choose, row_keys
+from grpojax.rollout.sampler.token_sampling import Choice, choose, row_keys
 from grpojax.types import Rollout
 
 

@@ -14,7 +14,7 @@ import jax
 import numpy as np
 from ml_collections import ConfigDict
 
-from grpojax.difficulty import Outcomes
+from grpojax.rollout.curriculum import Outcomes
 from grpojax.runtime.data_shards import ALONE, Readers
 from grpojax.types import Prompts, Rollout, Scored
 

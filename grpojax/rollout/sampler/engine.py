@@ -14,8 +14,8 @@ import jax
 import numpy as np
 from jax.sharding import Mesh
 
+from grpojax.rollout.sampler.continuous import Places, Report, State, Work
 from grpojax.runtime import sharding
-from grpojax.sampler.slots import Places, Report, State, Work
 from grpojax.types import Prompts, Rollout
 
 ALL = 2**30  # steps: more than any rollout takes

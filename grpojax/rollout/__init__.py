@@ -1,0 +1,1 @@
+"""One step's groups: prompts drawn, completions sampled and scored."""
