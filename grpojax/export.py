@@ -25,13 +25,13 @@ from jax.experimental import multihost_utils
 from ml_collections import ConfigDict
 from safetensors.numpy import save_file
 
-from grpojax import adapters, setup
 from grpojax.data import text
 from grpojax.models import Model, lora, peft
 from grpojax.models import spec as spec_lib
 from grpojax.models.names import Row, row
 from grpojax.models.spec import Spec
 from grpojax.runtime import checkpoint, console, sharding, storage
+from grpojax.train.loop import adapters, setup
 
 WEIGHTS = (".safetensors", ".safetensors.index.json", ".bin", ".bin.index.json", ".pth", ".pt", ".gguf")
 

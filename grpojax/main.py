@@ -10,10 +10,11 @@ import sys
 import jax
 from absl import flags
 
-from grpojax import layout, train
+from grpojax import train
 from grpojax.config.check import check as config_lib
 from grpojax.config.check import commandline
 from grpojax.runtime import storage
+from grpojax.train.loop import print_sharding
 
 WORKDIR = flags.DEFINE_string("workdir", None, "Where the run lives: a folder or gs://...; default runs/NAME")
 
@@ -23,7 +24,7 @@ def main(argv):
   try:
     if config.print_sharding:
       config_lib.check(config, jax.device_count())
-      layout.show(config)
+      print_sharding.show(config)
       return
     workdir = storage.place(WORKDIR.value or f"runs/{config.name}", "--workdir")
     job = train.prepare(config, storage.absolute(workdir))

@@ -13,15 +13,13 @@ import jax.numpy as jnp
 import numpy as np
 from ml_collections import ConfigDict
 
-from grpojax import adapters, guard, memory, records, rewards, setup, sft
 from grpojax import objective as objective_lib
+from grpojax import rewards
 from grpojax.config.check import check as config_lib
 from grpojax.data import pipeline
 from grpojax.learner.update import batching
 from grpojax.learner.update.update import State
-from grpojax.memory import Memory
 from grpojax.models import hf, kernels, peft
-from grpojax.records import Owed
 from grpojax.rollout import curriculum, dynamic_sampling, generate, prefetch
 from grpojax.rollout.dynamic_sampling import Groups
 from grpojax.rollout.generate import Asked
@@ -29,7 +27,10 @@ from grpojax.runtime import checkpoint, console, data_shards, metrics, processes
 from grpojax.runtime.profiling import profiler
 from grpojax.runtime.signals import Interrupt
 from grpojax.runtime.watchdog import watchdog
-from grpojax.setup import Job
+from grpojax.train.loop import adapters, guard, run_stats, setup, sft, step_log
+from grpojax.train.loop.run_stats import Memory
+from grpojax.train.loop.setup import Job
+from grpojax.train.loop.step_log import Owed
 
 
 class Start(NamedTuple):
@@ -91,7 +92,7 @@ def run(job: Job) -> bool:
       console.bar(config.steps, first, config.verbose) as progress,
       watchdog(config.guard.minutes, files / f"stacks_{jax.process_index()}.txt") as alive,
     ):
-      settle = partial(records.settle, config, files, timer, writer, progress)
+      settle = partial(step_log.settle, config, files, timer, writer, progress)
       owed, stop = None, step >= config.steps
       while not stop:
         step += 1
@@ -149,7 +150,7 @@ def begin(job: Job, writer: metrics.Writer, timer, troubles) -> Start:
       params = sft.cold_start(config, base, job.mesh, data.train, data.tokenizer, writer)
   frozen, params = adapters.begin(config, job.workdir, job.model, job.mesh, params)
   reference = jax.tree.map(jnp.copy, params) if config.reference else None
-  known = memory.start(config, len(data.train.records))
+  known = run_stats.start(config, len(data.train.records))
   if config.difficulty.offline:
     surveyed = generate.survey(job, timer, troubles, frozen | params, known.difficulty)
     known = known._replace(difficulty=surveyed)
@@ -185,7 +186,7 @@ def compare(job: Job, timer, params, reference, known: Memory, groups: Groups, o
   config, logp, gather = job.config, job.programs.logp, data_shards.of(job.mesh).gather
   groups = batching.balanced(config, job.mesh, groups)
   rows = generate.rows_of(job.data, groups.prompts.id)
-  dealt = batching.deal(config, job.mesh, groups, memory.baseline(config, known, rows, reward))
+  dealt = batching.deal(config, job.mesh, groups, run_stats.baseline(config, known, rows, reward))
   with timer.phase("logprob"):  # of all batches, before any update moves the policy
     dealt = batching.compared(logp, params, reference, dealt, job.first_pass)
     if not config.staleness:
@@ -233,7 +234,7 @@ def layout(job: Job):
   shapes, where = setup.state_layout(config, model, mesh)
   params, none = (shapes.params, where.params), (None, None)
   reference, behind = params if config.reference else none, params if config.staleness else none
-  known = memory.start(config, len(job.data.train.records))
+  known = run_stats.start(config, len(job.data.train.records))
   everywhere = jax.tree.map(lambda _: sharding.replicated(mesh), known)
   return (shapes, reference[0], known, behind[0]), (where, reference[1], everywhere, behind[1])
 

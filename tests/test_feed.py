@@ -7,12 +7,13 @@ from collections import Counter
 import jax
 import numpy as np
 import pytest
+from grpojax.train.loop import run_stats
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from model_folders import mesh
 from test_sampler_slots import EOS, G, P, T, prompts, same, tiny
 
-from grpojax import memory, train
+from grpojax import train
 from grpojax.rollout import generate, prefetch, sampler
 from grpojax.runtime import sharding
 from grpojax.runtime.metrics import Timer
@@ -114,7 +115,7 @@ def job(tmp_path_factory):
 def test_a_step_that_is_fed_has_the_groups_of_one_in_rounds(job, monkeypatch):
   """Groups, stream and reports of five steps, in fewer of the loop's."""
   params = jax.jit(job.model.init)(jax.random.key(3))
-  known = memory.start(job.config, len(job.data.train.records))
+  known = run_stats.start(job.config, len(job.data.train.records))
 
   def steps(fed: bool):
     job.data.stream.set_state({"position": 0})

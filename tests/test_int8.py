@@ -9,11 +9,12 @@ import numpy as np
 import pytest
 from grpojax.config.check import check as config_lib
 from grpojax.learner.update import update as learner
+from grpojax.train.loop import setup
 from ml_collections import ConfigDict
 from model_folders import loaded, mesh
 
 from configs import base, quantized
-from grpojax import models, setup
+from grpojax import models
 from grpojax.models import int8, lora, names
 from grpojax.models.attention import attend
 from grpojax.rollout import sampler

@@ -11,11 +11,12 @@ import optax
 import pytest
 from grpojax.learner.update import batching, packing
 from grpojax.learner.update import update as learner
+from grpojax.train.loop import sft
 from ml_collections import ConfigDict
 from objective_toys import RECIPES, random_batch, recipe
 
 from configs import base, dapo, grpo, gspo
-from grpojax import models, sft
+from grpojax import models
 from grpojax import objective as objective_lib
 from grpojax.runtime import sharding
 from grpojax.types import Batch

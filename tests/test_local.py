@@ -11,10 +11,11 @@ import jax
 import numpy as np
 import pytest
 import subprocesses
+from grpojax.train.loop import setup
 from model_folders import mesh
 
 from configs import base
-from grpojax import export, models, setup
+from grpojax import export, models
 from grpojax.data import pipeline
 from grpojax.models import hf
 from grpojax.runtime import metrics

@@ -14,13 +14,14 @@ import optax
 import pytest
 from grpojax.config.check import check as config_lib
 from grpojax.learner.update import update as learner
+from grpojax.train.loop import adapters, setup
 from ml_collections import ConfigDict
 from model_folders import FOLDERS, loaded, mesh
 from safetensors import safe_open
 from test_learner import T, V, make_batch
 
 from configs import base, gspo
-from grpojax import adapters, export, models, setup, train
+from grpojax import export, models, train
 from grpojax import objective as objective_lib
 from grpojax.data import text
 from grpojax.models import hf, lora, names, peft

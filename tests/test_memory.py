@@ -3,9 +3,9 @@
 import jax
 import numpy as np
 import pytest
+from grpojax.train.loop import run_stats
 from objective_toys import recipe
 
-from grpojax import memory
 from grpojax import objective as lib
 from grpojax.objective import trackers
 
@@ -24,10 +24,10 @@ def seen(reward, kl=0.0):
 def test_a_step_is_measured_against_the_average_before_it():
   """The stored case has rate 0.05; the first step has nothing before it."""
   c = config(baseline=dict(kind="mean", rate=0.05))
-  known, before = memory.start(c, 9), []
+  known, before = run_stats.start(c, 9), []
   for reward in (0.4, 0.8, np.nan, 0.0):
-    before.append(memory.baseline(c, known, np.arange(2), reward))
-    known = memory.after(c, known, seen(reward))
+    before.append(run_stats.baseline(c, known, np.arange(2), reward))
+    known = run_stats.after(c, known, seen(reward))
   average = 0.95 * 0.4 + 0.05 * 0.8
   np.testing.assert_allclose(before, np.repeat([[0.4], [0.4], [average], [average]], 2, 1), rtol=1e-6)
   np.testing.assert_allclose(known.reward, 0.95 * average, rtol=1e-6)
@@ -36,22 +36,22 @@ def test_a_step_is_measured_against_the_average_before_it():
 
 def test_a_prompts_baseline_is_its_own_success_rate():
   c = config(baseline=dict(kind="prompt"), difficulty=dict(kind="ema"))
-  known = memory.start(c, 3)
+  known = run_stats.start(c, 3)
   successes = np.array([0.1, 0.2, 0.3], np.float32)
   tracked = known.difficulty._replace(successes=successes, failures=1 - successes)
   known = known._replace(difficulty=tracked)
-  np.testing.assert_allclose(memory.baseline(c, known, np.array([2, 0]), 0.9), [0.3, 0.1], rtol=1e-6)
+  np.testing.assert_allclose(run_stats.baseline(c, known, np.array([2, 0]), 0.9), [0.3, 0.1], rtol=1e-6)
 
 
 def test_what_is_drawn_follows_the_mixture_and_the_difficulty():
   c, mixture = config(difficulty=dict(kind="ema")), np.array([0.2, 0.8])
-  known = memory.start(c, 2)
+  known = run_stats.start(c, 2)
   known = known._replace(difficulty=known.difficulty._replace(successes=np.array([0.5, 1e-9], np.float32)))
-  assert memory.weights(c, known, None) is None  # by epochs
-  np.testing.assert_array_equal(memory.weights(c, known, mixture), mixture)
+  assert run_stats.weights(c, known, None) is None  # by epochs
+  np.testing.assert_array_equal(run_stats.weights(c, known, mixture), mixture)
   c.difficulty.weighted = True
-  np.testing.assert_allclose(memory.weights(c, known, None), [0.55, 0.05], rtol=1e-3)
-  np.testing.assert_allclose(memory.weights(c, known, mixture), [0.11, 0.04], rtol=1e-3)
+  np.testing.assert_allclose(run_stats.weights(c, known, None), [0.55, 0.05], rtol=1e-3)
+  np.testing.assert_allclose(run_stats.weights(c, known, mixture), [0.11, 0.04], rtol=1e-3)
 
 
 @pytest.mark.parametrize(("kl", "factor"), [(0.1, 1), (0.11, 1.0128), (9.0, 1.0256), (0.0, 0.9744)])
@@ -63,9 +63,9 @@ def test_the_coefficient_follows_the_error_in_small_steps(kl, factor):
 
 def test_the_coefficient_moves_only_where_a_target_is_set():
   c = config()
-  still = memory.after(c, memory.start(c, 1), seen(0.5, kl=9.0))
+  still = run_stats.after(c, run_stats.start(c, 1), seen(0.5, kl=9.0))
   c.kl_control.target = 0.1
-  moved = memory.after(c, memory.start(c, 1), seen(0.5, kl=9.0))
+  moved = run_stats.after(c, run_stats.start(c, 1), seen(0.5, kl=9.0))
   n = c.rollout.prompts * c.rollout.group_size
   assert still.kl_scale == 1 and moved.kl_scale == pytest.approx(1 + 0.2 * n / 10_000)
 

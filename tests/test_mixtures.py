@@ -8,9 +8,10 @@ import numpy as np
 import optax
 import pytest
 from grpojax.learner.update import batching
+from grpojax.train.loop import setup, sft
 from objective_toys import recipe
 
-from grpojax import models, setup, sft, train
+from grpojax import models, train
 from grpojax.data import text
 from grpojax.rollout.dynamic_sampling import Groups
 from grpojax.runtime import metrics, report

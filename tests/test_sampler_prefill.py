@@ -5,10 +5,11 @@ import functools
 import jax
 import numpy as np
 import pytest
+from grpojax.train.loop import setup
 from model_folders import loaded
 
 from configs import base
-from grpojax import models, setup
+from grpojax import models
 from grpojax.rollout.sampler import prefill
 
 P, L = 6, 10

@@ -5,11 +5,12 @@ from types import SimpleNamespace
 import jax
 import numpy as np
 import pytest
+from grpojax.train.loop import print_sharding
 from jax.sharding import PartitionSpec
 from ml_collections import ConfigDict
 
 from configs import base
-from grpojax import layout, models
+from grpojax import models
 from grpojax.runtime import sharding
 
 
@@ -64,7 +65,7 @@ def test_the_table_says_what_every_device_holds(experts):
   where = sharding.param_shardings(mesh, model.axes, model.shapes, rules)
   put = lambda s, place: jax.device_put(np.zeros(s.shape, s.dtype), place)  # noqa: E731
   params = jax.tree.map(put, model.shapes, where)
-  lines = layout.table(model, mesh)
+  lines = print_sharding.table(model, mesh)
   held = [sum(s.data.nbytes for s in x.addressable_shards if s.device == mesh.devices.flat[0])
           for x in jax.tree.leaves(params)]  # fmt: skip
   assert [int(line.split()[-1].replace(",", "")) for line in lines[1:]] == [*held, sum(held)]
@@ -75,11 +76,11 @@ def test_the_table_says_what_every_device_holds(experts):
 def test_the_table_is_printed_on_request(capsys):
   c = base.get_config("tiny")
   c.lora.rank = 2
-  layout.show(c)
+  print_sharding.show(c)
   lines = capsys.readouterr().out.splitlines()
   assert lines[0].startswith("8 cpu device(s): data 8 x fsdp 1")
   assert any(line.startswith("adapters.layers.q.a ") for line in lines)
   assert lines[-1].startswith("optimiser state: ")
   c.mesh.sampler.tensor = 4
-  layout.show(c)
+  print_sharding.show(c)
   assert "data 2 x fsdp 1 x tensor 4 x" in capsys.readouterr().out.splitlines()[-1]

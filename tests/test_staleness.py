@@ -8,8 +8,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from grpojax.learner.update import batching
+from grpojax.train.loop import setup
 
-from grpojax import setup, train
+from grpojax import train
 from grpojax.rollout import dynamic_sampling, generate
 from grpojax.runtime import checkpoint, metrics
 

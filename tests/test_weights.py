@@ -5,9 +5,10 @@ import functools
 import jax
 import numpy as np
 import pytest
+from grpojax.train.loop import setup
 
 from configs import base
-from grpojax import models, setup
+from grpojax import models
 from grpojax.data import text
 from grpojax.rollout.sampler.weights import in_compute_dtype
 from grpojax.runtime import sharding

@@ -13,8 +13,9 @@ from collections import Counter
 from collections.abc import Callable
 
 from grpojax.config.check import commandline
+from grpojax.train.loop import sft
 
-from grpojax import main, sft
+from grpojax import main
 from grpojax.data import pipeline
 from grpojax.rollout import generate, prefetch
 from grpojax.runtime import checkpoint

@@ -14,10 +14,11 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from grpojax.train.loop import run_stats, setup
 
 from benchmarks import ends
 from configs import base
-from grpojax import memory, models, objective, setup, train
+from grpojax import models, objective, train
 from grpojax.models import spec as spec_lib
 from grpojax.podcheck import known
 from grpojax.rollout import dynamic_sampling, sampler
@@ -44,7 +45,7 @@ class Work(NamedTuple):
   step_prompts: int = 4  # of a whole step
   matmul: int = 8192
   copy: int = 2**31  # elements of 2 bytes
-  memory: float = 0.0  # bytes of the device; 0: what it says
+  run_stats: float = 0.0  # bytes of the device; 0: what it says
 
 
 STEPS = 2  # of those that are timed whole
@@ -226,13 +227,13 @@ def graded(prompts: Prompts, rollout: Rollout, reward) -> dynamic_sampling.Group
 
 
 def compared(job, params, groups) -> list:
-  outcomes, known = dynamic_sampling.outcomes_of([groups]), memory.start(job.config, len(groups.prompts.id))
+  outcomes, known = dynamic_sampling.outcomes_of([groups]), run_stats.start(job.config, len(groups.prompts.id))
   dealt, _ = train.compare(job, metrics.Timer(), params, None, known, groups, outcomes, 0.5)
   return jax.block_until_ready(dealt)
 
 
 def learned(job, state, dealt):
-  known = memory.start(job.config, len(dealt[0].prompt_length))
+  known = run_stats.start(job.config, len(dealt[0].prompt_length))
   return jax.block_until_ready(train.learn(job, state, {}, known, dealt))[0]
 
 

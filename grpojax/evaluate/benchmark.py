@@ -13,7 +13,7 @@ import numpy as np
 from jax.sharding import Mesh
 from ml_collections import ConfigDict
 
-from grpojax import rewards, setup
+from grpojax import rewards
 from grpojax.config.check import check as config_lib
 from grpojax.data import pipeline, text
 from grpojax.evaluate import items, policy, suites
@@ -22,6 +22,7 @@ from grpojax.evaluate.suites import Suite
 from grpojax.models import Model
 from grpojax.runtime import console, data_shards, processes, sharding
 from grpojax.runtime.checkpoint import flatten
+from grpojax.train.loop import setup
 
 # What the items depend on, beside the parameters and the questions.
 SETTINGS = (

@@ -10,11 +10,12 @@ import jax
 import numpy as np
 from ml_collections import ConfigDict
 
-from grpojax import export, setup, sft
+from grpojax import export
 from grpojax.data import pipeline, text
 from grpojax.models import Model, hf
 from grpojax.runtime import checkpoint as checkpoint_lib
 from grpojax.runtime import checksums, metrics, storage
+from grpojax.train.loop import setup, sft
 
 
 class Policy(NamedTuple):

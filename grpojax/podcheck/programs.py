@@ -9,13 +9,14 @@ import jax
 from jax.sharding import Mesh
 from ml_collections import ConfigDict
 
-from grpojax import models, objective, setup
+from grpojax import models, objective
 from grpojax.config.check import check as config_lib
 from grpojax.data import text
 from grpojax.learner.update import batching, logprobs
 from grpojax.learner.update import update as learner
 from grpojax.podcheck import abstract, known
 from grpojax.runtime import sharding
+from grpojax.train.loop import setup
 
 
 class Plan(NamedTuple):

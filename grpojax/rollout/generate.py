@@ -15,7 +15,7 @@ from grpojax.rollout import curriculum, dynamic_sampling
 from grpojax.rollout.curriculum import Difficulty
 from grpojax.rollout.dynamic_sampling import Groups
 from grpojax.runtime import console, data_shards
-from grpojax.setup import Data, Job
+from grpojax.train.loop.setup import Data, Job
 from grpojax.types import Prompts, Rollout, Scored
 
 

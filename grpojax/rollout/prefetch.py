@@ -5,14 +5,14 @@ from functools import partial
 
 import jax
 
-from grpojax import memory
-from grpojax.memory import Memory
 from grpojax.rollout import adaptive_groups, dynamic_sampling, generate
 from grpojax.rollout.curriculum import Outcomes
 from grpojax.rollout.dynamic_sampling import Groups
 from grpojax.rollout.generate import Asked
 from grpojax.runtime import data_shards
-from grpojax.setup import Job
+from grpojax.train.loop import run_stats
+from grpojax.train.loop.run_stats import Memory
+from grpojax.train.loop.setup import Job
 from grpojax.types import Prompts
 
 
@@ -30,7 +30,7 @@ def sample(job: Job, timer, params, prompts: Prompts, step: int) -> Asked:
 
 def draw(job: Job, known: Memory) -> Prompts:
   """The next of the training prompts."""
-  return job.data.stream.next(memory.weights(job.config, known, job.data.train.weights))
+  return job.data.stream.next(run_stats.weights(job.config, known, job.data.train.weights))
 
 
 def feeds(job: Job) -> bool:

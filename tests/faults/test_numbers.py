@@ -9,8 +9,9 @@ import jax
 import numpy as np
 import pytest
 import subprocesses
+from grpojax.train.loop import guard, run_stats
 
-from grpojax import guard, memory, train
+from grpojax import train
 from grpojax.runtime import metrics
 
 
@@ -100,14 +101,14 @@ def test_a_spike_is_skipped_if_asked_for_and_does_not_move_the_average(cache, tm
 
 def test_the_average_is_of_the_steps_that_were_taken():
   c = config("none", spike=3.0, rate=0.5)
-  known = memory.start(c, 4)
+  known = run_stats.start(c, 4)
   assert guard.limit(c, known) == np.inf
   seen = {"reward": 0.0, "grad_norm": 2.0, "update/skipped": 0.0, "update/nonfinite": 0.0}
-  known = memory.after(c, known, seen)
+  known = run_stats.after(c, known, seen)
   assert guard.limit(c, known) == 6
-  known = memory.after(c, known, seen | {"grad_norm": 50.0, "update/skipped": 0.5})
+  known = run_stats.after(c, known, seen | {"grad_norm": 50.0, "update/skipped": 0.5})
   assert guard.limit(c, known) == 6
-  known = memory.after(c, known, seen | {"grad_norm": 4.0})
+  known = run_stats.after(c, known, seen | {"grad_norm": 4.0})
   assert guard.limit(c, known) == 9
   c.guard.spike = 0.0
   assert guard.limit(c, known) == np.inf

@@ -12,9 +12,9 @@ import jax
 from ml_collections import ConfigDict
 from orbax.checkpoint import v1 as ocp
 
-from grpojax import setup
 from grpojax.models import Model, hf, lora, peft
 from grpojax.runtime import checksums, processes, sharding, storage
+from grpojax.train.loop import setup
 
 
 def begin(config: ConfigDict, workdir: Path, model: Model, mesh, params: dict) -> tuple[dict, dict]:

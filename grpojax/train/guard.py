@@ -6,9 +6,9 @@ from pathlib import Path
 import numpy as np
 from ml_collections import ConfigDict
 
-from grpojax.memory import Memory
 from grpojax.rollout.dynamic_sampling import Groups
 from grpojax.runtime import console
+from grpojax.train.loop.run_stats import Memory
 
 MISMATCH = "sampling/sampling_logp_difference/mean"
 FAILED = re.compile(r"rewards/.+/failed")

@@ -6,10 +6,10 @@ from typing import NamedTuple
 import jax
 from ml_collections import ConfigDict
 
-from grpojax import guard, memory
-from grpojax.memory import Memory
 from grpojax.rollout.dynamic_sampling import Groups
 from grpojax.runtime import console, metrics
+from grpojax.train.loop import guard, run_stats
+from grpojax.train.loop.run_stats import Memory
 
 
 class Owed(NamedTuple):
@@ -36,8 +36,8 @@ def settle(
     learned = metrics.over_updates(jax.device_get(owed.learned))
   seen = learned | owed.seen | (owed.times or timer.take())
   seen |= rates(config, seen)
-  known = memory.after(config, known, seen)
-  seen |= memory.describe(config, known)
+  known = run_stats.after(config, known, seen)
+  seen |= run_stats.describe(config, known)
   writer.write("train", owed.step, seen)
   writer.completions(owed.step, owed.showcase)
   console.advance(progress, owed.step, seen)

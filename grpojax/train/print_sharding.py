@@ -3,10 +3,10 @@
 import jax
 from ml_collections import ConfigDict
 
-from grpojax import setup
 from grpojax.data import text
 from grpojax.models import Model
 from grpojax.runtime import console, sharding
+from grpojax.train.loop import setup
 
 
 def show(config: ConfigDict) -> None:

@@ -1,0 +1,1 @@
+"""The loop, and what is made once for it."""
