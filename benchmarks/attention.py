@@ -23,8 +23,8 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec, SingleDeviceShardin
 
 from benchmarks.setting import keep, setting, where
 from grpojax.models import kernels
-from grpojax.podcheck import topology
 from grpojax.runtime import compiler_options
+from grpojax.tools.podcheck import topology
 
 SLICES = {"v4:2x2x1": 2, "v5e:2x2": 1, "v5p:2x2x1": 2, "v6e:2x2": 1}  # cores that share a chip's peak
 COLUMNS, HEADS, WIDTH = 10240, 2, 128

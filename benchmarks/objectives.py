@@ -24,8 +24,8 @@ from grpojax import models
 from grpojax import objective as objective_lib
 from grpojax.data import text
 from grpojax.objective.build import LISTS, functions, knobs_of
+from grpojax.tools.variants import recipes
 from grpojax.types import Batch
-from grpojax.variants import recipes
 
 REFERENCE = "PPO-clip, token mean"
 

@@ -13,8 +13,8 @@ import jax.numpy as jnp
 from jax.sharding import SingleDeviceSharding
 
 from benchmarks.setting import keep, setting, where
-from grpojax.podcheck import compiled, estimate, topology
-from grpojax.podcheck.programs import Program
+from grpojax.tools.podcheck import compiled, estimate, topology
+from grpojax.tools.podcheck.programs import Program
 
 SLICES, ROOMS, N, ROWS = ("v5e:2x2", "v5p:2x2x1", "v6e:2x2"), (0, 32, 64), 8192, 16
 

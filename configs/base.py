@@ -187,7 +187,7 @@ def get_config(scale: str = "mini") -> ConfigDict:
   c.eval = ConfigDict()
   c.eval.every = 25  # steps; also before the first and after the last
   c.eval.split = "test"
-  c.eval.prompts = 128  # held-out questions while training; `grpojax.evaluate` asks all
+  c.eval.prompts = 128  # held-out questions while training; `grpojax.tools.evaluate` asks all
   c.eval.samples = 8  # k, completions per question
   c.eval.temperature = 1.0
   c.eval.top_k = 0  # 0: off
@@ -280,7 +280,7 @@ def _local(c):
 def _paper(c):
   """A pod slice: the setting of DAPO's paper, https://arxiv.org/abs/2503.14476 section 4.1; 64 chips of v5p.
 
-  `python -m grpojax.podcheck` knows the model's shapes by this name; a run needs its folder.
+  `grpojax podcheck` knows the model's shapes by this name; a run needs its folder.
   """
   _local(c)
   c.model.path = "Qwen2.5-32B"

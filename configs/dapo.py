@@ -1,7 +1,7 @@
 """DAPO: clip-higher, dynamic sampling, token-level loss, soft overlong punishment.
 
     python -m grpojax.main --config=configs/dapo.py --workdir=runs/dapo
-    python -m grpojax.podcheck --config=configs/dapo.py:paper --topology=v5p:4x4x4   # would it fit?
+    grpojax podcheck --config=configs/dapo.py:paper --topology=v5p:4x4x4   # would it fit?
     ... --config.dynamic_sampling.enabled=False                              # an ablation each
     ... --config.objective.surrogate.high=0.2
     ... --config.objective.aggregate.fn=sequence_mean

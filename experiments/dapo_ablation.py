@@ -16,7 +16,7 @@ best published runs have none, because filter and punishment act on the same com
 from ml_collections import ConfigDict
 
 from configs import base
-from grpojax.study import Figure, Study, cumulative
+from grpojax.tools.study import Figure, Study, cumulative
 
 SCALES = ("mini", "small", "paper", "tiny")
 
@@ -113,6 +113,6 @@ def study(scale: str) -> Study:
 
 
 if __name__ == "__main__":
-  from grpojax.study import command
+  from grpojax.tools.study import command
 
   command.run("experiments.dapo_ablation", study, SCALES)

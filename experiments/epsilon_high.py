@@ -8,7 +8,7 @@ DAPO: https://arxiv.org/abs/2503.14476 section 3.1; GSPO: https://arxiv.org/abs/
 
 from configs.sweeps import epsilon_high
 from experiments.common import MINI
-from grpojax.study import Figure, Row, Study
+from grpojax.tools.study import Figure, Row, Study
 
 KEY = "objective.surrogate.high"
 RECIPES = {"DAPO": ("configs/dapo.py", "token"), "GSPO": ("configs/gspo.py", "sequence")}
@@ -57,6 +57,6 @@ def study(scale: str) -> Study:
 
 
 if __name__ == "__main__":
-  from grpojax.study import command
+  from grpojax.tools.study import command
 
   command.run("experiments.epsilon_high", study, ("mini", "tiny"))

@@ -8,7 +8,7 @@ Updates are not packed here: a microbatch then has prompts of its own, and tells
 
 from configs.sweeps import group_size
 from experiments.common import MINI
-from grpojax.study import Figure, Row, Study
+from grpojax.tools.study import Figure, Row, Study
 
 CONFIG = "configs/base.py"
 RESPONSES, PROMPTS = {"mini": 256, "tiny": 128}, {"mini": 16, "tiny": 4}
@@ -58,6 +58,6 @@ def study(scale: str) -> Study:
 
 
 if __name__ == "__main__":
-  from grpojax.study import command
+  from grpojax.tools.study import command
 
   command.run("experiments.group_size", study, ("mini", "tiny"))

@@ -7,7 +7,7 @@ The sampler's weights and KV cache are in int8.  Bounds are those of grpojax/obj
 """
 
 from experiments.common import MINI
-from grpojax.study import Figure, Row, Study
+from grpojax.tools.study import Figure, Row, Study
 
 CONFIG = "configs/base.py"
 INT8 = {"rollout.weights": "int8", "rollout.kv_cache": "int8"}
@@ -45,6 +45,6 @@ def study(scale: str) -> Study:
 
 
 if __name__ == "__main__":
-  from grpojax.study import command
+  from grpojax.tools.study import command
 
   command.run("experiments.mismatch", study, ("mini", "tiny"))

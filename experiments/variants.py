@@ -7,7 +7,7 @@ Learning rate, batch and model are the same for all: a recipe that wants others 
 """
 
 from experiments.common import MINI
-from grpojax.study import Figure, Row, Study
+from grpojax.tools.study import Figure, Row, Study
 
 RECIPES = (
   "grpo", "dr_grpo", "dapo", "rloo", "reinforce_pp", "reinforce_pp_baseline", "lite_ppo", "gspo",
@@ -37,6 +37,6 @@ def study(scale: str) -> Study:
 
 
 if __name__ == "__main__":
-  from grpojax.study import command
+  from grpojax.tools.study import command
 
   command.run("experiments.variants", study, ("mini", "tiny"))

@@ -2,7 +2,7 @@
 
 import json
 
-from grpojax.study import Figure, Row, Study, plan
+from grpojax.tools.study import Figure, Row, Study, plan
 
 STUDY = Study(
   name="toy",

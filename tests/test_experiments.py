@@ -19,7 +19,7 @@ from study_toys import STUDY, finish, runs
 from experiments import dapo_ablation, epsilon_high, group_size, mismatch, variants
 from grpojax.data import templates
 from grpojax.runtime import metrics
-from grpojax.study import figures, page, plan, results
+from grpojax.tools.study import figures, page, plan, results
 
 BROWSER = next((path for name in ("chromium", "google-chrome") if (path := shutil.which(name))), None)
 STUDIES = (dapo_ablation, epsilon_high, group_size, mismatch, variants)

@@ -12,10 +12,11 @@ from model_folders import FAMILIES, FOLDERS, loaded, mesh
 from safetensors import safe_open
 
 from configs import base
-from grpojax import export, models
+from grpojax import models
 from grpojax.data import text
 from grpojax.models import hf
 from grpojax.runtime import checkpoint
+from grpojax.tools import export
 
 
 def tensors(folder: Path) -> dict[str, np.ndarray]:

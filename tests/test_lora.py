@@ -21,12 +21,13 @@ from safetensors import safe_open
 from test_learner import T, V, make_batch
 
 from configs import base, gspo
-from grpojax import export, models, train
+from grpojax import models, train
 from grpojax import objective as objective_lib
 from grpojax.data import text
 from grpojax.models import hf, lora, names, peft
 from grpojax.rollout import sampler
 from grpojax.runtime import checkpoint, metrics, sharding
+from grpojax.tools import export
 
 ADAPTERS = Path(__file__).parent / "data" / "adapters"
 ALL = "q|k|v|o|gate|up|down"

@@ -14,7 +14,9 @@ from grpojax.learner.update import batching
 from objective_toys import recipe
 
 from grpojax import models
-from grpojax.podcheck import (
+from grpojax.rollout.dynamic_sampling import Groups
+from grpojax.runtime import sharding
+from grpojax.tools.podcheck import (
   abstract,
   check,
   chips,
@@ -26,8 +28,6 @@ from grpojax.podcheck import (
   suggest,
   topology,
 )
-from grpojax.rollout.dynamic_sampling import Groups
-from grpojax.runtime import sharding
 from grpojax.types import Prompts, Rollout, Scored
 
 
@@ -97,7 +97,7 @@ def test_the_batch_is_shaped_as_one_that_a_run_deals(case):
 
 
 def podcheck(*flags):
-  return podcheck_toys.python("-m", "grpojax.podcheck", *flags)
+  return podcheck_toys.python("-m", "grpojax.tools.podcheck", *flags)
 
 
 SMALL = ["--config.rollout.prompts=8", *(f"--config.mesh.{axis}=2" for axis in ("data", "fsdp", "tensor"))]

@@ -13,7 +13,7 @@ DRIVER = """
 import json, sys
 from pathlib import Path
 from grpojax import commandline
-from grpojax.podcheck import counts, hlo, programs, topology
+from grpojax.tools.podcheck import counts, hlo, programs, topology
 
 where = topology.find("v5e:2x2")
 for columns in map(int, sys.argv[2:]):

@@ -3,7 +3,7 @@
 import pytest
 from podcheck_toys import SIZES, flops
 
-from grpojax.podcheck import chips, collectives, counts, estimate, hlo
+from grpojax.tools.podcheck import chips, collectives, counts, estimate, hlo
 
 TPU = """
 HloModule m, num_partitions=8

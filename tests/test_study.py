@@ -12,9 +12,9 @@ from grpojax.config.check.commandline import config_of
 from scipy import stats
 from study_toys import FINAL, STUDY, finish, runs
 
-from grpojax import sweep
-from grpojax.study import Row, cluster, cumulative, figures, page, plan, results, statistics, table
-from grpojax.study import command as study_command
+from grpojax.tools import sweep
+from grpojax.tools.study import Row, cluster, cumulative, figures, page, plan, results, statistics, table
+from grpojax.tools.study import command as study_command
 
 
 @pytest.fixture
@@ -316,7 +316,7 @@ def test_the_pages_study_can_be_planned(tmp_path):
   assert len(plan.make(names["study"]("tiny"), tmp_path, 2, [], [])) == 4
 
 
-SWEEPS = [line for line in PAGE.splitlines() if line.startswith("    python -m grpojax.sweep")]
+SWEEPS = [line for line in PAGE.splitlines() if line.startswith("    grpojax sweep")]
 
 
 @pytest.mark.parametrize("line", SWEEPS)

@@ -20,9 +20,9 @@ from benchmarks import ends
 from configs import base
 from grpojax import models, objective, train
 from grpojax.models import spec as spec_lib
-from grpojax.podcheck import known
 from grpojax.rollout import dynamic_sampling, sampler
 from grpojax.runtime import metrics, sharding
+from grpojax.tools.podcheck import known
 from grpojax.types import Prompts, Rollout, Scored
 
 SIZES = ("hidden_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads", "head_dim",

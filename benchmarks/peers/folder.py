@@ -9,7 +9,8 @@ from tokenizers.models import BPE
 from transformers import PreTrainedTokenizerFast
 
 from benchmarks.peers import workload as w
-from grpojax import export, models
+from grpojax import models
+from grpojax.tools import export
 
 
 def write(path: Path) -> None:

@@ -1,6 +1,6 @@
 """Both clip ranges of a token-level ratio: is it the width that matters, or the asymmetry?
 
-python -m grpojax.sweep --config=configs/dapo.py --sweep=configs/sweeps/clip_ranges.py
+grpojax sweep --config=configs/dapo.py --sweep=configs/sweeps/clip_ranges.py
 """
 
 from itertools import product

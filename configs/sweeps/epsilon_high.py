@@ -1,7 +1,7 @@
 """The upper clip range of a token-level ratio, from PPO's 0.2 through DAPO's 0.28 to next to none.
 
-    python -m grpojax.sweep --config=configs/dapo.py --sweep=configs/sweeps/epsilon_high.py
-    python -m grpojax.sweep --config=configs/gspo.py --sweep=configs/sweeps/epsilon_high.py:sequence
+    grpojax sweep --config=configs/dapo.py --sweep=configs/sweeps/epsilon_high.py
+    grpojax sweep --config=configs/gspo.py --sweep=configs/sweeps/epsilon_high.py:sequence
 
 GSPO's ratio is one mean over a completion and moves a thousandth as much: `:sequence` has its range.
 DAPO: https://arxiv.org/abs/2503.14476 section 3.1; GSPO: https://arxiv.org/abs/2507.18071 section 5.1.

@@ -1,7 +1,7 @@
 """G, the completions of one prompt.
 
-    python -m grpojax.sweep --config=configs/dapo.py --sweep=configs/sweeps/group_size.py        # P prompts
-    python -m grpojax.sweep --config=configs/dapo.py --sweep=configs/sweeps/group_size.py:256    # P x G = 256
+    grpojax sweep --config=configs/dapo.py --sweep=configs/sweeps/group_size.py        # P prompts
+    grpojax sweep --config=configs/dapo.py --sweep=configs/sweeps/group_size.py:256    # P x G = 256
 
 Without an argument a step has the recipe's prompts, and G times as many responses; with one, that many
 responses.

@@ -8,13 +8,14 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from grpojax import evaluate, rewards
+from grpojax import rewards
 from grpojax.data import pipeline, text
 from grpojax.rewards import process
 from grpojax.rollout import curriculum, dynamic_sampling
 from grpojax.rollout.curriculum import Difficulty
 from grpojax.rollout.dynamic_sampling import Groups
 from grpojax.runtime import console, data_shards
+from grpojax.tools import evaluate
 from grpojax.train.loop.setup import Data, Job
 from grpojax.types import Prompts, Rollout, Scored
 

@@ -1,0 +1,1 @@
+"""The commands beside training; nobody imports them but grpojax/__main__.py and experiments/."""

@@ -1,0 +1,162 @@
+"""Ask, answer, grade, write: a policy on its suites, batch by batch.
+
+Every draw is keyed by (seed, suite, question, sample index), and a batch has the same questions in
+every run, so that an evaluation that was killed ends with the numbers of one that was not.
+"""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+from jax.sharding import Mesh
+from ml_collections import ConfigDict
+
+from grpojax import rewards
+from grpojax.config.check import check as config_lib
+from grpojax.data import pipeline, text
+from grpojax.models import Model
+from grpojax.runtime import console, data_shards, processes, sharding
+from grpojax.runtime.checkpoint import flatten
+from grpojax.tools.evaluate import items, policy, suites
+from grpojax.tools.evaluate.policy import Policy
+from grpojax.tools.evaluate.suites import Suite
+from grpojax.train.loop import setup
+
+# What the items depend on, beside the parameters and the questions.
+SETTINGS = (
+  "seed", "eval.temperature", "eval.top_k", "eval.top_p", "eval.min_p", "eval.samples", "eval.max_tokens",
+  "data.template", "data.system", "data.chat", "data.prompt_budget", "model.dtype",
+)  # fmt: skip
+
+
+class Job(NamedTuple):
+  """An evaluation that is ready to start: its config is legal, its questions are read."""
+
+  config: ConfigDict
+  policy: Policy
+  suites: list[Suite]
+  notes: list[str]  # what the dataset has to say of them
+  train: pipeline.Split | None  # to make the cold start from
+  tokenizer: Any
+  scorer: rewards.Rewards  # `accuracy` alone
+  mesh: Mesh
+  model: Model
+  sample: Callable  # (params, Prompts, key) -> Rollout on the host, counts of what it took
+
+
+def prepare(config: ConfigDict, checkpoint: str, wanted: list[str], limit: int | None) -> Job:
+  """Everything that can be wrong with a config or a checkpoint's name is found here.  Raises ValueError.
+
+  Several processes agree here on code, config, checkpoint and questions.
+  """
+  said = {"--checkpoint": checkpoint, "--suite": wanted, "--limit": limit}
+  processes.agree(lambda: processes.code() | flatten(config.to_dict(), "config.") | said)
+  whose, config = policy.find(checkpoint, config)
+  config_lib.check(config, jax.device_count())
+  scorer = rewards.build({name: slot for name, slot in config.reward.items() if name == "accuracy"})
+  tokenizer, path, read = setup.reader(config, scorer.needs)
+  chosen, notes = suites.find(config, path, read, wanted, limit)
+  train = None if whose.folder else read("train")
+  processes.agree(lambda: {f"suite '{suite.name}'": pipeline.fingerprint(suite.questions) for suite in chosen})
+  mesh = sharding.make_mesh(config.mesh)
+  data_shards.check_sampler(mesh, sharding.sampler_mesh(config.mesh, mesh))
+  model = setup.build_model(config, tokenizer, mesh)._replace(lora=None)  # merged when they are read
+  sample = setup.build_programs(config, model, tokenizer, mesh).sample_eval
+  return Job(config, whose, chosen, notes, train, tokenizer, scorer, mesh, model, sample)
+
+
+def begin(job: Job, out: Path) -> tuple[dict, dict]:
+  """(parameters, what `out` holds already: (suite, id) -> item).
+
+  Raises ValueError where that was another policy, or other settings or questions.
+  """
+  params = policy.load(job.policy, job.config, job.model, job.mesh, job.train, out)
+  fingerprint, done = policy.fingerprint(params), {}
+  processes.on_first(lambda: done.update(_claimed(job, out, fingerprint)))
+  return params, done
+
+
+def _claimed(job: Job, out: Path, fingerprint: str) -> dict:
+  """What `out` holds already, if it is of this evaluation."""
+  done = items.claim(out, settings(job.config, fingerprint))
+  for suite in job.suites:
+    for one, record in zip(suite.ids, suite.questions.records, strict=True):
+      before = done.get((suite.name, one))
+      if before and not _asked(record).items() <= before.items():
+        raise ValueError(f"--out={out}: question {one} of {suite.name} has changed; choose another --out.")
+  return done
+
+
+def run(job: Job, out: Path, params, done: dict) -> dict[str, list[dict]]:
+  """Answers what is not done yet, and adds it.  Returns suite -> its items, on process 0 ({} elsewhere)."""
+  batches = [(suite, rows) for suite in job.suites for rows in _batches(job, suite)]
+  missing = [any((suite.name, suite.ids[row]) not in done for row in rows) for suite, rows in batches]
+  missing = processes.of_first(np.array(missing))  # the others hold no items
+  start = int((~missing).sum())
+  if start:
+    console.say(f"{start} of {len(batches)} batches are in {out} already")
+  with console.bar(len(batches), start, job.config.verbose, "batch") as progress:
+    for number, at in enumerate(np.flatnonzero(missing), start + 1):
+      found = {(item["suite"], item["id"]): item for item in answer(job, params, *batches[at])}
+      new = {key: item for key, item in found.items() if key not in done}
+      items.append(out, list(new.values()))
+      done |= new
+      console.advance(progress, number, {}, "batch")
+  return {s.name: [done[s.name, one] for one in s.ids] for s in job.suites} if done else {}
+
+
+def answer(job: Job, params, suite: Suite, rows: np.ndarray) -> list[dict]:
+  """The items of these questions, on process 0; every process samples and grades its share."""
+  P, pad = job.config.rollout.prompts, job.tokenizer.pad_token_id
+  filled = rows[np.minimum(np.arange(P), len(rows) - 1)]  # the last batch repeats a row
+  reads = data_shards.of(job.mesh)
+  prompts = pipeline.take(suite.questions, reads.share(filled), pad)
+  rollout, _ = job.sample(params, prompts, jax.random.key(job.config.seed))
+  texts = text.decode(job.tokenizer, rollout.tokens, rollout.length)
+  completions = rewards.samples(prompts.example, texts, rollout.length, rollout.ended)
+  graded = rewards.score(job.scorer, completions)
+  if graded.first_error:
+    console.say_once(graded.first_error)
+  # Texts cannot be gathered, tokens can: process 0 decodes them all.
+  seen = reads.gather((rollout.tokens, rollout.length, rollout.ended, graded.accuracy, graded.valid))
+  if jax.process_index():
+    return []
+  return [item(job, suite, row, *(array[at] for array in seen)) for at, row in enumerate(rows)]
+
+
+def item(job: Job, suite: Suite, row: int, tokens, length, ended, accuracy, valid) -> dict:
+  """One line of items.jsonl, of one question: tokens [n, T], the others [n]."""
+  record = suite.questions.records[row]
+  texts = text.decode(job.tokenizer, tokens, length)
+  right = [bool(a == 1) if v else None for a, v in zip(accuracy, valid, strict=True)]
+  samples = [
+    dict(text=t, answer=job.scorer.answer(t), right=r, length=int(size), ended=bool(end))
+    for t, r, size, end in zip(texts, right, length, ended, strict=True)
+  ]
+  return dict(
+    suite=suite.name,
+    id=suite.ids[row],
+    **_asked(record),
+    n=len(samples),
+    correct=sum(r is True for r in right),
+    samples=samples,
+  )
+
+
+def _asked(record: dict) -> dict[str, str]:
+  return dict(question=record["question"], answer=str(record.get("answer", "")))
+
+
+def settings(config: ConfigDict, fingerprint: str) -> dict:
+  """What decides the items, by the keys that set it."""
+  flat = flatten(config.to_dict(), "config.")
+  asked = {key: flat[key] for key in (f"config.{name}" for name in SETTINGS)}
+  graded = {key: value for key, value in flat.items() if key.startswith("config.reward.accuracy.")}
+  return {"fingerprint of the policy": fingerprint} | asked | graded
+
+
+def _batches(job: Job, suite: Suite) -> list[np.ndarray]:
+  rows = np.arange(len(suite.ids))
+  return np.split(rows, rows[:: job.config.rollout.prompts][1:])

@@ -1,0 +1,93 @@
+"""Whose answers: the parameters that --checkpoint names, and a fingerprint of their values."""
+
+import hashlib
+import json
+import re
+from pathlib import Path
+from typing import NamedTuple
+
+import jax
+import numpy as np
+from ml_collections import ConfigDict
+
+from grpojax.data import pipeline, text
+from grpojax.models import Model, hf
+from grpojax.runtime import checkpoint as checkpoint_lib
+from grpojax.runtime import checksums, metrics, storage
+from grpojax.tools import export
+from grpojax.train.loop import setup, sft
+
+
+class Policy(NamedTuple):
+  folder: Path | None  # a run's workdir, or a folder in Hugging Face's layout; None: the cold start
+  step: int | None  # of the run; None: not a run
+
+  def __str__(self):
+    if self.folder is None:
+      return "the cold start"
+    return str(self.folder) if self.step is None else f"{self.folder} after step {self.step}"
+
+  def results(self, config: ConfigDict) -> Path:
+    """Where its results go by default."""
+    if self.step is not None and isinstance(self.folder, Path):
+      return self.folder / "eval" / f"step_{self.step}"
+    name = self.folder.resolve().name if self.folder else f"cold_start_{config.scale}"
+    return Path("runs/eval") / (name if self.step is None else f"{name}_step_{self.step}")
+
+
+def find(checkpoint: str, config: ConfigDict) -> tuple[Policy, ConfigDict]:
+  """--checkpoint -> the policy it names, and `config` with that policy's config.model.
+
+  "" is the folder config.model.path, or the task's cold start; "runs/dapo" the newest checkpoint of
+  that run, "runs/dapo@200" the one after step 200; else a folder in Hugging Face's layout.  Raises
+  ValueError for what is none of them.
+  """
+  if not checkpoint:
+    return Policy(setup.model_folder(config) if "path" in config.model else None, None), config
+  path, step = re.fullmatch(r"(.+?)(?:@(\d+))?", checkpoint).groups()
+  folder, step = storage.place(path, "--checkpoint"), None if step is None else int(step)
+  described = (folder / "config.json").is_file()
+  if described and (folder / "checkpoints").is_dir():
+    model = json.loads((folder / "config.json").read_text())["model"]
+    return Policy(folder, _saved(checkpoint, folder, step)), _with_model(config, model)
+  if described and step is None and any(folder.glob("*.safetensors")):
+    precision = {key: config.model.get(key, "float32") for key in ("dtype", "param_dtype")}
+    return Policy(folder, None), _with_model(config, dict(path=path, **precision))
+  raise ValueError(
+    f"--checkpoint={checkpoint} is neither the workdir of a run (with config.json and checkpoints/, and"
+    " @STEP behind it) nor a folder in Hugging Face's layout (config.json, *.safetensors); name one."
+  )
+
+
+def _saved(checkpoint: str, workdir: Path, step: int | None) -> int:
+  """The step to read: the newest if None."""
+  steps = checkpoint_lib.steps(workdir)
+  if not steps or (step is not None and step not in steps):
+    raise ValueError(
+      f"--checkpoint={checkpoint}: of this run the steps {steps} are saved; name one of them, or another run."
+    )
+  return steps[-1] if step is None else step
+
+
+def _with_model(config: ConfigDict, model: dict) -> ConfigDict:
+  config = config.copy_and_resolve_references()
+  with config.unlocked():
+    config.model = ConfigDict(model)
+  config.cold_start.steps = 0
+  return config
+
+
+def load(policy: Policy, config: ConfigDict, model: Model, mesh, train: pipeline.Split | None, out: Path):
+  """Parameters on the mesh.  `train` are the rows that a cold start learns from; its records go to `out`."""
+  if policy.step is not None:
+    return export.checkpoint_params(policy.folder, model, mesh, policy.step)[1]
+  if policy.folder:
+    return hf.load(setup.model_folder(config), model, mesh)
+  with metrics.Writer(out / "cold_start") as writer:
+    return sft.cold_start(config, model, mesh, train, text.load_tokenizer(), writer)
+
+
+def fingerprint(params: dict) -> str:
+  """Hash of every parameter's bits: the same for the same values, whatever file or mesh they come from."""
+  known = checksums.of_leaves(params), [np.shape(x) for x in jax.tree.leaves(params)]
+  return hashlib.sha256(json.dumps(known).encode()).hexdigest()[:16]

@@ -1,0 +1,187 @@
+"""Parameters -> a folder as transformers and vLLM read it: config.json, tokenizer, safetensors shards.
+
+    grpojax export --workdir=runs/gspo --out=exported/gspo [--dtype=bfloat16]
+    grpojax export --workdir=runs/mine --out=exported/adapters --adapters
+
+The folder the model came from gives everything but the weights.  Bitwise what was read if the dtype
+is the same.  Adapters are merged, or written alone in PEFT's format, in float32.
+"""
+
+import argparse
+import itertools
+import json
+import os
+import shutil
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")  # no advice about a missing torch
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.experimental import multihost_utils
+from ml_collections import ConfigDict
+from safetensors.numpy import save_file
+
+from grpojax.data import text
+from grpojax.models import Model, lora, peft
+from grpojax.models import spec as spec_lib
+from grpojax.models.names import Row, row
+from grpojax.models.spec import Spec
+from grpojax.runtime import checkpoint, console, sharding, storage
+from grpojax.train.loop import adapters, setup
+
+WEIGHTS = (".safetensors", ".safetensors.index.json", ".bin", ".bin.index.json", ".pth", ".pt", ".gguf")
+
+
+class Tensor(NamedTuple):
+  """One tensor of the folder to be, and where it lies in ours."""
+
+  name: str
+  shape: tuple[int, ...]  # on disk
+  leaf: jax.Array
+  row: Row
+  at: tuple[int, ...]  # index on the stacked axes
+
+
+def write_folder(
+  params: dict, spec: Spec, source: str | Path, out: str | Path, max_shard_bytes: int, dtype: str
+) -> None:
+  """Writes `params` in `dtype` to the new folder `out`, beside copies of what `source` holds.
+
+  All processes call it: each tensor is gathered by all and written by process 0, which holds one shard
+  of at most `max_shard_bytes` (or one tensor, if that is more) at a time.  The folder appears under its
+  name when it is whole.  ValueError if `out` exists already.
+  """
+  source, out = Path(source), Path(out)
+  if out.exists():
+    raise ValueError(f"{out} exists already; name a new folder to export to.")
+  shards = plan(tensors(params, spec), max_shard_bytes, dtype)
+  partial = out.with_name(out.name + ".partial")
+  writes = jax.process_index() == 0
+  if writes:
+    shutil.rmtree(partial, ignore_errors=True)
+    partial.mkdir(parents=True)
+    _copy(source, partial, spec, dtype)
+  for name, members in shards.items():
+    arrays = {tensor.name: _fetch(tensor, dtype) for tensor in members}
+    if writes:
+      save_file(arrays, partial / name, metadata={"format": "pt"})  # transformers asks for this word
+      (partial / name).chmod(0o644)  # safetensors makes files that nobody else can read
+  if writes:
+    if len(shards) > 1:
+      (partial / "model.safetensors.index.json").write_text(_index(shards, dtype))
+    partial.rename(out)
+
+
+def tensors(params: dict, spec: Spec) -> list[Tensor]:
+  """Every tensor of the folder, layer by layer."""
+  found = []
+  for path, leaf in jax.tree.leaves_with_path(params):
+    r = row(spec, ".".join(key.key for key in path))
+    shape = r.shape_on_disk(leaf.shape[r.stacked :])
+    for at in itertools.product(*map(range, leaf.shape[: r.stacked])):
+      found.append(Tensor(r.names(at), shape, leaf, r, at))
+  return sorted(found, key=lambda t: t.at[:1])
+
+
+def plan(listed: list[Tensor], max_shard_bytes: int, dtype: str) -> dict[str, list[Tensor]]:
+  """File name -> its tensors, each file filled up to `max_shard_bytes`."""
+  shards, room = [], 0
+  for tensor in listed:
+    size = _bytes(tensor, dtype)
+    if size > room or not shards:
+      shards.append([])
+      room = max_shard_bytes
+    shards[-1].append(tensor)
+    room -= size
+  if len(shards) == 1:
+    return {"model.safetensors": shards[0]}
+  return {f"model-{i:05}-of-{len(shards):05}.safetensors": shard for i, shard in enumerate(shards, 1)}
+
+
+def _bytes(tensor: Tensor, dtype: str) -> int:
+  return int(np.prod(tensor.shape)) * jnp.dtype(dtype).itemsize
+
+
+def _fetch(tensor: Tensor, dtype: str) -> np.ndarray:
+  """The tensor on this host, whole, as it lies on disk."""
+  ours = multihost_utils.process_allgather(tensor.leaf[tensor.at].astype(dtype), tiled=True)
+  return tensor.row.to_disk(np.asarray(ours))
+
+
+def _index(shards: dict[str, list[Tensor]], dtype: str) -> str:
+  members = [(name, tensor) for name, listed in shards.items() for tensor in listed]
+  total = sum(_bytes(tensor, dtype) for _, tensor in members)
+  weight_map = {tensor.name: name for name, tensor in members}
+  return json.dumps({"metadata": {"total_size": total}, "weight_map": weight_map}, indent=2, sort_keys=True)
+
+
+def _copy(source: Path, out: Path, spec: Spec, dtype: str) -> None:
+  """Everything but the weights and the model card, which describes another model now."""
+  for file in sorted(source.iterdir()):
+    if file.is_file() and not file.name.endswith(WEIGHTS) and file.name != "README.md":
+      shutil.copyfile(file, out / file.name)
+  file = source / "config.json"  # the embedded tokenizer's folder has none
+  config = json.loads(file.read_text()) if file.is_file() else spec_lib.to_config(spec)
+  key = "dtype" if "dtype" in config else "torch_dtype"
+  if config.get(key) != dtype:  # readers take the weights' precision from here
+    (out / "config.json").write_text(json.dumps(config | {key: dtype}, indent=2))
+
+
+def checkpoint_params(workdir: Path, model: Model, mesh, step: int | None = None) -> tuple[int, dict]:
+  """(steps taken, parameters) of the newest checkpoint or of `step`, adapters merged."""
+  config = ConfigDict(json.loads((workdir / "config.json").read_text()))
+  if not config.get("lora", {}).get("rank"):
+    return checkpoint.trained(workdir, model, mesh, step)
+  model = setup.with_adapters(config, model)
+  step, trained = checkpoint.trained(workdir, model, mesh, step)
+  frozen = adapters.frozen(config, workdir, model, mesh)
+  where = sharding.param_shardings(mesh, model.axes, model.shapes, model.rules)
+  merge = jax.jit(lambda p: lora.merge_all(p, model.spec, model.lora.scale), out_shardings=where)
+  return step, merge(frozen | trained)
+
+
+def parse(argv: list[str] | None) -> argparse.Namespace:
+  parser = argparse.ArgumentParser(prog="grpojax export", description=__doc__.split("\n")[0])
+  add = parser.add_argument
+  add("--workdir", required=True, help="the run whose newest checkpoint is exported")
+  add("--out", required=True, type=Path, help="the folder to write; it must not exist")
+  add("--dtype", default="bfloat16", choices=["bfloat16", "float16", "float32"])
+  add("--adapters", action="store_true", help="write the adapters alone, in PEFT's format")
+  add("--shard_mb", default=5000, type=int, help="largest shard, in millions of bytes")
+  return parser.parse_args(argv)
+
+
+def main(argv: list[str] | None = None) -> None:
+  args = parse(argv)
+  try:
+    args.workdir = storage.place(args.workdir, "--workdir")
+    if not (args.workdir / "config.json").is_file():
+      raise ValueError(f"--workdir={args.workdir} is no run: it has no config.json.")
+    config = ConfigDict(json.loads((args.workdir / "config.json").read_text()))
+    source = setup.model_folder(config)
+    mesh = sharding.make_mesh(config.mesh)
+    model = setup.build_model(config, text.load_tokenizer(source), mesh)
+    if args.adapters:
+      step = _write_adapters(args, config, model, mesh)
+    else:
+      step, params = checkpoint_params(args.workdir, model, mesh)
+      write_folder(params, model.spec, source, args.out, args.shard_mb * 10**6, args.dtype)
+  except ValueError as error:
+    sys.exit(f"error: {error}")
+  console.say(f"the policy after step {step} is in {args.out}")
+
+
+def _write_adapters(args, config: ConfigDict, model: Model, mesh) -> int:
+  if not model.lora:
+    raise ValueError(f"--adapters: the run in {args.workdir} has none (config.lora.rank = 0); leave it out.")
+  step, trained = checkpoint.trained(args.workdir, model, mesh)
+  peft.write(trained, model, config.lora, config.model.get("path"), args.out)
+  return step
+
+
+if __name__ == "__main__":
+  main()

@@ -1,0 +1,109 @@
+"""The whole check of one config on one slice: every program compiled, and what it would take."""
+
+from pathlib import Path
+from typing import NamedTuple
+
+import jax
+from ml_collections import ConfigDict
+
+from grpojax.runtime import sharding
+from grpojax.tools.podcheck import compiled, estimate, necessary, programs
+from grpojax.tools.podcheck.compiled import Compiled
+from grpojax.tools.podcheck.estimate import Estimate
+from grpojax.tools.podcheck.programs import Plan, Program
+from grpojax.tools.podcheck.topology import Slice
+
+PROGRAMS = "update", "log-probs", "weights", "prefill", "decode"
+
+
+class Checked(NamedTuple):
+  """One program."""
+
+  calls: float  # in a step
+  compiled: Compiled
+  memory: dict[str, float]  # bytes on a chip, by what; the whole of it is `needed`
+  needed: float  # bytes: the compiler's, and what else lies there meanwhile
+  estimate: Estimate | None
+
+  @property
+  def of_step(self) -> float:
+    """Seconds in one step of training."""
+    return self.calls * self.estimate.seconds if self.estimate else float("nan")
+
+
+class Check(NamedTuple):
+  slice: Slice
+  plan: Plan
+  parts: dict[str, Checked]
+
+  @property
+  def fits(self) -> bool:
+    """By the compiler; and by the chip's memory, with what lies beside a program."""
+    room = self.slice.chip.memory if self.slice.chip else float("inf")
+    return all(not p.compiled.refused and p.needed <= room for p in self.parts.values())
+
+  @property
+  def seconds(self) -> float:
+    """Of a step in which every response takes its whole budget; rewards and the host not counted."""
+    return sum(p.of_step for p in self.parts.values())
+
+
+def check(config: ConfigDict, where: Slice, scratch: Path, only: tuple[str, ...] = ()) -> Check:
+  """`only` some programs, by name.  Raises ValueError for a config that no run would begin with."""
+  if set(only) - set(PROGRAMS):
+    raise ValueError(f"--only={','.join(only)}: the programs are {', '.join(PROGRAMS)}.")
+  plan = programs.plan(config, where.devices, scratch)
+  todo = {"update": programs.update, "log-probs": programs.log_probs}
+  todo = {name: make(plan) for name, make in todo.items() if not only or name in only}
+  if not only or set(PROGRAMS[2:]) & set(only):
+    todo |= {name: p for name, p in programs.sampling(plan).items() if not only or name in only}
+  return Check(where, plan, {name: _one(where, plan, name, p) for name, p in todo.items()})
+
+
+def _one(where: Slice, plan: Plan, name: str, program: Program) -> Checked:
+  done = compiled.compile_for(where, program)
+  memory = programs.arguments(program)
+  known = sum(memory.values())
+  if name == "update":
+    memory["gradients"] = memory["parameters"]
+    memory["activations"] = activations(plan)
+    known += memory["gradients"] + memory["activations"]
+  memory["temporaries"] = max(done.needed - known, 0.0)
+  beside = resident(plan, name)
+  memory["beside"] = beside
+  times = estimate.estimate(done.counts, where.chip) if done.counts else None
+  return Checked(program.calls, done, memory, done.needed + beside, times)
+
+
+def activations(plan: Plan) -> float:
+  """Bytes on a device of what the layers keep for the backward pass of a piece, by the policy of remat."""
+  s, mesh = plan.model.spec, plan.mesh
+  columns = plan.columns / plan.pieces / sharding.batch_shards(mesh) / mesh.shape.get("context", 1)
+  tensor = mesh.shape["tensor"]
+  read = s.num_attention_heads * s.head_dim / tensor
+  qkv = read + 2 * s.num_key_value_heads * s.head_dim / tensor
+  wide = 0 if s.moe else s.intermediate_size / tensor
+  kept = dict(full=0, attention=read, qkv=read + qkv, projections=read + qkv + s.hidden_size + 2 * wide)
+  width = s.hidden_size + kept.get(plan.model.remat, float("nan"))
+  return s.num_hidden_layers * columns * width * jax.numpy.dtype(s.dtype).itemsize
+
+
+def resident(plan: Plan, name: str) -> float:
+  """Bytes on a device of what a program does not touch and no one frees meanwhile."""
+  config, model, mesh = plan.config, plan.model, plan.mesh
+  where = sharding.param_shardings(mesh, model.axes, model.shapes, model.rules)
+  parameters = sharding.bytes_per_chip(model.shapes, where)
+  reference = parameters if config.reference else 0
+  if name == "update":
+    return reference
+  state, places = programs.state(plan)
+  optimiser = sharding.bytes_per_chip(state.opt_state, places.opt_state)
+  own = parameters if name in ("prefill", "decode") and plan.copies else 0
+  return reference + optimiser + own
+
+
+def per_token(plan: Plan, part: Checked) -> tuple[float, float]:
+  """(seconds of one step of the decode loop, bytes it cannot do without)."""
+  steps = part.calls and programs.decode_steps(plan) / part.calls
+  least = necessary.decode(part.memory["parameters"], part.memory.get("KV", 0), plan)
+  return part.estimate.seconds / steps, least

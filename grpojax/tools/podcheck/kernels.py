@@ -1,0 +1,53 @@
+"""Kernels that the compiler cannot look into: their FLOPs by formula, from the shapes of their operands."""
+
+import math
+
+from grpojax.tools.podcheck.hlo import Array, Computation, Instruction
+
+TARGETS = ("tpu_custom_call", "__cublas", "__cudnn", "mosaic")
+
+
+def name(i: Instruction) -> str:
+  """What the kernel calls itself; "" for all else."""
+  if i.opcode != "custom-call":
+    return ""
+  target = i.attribute(r'custom_call_target="([^"]*)"') or ""
+  if not target.startswith(TARGETS):
+    return ""
+  source = i.attribute(r'op_name="([^"]*)"') or target
+  return source.removesuffix("/pallas_call").split("/")[-1]
+
+
+def flops(at: Computation, i: Instruction) -> float:
+  """Of one call.  Attention counts the pairs that a causal mask leaves, of queries [..., S, H] and keys; a
+  mixture's products all rows that they have room for.  Of any other kernel, 0.
+
+  Forward there are two products.  Backward there are five (scores, dp, dq, dk, dv), in one kernel, or four
+  of them in that of the keys and three in that of the queries.
+  """
+  known = name(i).lower()
+  if "ragged-dot" in known:
+    return _ragged(at, i)
+  if not any(word in known for word in ("splash", "flash", "attention")):
+    return 0.0
+  arrays = [a for n in i.operands for a in at.instructions[n].arrays if _is_wide(a)]
+  if len(arrays) < 2:
+    return 0.0
+  q, k = (a.shape for a in arrays[:2])
+  gradients = sum(_is_wide(a) and len(a.shape) >= len(q) for a in i.arrays)  # others are its scratch
+  backward = any(word in known for word in ("dkv", "dq", "bwd"))
+  products = {1: 3, 2: 4}.get(gradients, 5) if backward else 2
+  return products * math.prod(q) * k[-2]  # two for a multiply and an add, half of them masked
+
+
+def _ragged(at: Computation, i: Instruction) -> float:
+  """Rows [rows, a] that meet the matrices [E, a, b] of their groups, or whose gradient those are."""
+  arrays = [*i.arrays, *(a for n in i.operands for a in at.instructions[n].arrays)]
+  floats = [a.shape for a in arrays if a.dtype in ("bf16", "f16", "f32")]
+  matrices = next((shape for shape in floats if len(shape) == 3), None)
+  rows = next((shape[0] for shape in floats if len(shape) == 2), 0)
+  return 2.0 * rows * math.prod(matrices[1:]) if matrices else 0.0
+
+
+def _is_wide(a: Array) -> bool:
+  return a.dtype in ("bf16", "f16", "f32") and len(a.shape) >= 3 and a.shape[-1] >= 32 and a.shape[-2] > 1

@@ -1,0 +1,170 @@
+"""A run's own programs, by name, with what they are called with; traced, not compiled."""
+
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+from jax.sharding import Mesh
+from ml_collections import ConfigDict
+
+from grpojax import models, objective
+from grpojax.config.check import check as config_lib
+from grpojax.data import text
+from grpojax.learner.update import batching, logprobs
+from grpojax.learner.update import update as learner
+from grpojax.runtime import sharding
+from grpojax.tools.podcheck import abstract, known
+from grpojax.train.loop import setup
+
+
+class Plan(NamedTuple):
+  """A run that could begin on this mesh."""
+
+  config: ConfigDict
+  mesh: Mesh
+  model: models.Model
+  programs: setup.Programs
+  slots: int  # completions that decode at a time
+  pieces: int  # of an update, one after the other
+  columns: int  # of all sequences of one update
+  open_loops: dict[str, int]  # as Program.unknown, of a pass over them
+
+  @property
+  def copies(self) -> bool:
+    """Whether the sampler has parameters of its own."""
+    return hasattr(self.programs.sample.programs[0], "lower")
+
+
+class Program(NamedTuple):
+  """One of its programs."""
+
+  call: Callable  # of `program.py`
+  args: tuple  # shapes
+  lowered: Any  # jax.stages.Lowered
+  unknown: dict[str, int]  # iterations of loops that data ends, by scope; all responses take their budget
+  calls: float  # in one step of training
+  mesh: dict[str, int]  # `axes` of what it runs on: the sampler may have its own
+
+
+def plan(config: ConfigDict, devices: list, scratch: Path) -> Plan:
+  """Raises ValueError as a run would, before anything is compiled."""
+  config = config.copy_and_resolve_references()
+  tokenizer = None
+  if "path" in config.model:
+    config.model.path = str(known.folder(config.model.path, scratch))
+    tokenizer = abstract.Tokenizer()
+  config_lib.check(config, len(devices))
+  mesh = sharding.make_mesh(config.mesh, devices)
+  tokenizer = tokenizer or text.load_tokenizer(setup.model_folder(config))
+  model = setup.build_model(config, tokenizer, mesh)
+  programs = setup.build_programs(config, model, tokenizer, mesh)
+  c, shards = config.rollout, sharding.batch_shards(mesh)
+  samples = sharding.sampler_mesh(config.mesh, mesh)
+  slots = setup.slots_of(config, model, samples, c.group_size, c.max_tokens, c.kv_cache)
+  rows = c.prompts // config.updates_per_rollout * c.group_size
+  packing = setup.packing_of(config, mesh)
+  pieces = math.ceil(rows // shards / packing.rows) if packing else config.microbatches
+  width = config.data.prompt_budget + c.max_tokens - 1
+  loops = dict(pieces=pieces, head=_chunks(config, mesh, width, shards * packing.rows)) if packing else {}
+  slots = slots or c.prompts * c.group_size
+  return Plan(config, mesh, model, programs, slots, pieces, rows * width, loops)
+
+
+def _chunks(config: ConfigDict, mesh: Mesh, width: int, rows: int) -> int:
+  """Of the chunks of packed rows' log-probs, those that responses of the whole budget need."""
+  _, size = logprobs.cut(width, config.logprob_chunk, sharding.column_shards(mesh, rows))
+  return math.ceil(config.rollout.max_tokens / size)
+
+
+def state(plan: Plan):
+  """(shapes, shardings) of what an update changes."""
+  return setup.state_layout(plan.config, plan.model, plan.mesh)
+
+
+def update(plan: Plan) -> Program:
+  config, model = plan.config, plan.model
+  frozen = model.shapes if model.lora else {}
+  limit = jax.ShapeDtypeStruct((), "float32")
+  args = state(plan)[0], objective.build(config.objective), abstract.batch(config, model), frozen, limit
+  call = plan.programs.update
+  return _program(plan.mesh, call, args, plan.open_loops, config.updates_per_rollout)
+
+
+def log_probs(plan: Plan) -> Program:
+  """Of one batch.  A step makes as many passes as its config needs."""
+  config, batch = plan.config, abstract.batch(plan.config, plan.model)
+  args = (
+    _policy(plan.model), batch.tokens, batch.prompt_length, batch.routing, batch.counted, batch.place
+  )  # fmt: skip
+  passes = config.updates_per_rollout * (1 + bool(config.reference)) - (not batching.first_needs_pass(config))
+  call = plan.programs.logp
+  return _program(plan.mesh, call, args, plan.open_loops, passes)
+
+
+def sampling(plan: Plan) -> dict[str, Program]:
+  """What turns parameters into completions: the sampler's own parameters, prefill, decoding."""
+  config, c = plan.config, plan.config.rollout
+  ready, *programs = plan.programs.sample.programs
+  tokens, length, ids, key = abstract.prompts(config)
+  params, found, on = _policy(plan.model), {}, sharding.sampler_mesh(config.mesh, plan.mesh)
+  if plan.copies:
+    found["weights"] = _program(plan.mesh, ready, (params,), {}, 1)
+    params = found["weights"].lowered.out_info
+  if not c.slots:
+    prefill, decode = programs
+    args = params, tokens, length
+    found["prefill"] = _program(on, prefill, args, {}, 1)
+    args = params, found["prefill"].lowered.out_info, key, ids
+    found["decode"] = _program(on, decode, args, dict(decode=c.max_tokens - 1), 1)
+    return found
+  begin, _, advance = programs
+  args = params, tokens, length, ids, key
+  chunks = math.ceil(c.prompts // sharding.batch_shards(on) * config.data.prompt_budget / c.prefill_chunk)
+  found["prefill"] = _program(on, begin, args, dict(prefill=chunks), 1)
+  args = params, *found["prefill"].lowered.out_info, abstract.number()
+  calls = decode_steps(plan) / c.segment
+  found["decode"] = _program(on, advance, args, dict(decode=c.segment), calls)
+  return found
+
+
+def _program(mesh: Mesh, call, args: tuple, unknown: dict[str, int], calls: float) -> Program:
+  return Program(call, args, call.lower(*args), unknown, calls, axes(mesh))
+
+
+def axes(mesh: Mesh) -> dict[str, int]:
+  """The mesh's sizes; "slice" is the outer part of `data`, which several slices are joined by."""
+  sizes, slices = dict(mesh.shape), sharding.slices_of(mesh.devices.flat)
+  return {"slice": slices} | sizes | {"data": sizes["data"] // slices} if slices > 1 else sizes
+
+
+def decode_steps(plan: Plan) -> int:
+  """Iterations of the decode loop in one rollout, wave after wave of responses of the whole budget."""
+  c = plan.config.rollout
+  return math.ceil(c.prompts * c.group_size / plan.slots) * max(c.max_tokens - 1, 1)
+
+
+def _policy(model: models.Model) -> dict:
+  return (model.shapes if model.lora else {}) | model.trained.shapes
+
+
+def arguments(program: Program) -> dict[str, int]:
+  """Bytes on a device of what a program reads, by what it is."""
+  sums = {}
+  for arg, where in zip(program.args, program.call.in_shardings, strict=True):
+    for name, part, place in _parts(arg, where):
+      sums[name] = sums.get(name, 0) + sharding.bytes_per_chip(part, place)
+  return sums
+
+
+def _parts(arg, where):
+  """(what it is, shapes, shardings) of an argument."""
+  if isinstance(arg, learner.State):
+    return [("parameters", arg.params, where.params), ("optimiser", arg.opt_state, where.opt_state)]
+  if isinstance(arg, dict):
+    return [("parameters", arg, where)]
+  if hasattr(arg, "cache"):
+    place = where.cache if hasattr(where, "cache") else where
+    return [("KV", arg.cache, place)]
+  return [("batch", arg, where)]

@@ -1,0 +1,75 @@
+"""A slice by name -> its devices: to compile for, where there are none."""
+
+import os
+from typing import NamedTuple
+
+import jax
+
+from grpojax.tools.podcheck import chips
+from grpojax.tools.podcheck.chips import Chip
+
+
+class Slice(NamedTuple):
+  name: str
+  devices: list
+  chip: Chip | None  # None: no peaks are known, and no time is estimated
+  abstract: bool  # its devices cannot run anything
+
+  @property
+  def versions(self) -> str:
+    return f"jax {jax.__version__}" + (f", libtpu {_libtpu()}" if self.abstract else "")
+
+
+def find(name: str, slices: int = 1) -> Slice:
+  """"v5p:4x4x4": a TPU slice; "cpu:8": so many devices of this machine; "": what there is here.
+
+  Of TPUs as many `slices` as a slower network joins.
+  ValueError for any other name.  Called before anything else of JAX.
+  """
+  kind, _, size = name.partition(":")
+  if kind in ("", "cpu"):
+    _compile_afresh()
+    if size:
+      jax.config.update("jax_num_cpu_devices", int(size))
+    if kind:
+      jax.config.update("jax_platforms", "cpu")
+    found = jax.devices()
+    name = name or f"{found[0].platform}:{len(found)}"
+    return Slice(name, found, chips.of_device(found[0].device_kind), False)
+  if kind not in chips.CHIPS or not kind.startswith("v"):
+    known = ", ".join(f"{k}:..." for k in chips.CHIPS if k.startswith("v"))
+    raise ValueError(f"--topology={name} is no slice; it is cpu:N or one of {known}, such as v5p:4x4x4.")
+  devices = _tpu(name, slices)
+  return Slice(f"{slices} x {name}" if slices > 1 else name, devices, chips.CHIPS[kind], True)
+
+
+def _tpu(name: str, slices: int) -> list:
+  for key, value in (("TPU_WORKER_HOSTNAMES", "localhost"), ("TPU_ACCELERATOR_TYPE", "v5litepod-4"),
+                     ("ALLOW_MULTIPLE_LIBTPU_LOAD", "1"), ("TPU_SKIP_MDS_QUERY", "1")):  # fmt: skip
+    os.environ.setdefault(key, value)  # the compiler asks for a machine; several may compile at a time
+  jax.config.update("jax_platforms", "cpu")
+  _compile_afresh()
+  try:
+    _libtpu()
+  except ImportError:
+    missing = "A TPU's compiler is the wheel libtpu, which is not here: pip install grpojax[pods]."
+    raise ValueError(missing) from None
+  from jax.experimental import topologies
+
+  try:
+    found = topologies.get_topology_desc(platform="tpu", topology_name=name, num_slices=slices)
+    return found.devices
+  except Exception as error:  # what libtpu raises has no type of its own
+    words = str(error).splitlines()[0]
+    raise ValueError(f"--topology={name} is not known to libtpu {_libtpu()}: {words}") from None
+
+
+def _compile_afresh() -> None:
+  """What is compiled for others cannot be read back; what is read back may name an older program's lines."""
+  jax.config.update("jax_enable_compilation_cache", False)
+
+
+def _libtpu() -> str:
+  import libtpu
+
+  return libtpu.__version__

@@ -1,0 +1,68 @@
+"""Runs that are compared: a study says which rows there are, and everything else follows from that.
+
+    plan.py        rows x seeds -> runs, each a command of `grpojax.main`; checked, and counted
+    execute.py     runs them here; cluster.py writes what a scheduler starts instead
+    results.py     what the runs recorded -> results.json, with intervals from statistics.py
+    table.py figures.py page.py   results.json -> table, PNGs, report.html
+    command.py     the flags of `python -m experiments.<study>` and `grpojax sweep`
+
+Nothing here imports the training program: a run is a process of its own, and what it leaves in its
+workdir is all that is known of it.
+"""
+
+from typing import NamedTuple
+
+
+class Row(NamedTuple):
+  """One setting, run with every seed."""
+
+  name: str  # as the table has it
+  config: str  # the recipe's file and its scale, "configs/gspo.py:mini"
+  changes: dict = {}  # dotted key of the config -> value, beyond the recipe  # noqa: RUF012 (never written to)
+  quoted: float | None = None  # what was published of it, in % of questions
+  group: str = ""  # rows are compared within a group, with its first row and with the row before
+  at: float | None = None  # where on the axis of a swept number
+
+  @property
+  def label(self) -> str:
+    """Its name among the rows of all groups."""
+    return f"{self.group}: {self.name}" if self.group else self.name
+
+
+class Figure(NamedTuple):
+  """Curves of some rows (mean over seeds, band: 95 % interval), final values along a swept number, or rows.
+
+  A figure over rows has a dot and an interval for each; its metric is a difference in results.json.
+  """
+
+  title: str
+  unit: str  # "%..." scales by 100
+  metrics: dict[str, str]  # metric, or "a / b", -> word in the legend; with several rows, one metric
+  rows: tuple[str, ...] = ()  # their names; () all
+  over: str = "step"  # "step", "tokens" that were generated since the start, "swept", or "rows"
+  note: str = ""
+
+
+class Study(NamedTuple):
+  """What is asked, of which runs."""
+
+  name: str  # of its folder
+  title: str
+  question: str  # a sentence or two above the table
+  rows: tuple[Row, ...]
+  figures: tuple[Figure, ...] = ()
+  seeds: int = 5
+  metric: str = "eval/pass@1"  # of the table; a share of questions
+  quoted: str = ""  # head of the column of published numbers; "" none
+  swept: str = ""  # name of the swept number, for the axes
+  minutes: float = 0.0  # of one run, as measured on `machine`; 0: nobody has
+  machine: str = ""
+
+
+def cumulative(config: str, *steps: tuple[str, dict, float | None], group: str = "") -> tuple[Row, ...]:
+  """Rows of which each has the changes of those before it, and its own: (name, changes, quoted)."""
+  rows, changes = [], {}
+  for name, own, quoted in steps:
+    changes = changes | own
+    rows.append(Row(name, config, changes, quoted, group))
+  return tuple(rows)

@@ -1,0 +1,52 @@
+"""The runs as a script for a scheduler that exists already: one submission each, nothing is started here."""
+
+import os
+import shlex
+from pathlib import Path
+
+from grpojax.tools.study import plan
+from grpojax.tools.study.plan import Run
+
+SLURM = """\
+#!/usr/bin/env bash
+# {count} runs of {name}, one SLURM job each; launch/slurm.sh has the resources, and requeues them.
+# From the repository's root:  bash {path} [--nodes=2 ...]     (options of sbatch, for all)
+# When they have ended, `{command}` writes table, figures and report.
+set -euo pipefail
+"""
+XPK = """\
+#!/usr/bin/env bash
+# {count} runs of {name}, one xpk workload each; launch/jobset.yaml says what IMAGE holds.
+#   CLUSTER=... TPU_TYPE=v5p-128 IMAGE=... bash {path}
+# Their --workdir has to be a bucket: give --out=gs://BUCKET/{name}.
+set -euo pipefail
+"""
+OF_XPK = (
+  '--cluster="$CLUSTER" --tpu-type="$TPU_TYPE" --num-slices=1 --docker-image="$IMAGE" --max-restarts=20 '
+  "--restart-on-user-code-failure --termination-grace-period-seconds=300"
+)
+
+
+def write(backend: str, name: str, scripts: Path, runs: list[Run], command: str) -> Path:
+  """`<scripts>/slurm.sh` or `xpk.sh`, of the runs that are not done."""
+  path = scripts / f"{backend}.sh"
+  head, line = (SLURM, _slurm) if backend == "slurm" else (XPK, _xpk)
+  text = head.format(count=len(runs), name=name, path=path, command=command)
+  path.write_text(text + "".join(f"{line(name, run)}\n" for run in runs), encoding="utf-8")
+  os.chmod(path, 0o755)
+  return path
+
+
+def _slurm(name: str, run: Run) -> str:
+  return f'sbatch --job-name={_job(name, run)} "$@" launch/slurm.sh {shlex.join(run.arguments)}'
+
+
+def _xpk(name: str, run: Run) -> str:
+  command = shlex.quote(plan.command(run, ".venv/bin/python -m grpojax.main"))
+  return f"xpk workload create --workload={_job(name, run)} {OF_XPK} --command={command}"
+
+
+def _job(name: str, run: Run) -> str:
+  """At most 39 characters of a-z, 0-9 and "-", as GKE's names are; they end in the seed."""
+  row = plan.folder(run.row).replace(".", "p")
+  return f"{name.replace('_', '-')[:12]}-{row[:20]}-s{run.seed}"

@@ -1,0 +1,113 @@
+"""The flags of a study, and what they do: plan, run, collect, show."""
+
+import argparse
+import functools
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import rich.console
+
+from grpojax.tools.study import Study, cluster, execute, figures, page, plan, results, table
+from grpojax.tools.study.plan import Run
+
+
+def run(program: str, study: Callable[[str], Study], scales: tuple[str, ...]) -> None:
+  """A study that has scales; the first is the default."""
+  p = parser(program)
+  p.add_argument("--scale", choices=scales, default=scales[0], help="model, data and budget")
+  args, extra = p.parse_known_args()
+  made = study(args.scale)
+  main(made, args, extra, f"runs/{made.name}")
+
+
+def parser(program: str) -> argparse.ArgumentParser:
+  """Flags that every study has; `--config.key=value` goes to all of its runs."""
+  p = argparse.ArgumentParser(prog=f"python -m {program}", allow_abbrev=False)
+  p.add_argument("--rows", default="", help="names or numbers, with commas between; all without")
+  p.add_argument("--seeds", type=int, help="how often every row is run, with seeds 0, 1, ...")
+  p.add_argument("--out", type=Path, help="folder of runs and results; default runs/<study>-<scale>")
+  p.add_argument("--dry_run", action="store_true", help="print the plan and what it costs, and end")
+  p.add_argument("--backend", choices=("local", "slurm", "xpk"), default="local", help="who starts the runs")
+  p.add_argument(
+    "--parallel", type=int, default=0, help="local runs at once; 0: one, or without GPU or TPU one a core"
+  )
+  return p
+
+
+def main(study: Study, args: argparse.Namespace, extra: list[str], default_out: str) -> None:
+  """Everything; ends the process with one sentence where something is wrong."""
+  console, out = rich.console.Console(), args.out or Path(default_out)
+  command = " ".join(["python", "-m", sys.modules["__main__"].__spec__.name, *sys.argv[1:]])
+  only = [name.strip() for name in args.rows.split(",") if name.strip()]
+  try:
+    foreign = [flag for flag in extra if not flag.startswith("--config.")]
+    if foreign:
+      raise ValueError(f"{foreign[0]} is no flag of this study; those of all runs are --config.key=value.")
+    runs = plan.make(study, out, args.seeds or study.seeds, only, extra)
+    left = [run for run in runs if not plan.is_done(run)]
+  except ValueError as error:
+    sys.exit(f"error: {error}")
+  describe(console, study, runs, left, args.parallel)
+  if args.dry_run:
+    return
+  out.mkdir(parents=True, exist_ok=True)
+  if args.backend != "local":
+    console.print(f"written: {cluster.write(args.backend, study.name, out, left, command)}", soft_wrap=True)
+  failed = run_here(runs, args.parallel) if args.backend == "local" else []
+  if args.backend == "local" or len(left) < len(runs):
+    show(console, study, out, runs, command)
+  if failed:
+    sys.exit(f"error: {len(failed)} of {len(runs)} runs failed; the same command tries them again.")
+
+
+def run_here(runs: list[Run], parallel: int) -> list[execute.Outcome]:
+  """The runs that failed."""
+  try:
+    return [o for o in execute.everything(runs, execute.places(parallel)) if o.code]
+  except KeyboardInterrupt:
+    print("Stopped, and what ran has saved; the same command goes on from there.")
+    sys.exit(os.EX_TEMPFAIL)
+
+
+def show(console: rich.console.Console, study: Study, out: Path, runs: list[Run], command: str) -> None:
+  """results.json, table.md, the figures and report.html, of the runs that are finished."""
+  try:
+    found = results.collect(study, runs, command)
+  except ValueError as error:
+    sys.exit(f"error: {error}")
+  results.write(out, found)
+  (out / "table.md").write_text(table.markdown(study, found), encoding="utf-8")
+  drawn = figures.draw(study, found, out)
+  written = page.write(out, study, found, drawn, runs[0])
+  console.print(table.terminal(study, found))
+  for line in table.notes(found):
+    console.print(line, markup=False)
+  console.print(f"report: {written}", soft_wrap=True, markup=False)
+
+
+def describe(console, study: Study, runs: list[Run], left: list[Run], parallel: int) -> None:
+  """The plan: rows with what they change, and an estimate of what is left to do."""
+  say = functools.partial(console.print, markup=False, highlight=False, soft_wrap=True)
+  rows = runs[: len({run.row.label for run in runs})]
+  say(
+    f"{study.name}: {len(rows)} rows x {len(runs) // len(rows)} seeds = {len(runs)} runs, {len(left)} to do"
+  )
+  for number, run in enumerate(rows, 1):
+    c = plan.cost(run.config)
+    size = f"at most {c.completions:,} completions, {_big(c.tokens)} tokens, {c.updates:,} updates a run"
+    say(f"  {number} {run.row.label} ({run.row.config}): {size}")
+    for key, value in run.row.changes.items():
+      say(f"      {key}={value}")
+  time = "nobody has measured how long a run takes"
+  if study.minutes:
+    at_once = execute.places(parallel)
+    minutes = study.minutes * len(left) / at_once
+    time = f"about {minutes:.0f} minutes, {at_once} at a time ({study.minutes:g} each on {study.machine})"
+  say(f"left: at most {_big(sum(plan.cost(run.config).tokens for run in left))} tokens; {time}")
+
+
+def _big(n: int) -> str:
+  """1,433,600 -> "1.4 M"."""
+  return f"{n / 1e9:,.1f} G" if n >= 1e9 else f"{n / 1e6:.1f} M"

@@ -1,0 +1,156 @@
+"""results.json -> figures: SVG for the page, which takes its colours, and PNG for everywhere else."""
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from itertools import cycle
+from pathlib import Path
+from typing import NamedTuple
+
+import matplotlib
+import numpy as np
+
+from grpojax.runtime.report.figures import COLOURS, DASHES, INK, STYLE, axes, svg
+from grpojax.tools.study import Figure, Study, plan, statistics
+
+MARKERS = "osD^vP"
+PNG = {"text.color": "black", "savefig.facecolor": "white", "savefig.dpi": 160}
+
+
+class Line(NamedTuple):
+  """One curve with its band, in the figure's unit."""
+
+  label: str
+  x: np.ndarray
+  mean: np.ndarray
+  low: np.ndarray
+  high: np.ndarray
+
+
+def draw(study: Study, results: dict, folder: Path) -> list[dict]:
+  """Writes a PNG of every figure there is data for; returns title, note, legend, svg and the PNG's name."""
+  drawn = []
+  for figure in study.figures:
+    plot = _plotted(figure, study, results)
+    if not plot:
+      continue
+    with matplotlib.rc_context(STYLE):
+      page, legend = plot(in_picture=False)
+      drawn.append(dict(title=figure.title, note=figure.note, legend=legend, svg=svg(page, figure.title)))
+    with matplotlib.rc_context(STYLE | PNG):
+      picture, _ = plot(in_picture=True)
+      drawn[-1]["png"] = f"{plan.slug(figure.title)}.png"
+      picture.savefig(folder / drawn[-1]["png"], metadata={"Software": None})
+  return drawn
+
+
+def _plotted(figure: Figure, study: Study, results: dict) -> Callable | None:
+  """in_picture -> (matplotlib's figure, legend [(colour, dash, text)]); None: nothing was measured.
+
+  A legend may be in the picture, below the axes.
+  """
+  if figure.over == "rows":
+    (key,) = figure.metrics
+    rows = [row for row in _shown(figure, results) if row[key] and row[key]["low"] is not None]
+    return partial(_dots, figure, rows, key) if rows else None
+  lines = list(_swept(figure, study, results) if figure.over == "swept" else _curves(figure, results))
+  return partial(_plot, figure, study, lines) if lines else None
+
+
+def _dots(figure: Figure, rows: list[dict], key: str, in_picture: bool):
+  """Differences from top to bottom, as the table has them; the line is no difference."""
+  fig, ax = axes("", figure.unit)
+  fig.set_figheight(0.8 + 0.2 * len(rows))
+  ax.xaxis.set_major_locator(matplotlib.ticker.AutoLocator())
+  ax.axvline(0, color=INK, lw=0.8)
+  mean, low, high = (100 * np.array([row[key][what] for row in rows]) for what in ("mean", "low", "high"))
+  ax.hlines(range(len(rows)), low, high, color=COLOURS["blue"], lw=1.6)
+  ax.plot(mean, range(len(rows)), "o", color=COLOURS["blue"], ms=3.5)
+  ax.set_yticks(range(len(rows)), [row["label"] for row in rows], fontsize=8)
+  ax.invert_yaxis()
+  if in_picture:
+    ax.set_title(figure.title, loc="left", fontsize=10.5)
+  return fig, []
+
+
+def _plot(figure: Figure, study: Study, lines: list[Line], in_picture: bool):
+  """One curve a line."""
+  x_label = {"step": "training step", "tokens": "tokens generated in training", "swept": study.swept}[
+    figure.over
+  ]
+  fig, ax = axes(figure.unit, x_label)
+  if figure.over != "step":
+    ax.xaxis.set_major_locator(matplotlib.ticker.AutoLocator())
+  legend = []
+  styles = zip(cycle(COLOURS), cycle(DASHES), cycle(MARKERS))
+  for line, (colour, dash, marker) in zip(lines, styles, strict=False):
+    look = dict(color=COLOURS[colour], ls=dash, lw=1.6, marker=marker if len(line.x) < 20 else "", ms=3.5)
+    ax.plot(line.x, line.mean, label=line.label, **look)
+    ax.fill_between(line.x, line.low, line.high, color=COLOURS[colour], alpha=0.15, lw=0)
+    legend.append((colour, dash, line.label))
+  if figure.over == "swept":
+    _of_swept(ax, sorted({x for line in lines for x in line.x}))
+  elif min(np.nanmin(line.mean) for line in lines) >= 0 and figure.unit != "% of questions":
+    ax.set_ylim(bottom=0)
+  if in_picture:
+    ax.set_title(figure.title, loc="left", fontsize=10.5)
+    if len(lines) > 1:
+      fig.set_figheight(fig.get_figheight() + 0.2 * -(-len(lines) // 2))
+      fig.legend(loc="outside lower left", ncols=2, frameon=False, fontsize=8)
+  return fig, legend
+
+
+def _of_swept(ax, at: list[float]) -> None:
+  """The swept numbers, on a logarithmic axis where they span it."""
+  if at[0] > 0 and at[-1] / at[0] >= 4:
+    ax.set_xscale("log")
+  ax.set_xticks(at, [f"{x:g}" if x >= 0.001 else f"{x:.0e}".replace("e-0", "e-") for x in at], fontsize=8)
+  ax.minorticks_off()
+
+
+def _curves(figure: Figure, results: dict) -> Iterator[Line]:
+  """One line a row and metric, against steps or tokens."""
+  names = [row["label"] for row in _shown(figure, results)]
+  for name in names:
+    for metric, word in figure.metrics.items():
+      curve = results["curves"][name].get(metric)
+      line = curve and _line(figure, name if len(names) > 1 else word, curve)
+      if line and np.isfinite(line.mean).any():
+        yield line
+
+
+def _shown(figure: Figure, results: dict) -> list[dict]:
+  return [row for row in results["rows"] if not figure.rows or row["name"] in figure.rows]
+
+
+def _line(figure: Figure, label: str, curve: dict) -> Line:
+  values = np.array(curve["values"], float) * _scale(figure)
+  steps, tokens = np.array(curve["steps"], float), np.array(curve["tokens"], float)
+  if figure.over == "step":
+    return Line(label, steps, *statistics.estimates(values))
+  # Seeds do not spend alike: all are read at the same tokens, as far as the thriftiest goes.
+  x = np.linspace(tokens[:, 0].max(), tokens[:, -1].min(), len(steps))
+  read = np.stack([np.interp(x, spent, value) for spent, value in zip(tokens, values, strict=True)])
+  return Line(label, x, *statistics.estimates(read))
+
+
+def _swept(figure: Figure, study: Study, results: dict) -> Iterator[Line]:
+  """One line a group and metric: evaluations at the end, training's metrics as the mean over all steps."""
+  shown = [row for row in _shown(figure, results) if row["at"] is not None]
+  for group in dict.fromkeys(row["group"] for row in shown):
+    rows = [row for row in shown if row["group"] == group]
+    for metric, word in figure.metrics.items():
+      found = [(row["at"], results["curves"][row["label"]].get(metric)) for row in rows]
+      found = sorted((at, _level(metric, curve)) for at, curve in found if curve)
+      if found:
+        ends = [statistics.estimate(_scale(figure) * values) for _, values in found]
+        label = ", ".join(part for part in (group, word if len(figure.metrics) > 1 else "") if part)
+        yield Line(label or word, np.array([at for at, _ in found]), *np.array(ends).T)
+
+
+def _level(metric: str, curve: dict) -> tuple[float, ...]:
+  values = np.array(curve["values"], float)
+  return values[:, -1] if metric.startswith("eval/") else np.nanmean(values, axis=1)
+
+
+def _scale(figure: Figure) -> float:
+  return 100.0 if figure.unit.startswith("%") else 1.0

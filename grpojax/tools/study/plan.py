@@ -1,0 +1,125 @@
+"""Rows x seeds -> runs: the command of each, its config as the program will read it, and what all cost."""
+
+import math
+import re
+import shlex
+from pathlib import Path
+from typing import NamedTuple
+
+from ml_collections import ConfigDict
+
+from grpojax import objective, rewards
+from grpojax.config.check import check as config_lib
+from grpojax.config.check import commandline
+from grpojax.runtime import checkpoint
+from grpojax.tools.study import Row, Study
+
+
+class Run(NamedTuple):
+  row: Row
+  seed: int
+  workdir: Path
+  flags: tuple[str, ...]  # of grpojax.main, without --workdir
+  config: ConfigDict
+
+  @property
+  def arguments(self) -> list[str]:
+    return [*self.flags, f"--workdir={self.workdir}"]
+
+
+def make(study: Study, out: Path, seeds: int, only: list[str], extra: list[str]) -> list[Run]:
+  """Every run, seed by seed, so that a study which is stopped early has all rows of the first seeds.
+
+  `only` names rows, by name or number from 1; [] all.  `extra` are flags of every run.  ValueError where
+  a row's config is illegal, or two rows have the same name.
+  """
+  rows = chosen(study, only)
+  if len({folder(row) for row in rows}) < len(rows):
+    raise ValueError(f"Two rows of {study.name} have the same name: {', '.join(row.label for row in rows)}.")
+  if seeds < 1:
+    raise ValueError(f"--seeds={seeds} is how often every row is run, at least 1.")
+  configs = {row.label: checked(row, extra) for row in rows}
+  return [run_of(row, seed, out, extra, configs[row.label]) for seed in range(seeds) for row in rows]
+
+
+def run_of(row: Row, seed: int, out: Path, extra: list[str], config: ConfigDict) -> Run:
+  """The run of a row and a seed, whose config is the row's with that seed."""
+  config = config.copy_and_resolve_references()
+  config.seed = seed
+  workdir = out / "runs" / folder(row) / f"seed{seed}"
+  return Run(row, seed, workdir, (*flags_of(row, extra), f"--config.seed={seed}"), config)
+
+
+def chosen(study: Study, only: list[str]) -> list[Row]:
+  """The rows with these names or numbers, in the study's order."""
+  by_name = {name: row for i, row in enumerate(study.rows, 1) for name in (str(i), row.label)}
+  unknown = [name for name in only if name not in by_name]
+  if unknown:
+    menu = ", ".join(f"{i} {row.label}" for i, row in enumerate(study.rows, 1))
+    raise ValueError(f"--rows has '{unknown[0]}', and {study.name} has: {menu}.")
+  wanted = [by_name[name] for name in only]
+  return [row for row in study.rows if not only or row in wanted]
+
+
+def folder(row: Row) -> str:
+  return slug(row.label)
+
+
+def slug(text: str) -> str:
+  """A name for the file system: "DAPO: ε_high = 0.28" -> "dapo-eps-high-0.28"."""
+  return re.sub(r"[^a-z0-9.]+", "-", text.replace("ε", "eps").lower()).strip("-")
+
+
+def flags_of(row: Row, extra: list[str]) -> list[str]:
+  """Whole dicts come first, because they replace what they name."""
+  changes = sorted(row.changes.items(), key=lambda item: not isinstance(item[1], dict))
+  return [f"--config={row.config}", *(f"--config.{key}={value}" for key, value in changes), *extra]
+
+
+def checked(row: Row, extra: list[str]) -> ConfigDict:
+  """The config, by the same parser as the program's; ValueError in one sentence."""
+  try:
+    config = commandline.config_of(flags_of(row, extra))
+    config_lib.check(config, math.prod(max(1, size) for size in _mesh(config)))
+    rewards.build(config.reward)
+    objective.build(config.objective)
+  except ValueError as error:
+    raise ValueError(f"Row '{row.label}': {error}") from error
+  return config
+
+
+def _mesh(config: ConfigDict) -> list[int]:
+  return [config.mesh[axis] for axis in ("data", "fsdp", "tensor", "expert", "context")]
+
+
+def command(run: Run, program: str = "python -m grpojax.main") -> str:
+  """What a person types to have this run alone."""
+  return f"{program} {shlex.join(run.arguments)}"
+
+
+def is_done(run: Run) -> bool:
+  """Whether nothing of it is missing.  ValueError where its workdir is another config's."""
+  if changes := checkpoint.differences(run.workdir, run.config):
+    raise ValueError(
+      f"{run.workdir} has the run of another config ({changes}); choose another --out, or delete that folder."
+    )
+  return (run.workdir / "checkpoints" / str(run.config.steps)).exists()
+
+
+class Cost(NamedTuple):
+  """Upper bounds of one run: every completion as long as it may be."""
+
+  completions: int
+  tokens: int
+  updates: int
+
+
+def cost(config: ConfigDict) -> Cost:
+  """Of the training and its evaluations, without the cold start, which all runs share."""
+  c, e = config.rollout, config.eval
+  tries = config.dynamic_sampling.max_tries if config.dynamic_sampling.enabled else 1
+  evaluations = 1 + -(-config.steps // e.every)
+  trained = config.steps * tries * c.prompts * c.group_size
+  held_out = evaluations * e.prompts * e.samples
+  tokens = trained * c.max_tokens + held_out * e.max_tokens
+  return Cost(trained + held_out, tokens, config.steps * config.updates_per_rollout)

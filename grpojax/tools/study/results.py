@@ -1,0 +1,208 @@
+"""What the runs recorded -> results.json: no date and no duration, so that the same runs give the same bytes.
+
+    {"name": ..., "rows": [{"name": ..., "final": {...}, "over_previous": {...}, ...}], "curves": {...}, ...}
+
+A value of several seeds is {"seeds": [0, 1, ...], "values": [...], "mean": ., "low": ., "high": .}, the ends
+of its 95 % interval null for a single seed.  Shares are shares, not per cent.
+"""
+
+import json
+import os
+import platform
+import re
+import subprocess
+from importlib.metadata import version
+from pathlib import Path
+
+import numpy as np
+
+from grpojax.runtime import metrics
+from grpojax.tools.study import Row, Study, plan, statistics
+from grpojax.tools.study.plan import Run
+
+TOKENS = "num_tokens"  # generated in a step, kept or not
+WINDOW = 5  # steps: curves of training are means over so many, the newest last
+
+
+def collect(study: Study, runs: list[Run], command: str) -> dict:
+  """Everything that table and figures show; ValueError if no run is finished."""
+  records = {_key(run): _read(run) for run in runs if plan.is_done(run)}
+  if not records:
+    raise ValueError(f"No run of {study.name} is finished.")
+  missing = [f"{run.row.label}, seed {run.seed}" for run in runs if _key(run) not in records]
+  of = {
+    row.label: {run.seed: records[_key(run)] for run in runs if _key(run) in records and run.row == row}
+    for row in study.rows
+  }
+  rows = [row for row in study.rows if of[row.label]]
+  return dict(
+    name=study.name,
+    title=study.title,
+    command=command,
+    environment=environment([run.workdir for run in runs if _key(run) in records]),
+    metric=study.metric,
+    missing=missing,
+    rows=_rows(study, rows, of, runs),
+    curves={row.label: _curves(study, row, of[row.label]) for row in rows},
+  )
+
+
+def write(out: Path, results: dict) -> Path:
+  """results.json, whole or not at all."""
+  path = out / "results.json"
+  whole = path.with_suffix(".tmp")
+  whole.write_text(
+    json.dumps(results, indent=1, allow_nan=False, ensure_ascii=False) + "\n", encoding="utf-8"
+  )
+  os.replace(whole, path)
+  return path
+
+
+def environment(workdirs: list[Path]) -> dict[str, str]:
+  """The code and the machine that runs came from, as their logs have it."""
+  logs = "".join(_text(workdir / "log.txt") for workdir in workdirs)
+  commits = ", ".join(sorted(set(re.findall(r"^commit (\S+)$", logs, re.MULTILINE)))) or "unknown"
+  seen = re.search(r"on \d+ of (\d+ .+) device\(s\)", logs)
+  found = {"commit": commits, "device": seen[1] if seen else "unknown"}
+  found["processor"] = f"{os.cpu_count()} cores, {_processor()}"
+  return (
+    found | {"python": platform.python_version()} | {name: version(name) for name in ("jax", "flax", "optax")}
+  )
+
+
+def commit() -> str:
+  """Of the checkout; "unknown" outside one.  "+" if tracked files were changed since."""
+  return (_git("rev-parse", "--short", "HEAD") or "unknown") + ("+" if _git("status", "-s", "-uno") else "")
+
+
+def _git(*words: str) -> str:
+  command = ["git", "-C", str(Path(__file__).parent), *words]
+  return subprocess.run(command, capture_output=True, text=True).stdout.strip()
+
+
+def _processor() -> str:
+  model = re.search(r"model name\s*: (.+)", _text(Path("/proc/cpuinfo")))
+  return model[1].strip() if model else platform.machine()
+
+
+def _text(path: Path) -> str:
+  return path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
+
+
+def _read(run: Run) -> list[dict]:
+  """Its records without the cold start's, which only the run has that found none in the cache."""
+  return [record for record in metrics.read(run.workdir) if record["kind"] != "cold_start"]
+
+
+def _key(run: Run) -> tuple[str, int]:
+  return run.row.label, run.seed
+
+
+def _rows(study: Study, rows: list[Row], of: dict, runs: list[Run]) -> list[dict]:
+  """One dict a row, compared within its group."""
+  told = []
+  for group in dict.fromkeys(row.group for row in rows):
+    mine = [row for row in rows if row.group == group]
+    budget = int(min(_tokens(r)[-1] for row in mine for r in of[row.label].values()))
+    finals = [_by_seed(of[row.label], lambda r: _final(r, study.metric)) for row in mine]
+    equal = [_by_seed(of[row.label], lambda r, b=budget: _at_tokens(r, study.metric, b)) for row in mine]
+    for i, row in enumerate(mine):
+      records = of[row.label]
+      told.append(
+        dict(
+          label=row.label, name=row.name, group=group, at=row.at, quoted=row.quoted, changes=row.changes,
+          command=plan.command(next(run for run in runs if run.row == row)),
+          before=_several(_by_seed(records, lambda r: _first(r, study.metric))),
+          final=_several(finals[i]),
+          over_previous=_between(finals[i], finals[i - 1]) if i else None,
+          over_first=_between(finals[i], finals[0]) if i else None,
+          tokens=_several(_by_seed(records, lambda r: _tokens(r)[-1])),
+          equal_tokens=budget,
+          at_equal_tokens=_several(equal[i]),
+          over_first_at_equal_tokens=_between(equal[i], equal[0]) if i else None,
+        )
+      )  # fmt: skip
+  return told
+
+
+def _by_seed(records: dict[int, list], value) -> dict[int, float]:
+  return {seed: value(r) for seed, r in sorted(records.items())}
+
+
+def _several(values: dict[int, float]) -> dict:
+  """Values by seed -> how results.json has them."""
+  estimate = statistics.estimate(list(values.values()))
+  return dict(seeds=list(values), values=_short(list(values.values()))) | _interval(estimate)
+
+
+def _between(after: dict[int, float], before: dict[int, float]) -> dict | None:
+  """The paired difference, over the seeds that both have."""
+  both = [seed for seed in after if seed in before]
+  if not both:
+    return None
+  values = [after[seed] - before[seed] for seed in both]
+  return dict(seeds=both, values=_short(values)) | _interval(statistics.estimate(values))
+
+
+def _interval(estimate: statistics.Estimate) -> dict:
+  return dict(zip(("mean", "low", "high"), _short(estimate), strict=True))
+
+
+def _short(values) -> list[float | None]:
+  """Six digits, which are more than any of them has; null for what is unknown."""
+  return [float(f"{value:.6g}") if np.isfinite(value) else None for value in values]
+
+
+def _of_kind(records: list[dict], kind: str) -> list[dict]:
+  return [record for record in records if record["kind"] == kind]
+
+
+def _first(records: list[dict], metric: str) -> float:
+  return _of_kind(records, "eval")[0][metric]
+
+
+def _final(records: list[dict], metric: str) -> float:
+  return _of_kind(records, "eval")[-1][metric]
+
+
+def _tokens(records: list[dict]) -> np.ndarray:
+  """Generated until the end of each training step, [steps]; survey and evaluations do not count."""
+  return np.cumsum([record[TOKENS] for record in _of_kind(records, "train")])
+
+
+def _at_tokens(records: list[dict], metric: str, budget: float) -> float:
+  """The metric, between two evaluations on a straight line, once so many tokens have been generated."""
+  evals = _of_kind(records, "eval")
+  spent = np.concatenate([[0], _tokens(records)])
+  return float(np.interp(budget, [spent[e["step"]] for e in evals], [e[metric] for e in evals]))
+
+
+def _curves(study: Study, row: Row, records: dict[int, list]) -> dict:
+  """{metric: {"steps": [N], "tokens": [seeds, N], "values": [seeds, N]}} of what figures show of the row."""
+  shown = [f for f in study.figures if not f.rows or row.name in f.rows]
+  wanted = dict.fromkeys(metric for figure in shown for metric in figure.metrics)
+  return {metric: curve for metric in wanted if (curve := _curve(metric, list(records.values())))}
+
+
+def _curve(metric: str, runs: list[list[dict]]) -> dict | None:
+  names = metric.split(" / ")
+  taken = [[r for r in records if all(r.get(name) is not None for name in names)] for records in runs]
+  steps = [r["step"] for r in taken[0]]
+  if not steps or any([r["step"] for r in one] != steps for one in taken):
+    return None  # a run has gaps: its report says so
+  parts = [[_smooth([r[name] for r in one], taken[0][0]["kind"]) for one in taken] for name in names]
+  values = np.array(parts[0])
+  if len(parts) == 2:  # a mean of a part: sum over sum, and nothing where there is no such part
+    values = np.divide(values, parts[1], out=np.full_like(values, np.nan), where=np.array(parts[1]) > 0)
+  spent = [np.concatenate([[0], _tokens(records)])[steps] for records in runs]
+  return dict(steps=steps, tokens=np.array(spent).tolist(), values=[_short(v) for v in values])
+
+
+def _smooth(values: list[float], kind: str) -> np.ndarray:
+  """Means over the last WINDOW steps of training; evaluations as they are."""
+  if kind != "train":
+    return np.array(values)
+  sums = np.cumsum(np.concatenate([[0.0], values]))
+  end = np.arange(1, len(values) + 1)
+  begin = np.maximum(end - WINDOW, 0)
+  return (sums[end] - sums[begin]) / (end - begin)

@@ -1,0 +1,128 @@
+"""results.json -> the table, in Markdown and for the terminal, and what it says in words."""
+
+from rich.table import Table
+
+from grpojax.tools.study import Study
+
+
+def head(study: Study, results: dict) -> list[str]:
+  """Columns: of numbers in %, unless they name a unit."""
+  quoted = [study.quoted] if study.quoted else []
+  return [
+    "",
+    "accuracy",
+    *quoted,
+    "over the row before",
+    "over the first",
+    "tokens, M",
+    "at equal tokens",
+    "over the first",
+  ]
+
+
+def body(study: Study, results: dict) -> list[list[str]]:
+  """One list of cells a row."""
+  lines = []
+  for row in results["rows"]:
+    quoted = [_plain(row["quoted"])] if study.quoted else []
+    lines.append(
+      [
+        row["label"],
+        level(row["final"]),
+        *quoted,
+        change(row["over_previous"]),
+        change(row["over_first"]),
+        f"{row['tokens']['mean'] / 1e6:.2f}",
+        level(row["at_equal_tokens"]),
+        change(row["over_first_at_equal_tokens"]),
+      ]
+    )
+  return lines
+
+
+def markdown(study: Study, results: dict) -> str:
+  """The table and the sentences under it."""
+  columns = head(study, results)
+  lines = [columns, ["---"] * len(columns), *body(study, results)]
+  text = "\n".join("| " + " | ".join(cells) + " |" for cells in lines)
+  return (
+    f"# {study.title}\n\n{text}\n\n"
+    + "\n".join(f"- {line}" for line in [*notes(results), *verdicts(results)])
+    + "\n"
+  )
+
+
+def terminal(study: Study, results: dict) -> Table:
+  table = Table(*head(study, results), title=study.title)
+  for cells in body(study, results):
+    table.add_row(*cells)
+  return table
+
+
+def notes(results: dict) -> list[str]:
+  """What the columns are."""
+  seeds = sorted({seed for row in results["rows"] for seed in row["final"]["seeds"]})
+  before = results["rows"][0]["before"]
+  e = results["environment"]
+  lines = [
+    f"Accuracy is {results['metric']}, in % of the held-out questions, at the end; {level(before)} before. "
+    f"Mean over {len(seeds)} seeds with its 95 % bootstrap interval; differences are in points, paired by "
+    "seed (same cold start, same prompts).",
+    "Tokens are those generated in training, kept or not; equal tokens are "
+    + ", ".join(f"{n / 1e6:.2f} M" for n in dict.fromkeys(row["equal_tokens"] for row in results["rows"]))
+    + ", as many as the thriftiest run of a group took.",
+    f"`{results['command']}`; commit {e['commit']}, {e['device']} ({e['processor']}), jax {e['jax']}.",
+  ]
+  if len(seeds) < 5:
+    lines.append(f"With {len(seeds)} seeds no bootstrap interval reaches 95 %; these are too narrow.")
+  if results["missing"]:
+    lines.append(f"Missing: {'; '.join(results['missing'])}.")
+  return lines
+
+
+def verdicts(results: dict) -> list[str]:
+  """What may be said of each row, by its intervals and nothing else."""
+  lines = []
+  for row in results["rows"]:
+    if row["over_previous"]:
+      before, first, equal = (
+        _verdict(row[key], of)
+        for key, of in (
+          ("over_previous", "the row before"),
+          ("over_first", "the first"),
+          ("over_first_at_equal_tokens", "the first at equal tokens"),
+        )
+      )
+      lines.append(f"{row['label']}: {before}; {first}; {equal}.")
+  return lines
+
+
+def _verdict(difference: dict, of: str) -> str:
+  """Better or worse than another row, or not told apart from it, with the difference."""
+  if difference["low"] is None:
+    return f"against {of} {change(difference)}, of one seed"
+  if difference["low"] > 0:
+    word = "better than"
+  elif difference["high"] < 0:
+    word = "worse than"
+  else:
+    word = "not told apart from"
+  return f"{word} {of} ({change(difference)})"
+
+
+def level(x: dict) -> str:
+  """A share with its interval: "74.5 [73.1, 75.9]"."""
+  return f"{100 * x['mean']:.1f}" + _ends(x, ".1f")
+
+
+def change(x: dict | None) -> str:
+  """A difference of shares, in points: "+1.2 [-0.3, 2.7]"."""
+  return f"{100 * x['mean']:+.1f}" + _ends(x, "+.1f") if x else ""
+
+
+def _ends(x: dict, form: str) -> str:
+  return "" if x["low"] is None else f" [{100 * x['low']:{form}}, {100 * x['high']:{form}}]"
+
+
+def _plain(value: float | None) -> str:
+  return "" if value is None else f"{value:g}"

@@ -1,0 +1,82 @@
+"""grpojax sweep --config=configs/gspo.py --sweep=configs/sweeps/epsilon_high.py [--seeds=5 ...]
+
+Any recipe, once with each of the overrides that the sweep's `get_sweep()` returns, a list of
+{"dotted.key.of.the.config": value}.  What follows the file's name after a colon is its argument:
+`--sweep=configs/sweeps/group_size.py:256`.  Table, figures and report are those of a study.
+"""
+
+import importlib.util
+import sys
+from pathlib import Path
+
+from grpojax.tools.study import Figure, Row, Study, command
+
+FIGURES = (
+  ("Held-out accuracy", "% of questions", "eval/pass@1"),
+  ("Entropy", "nats per token", "entropy"),
+  ("Clipped tokens", "% of tokens", "clip_ratio/region_mean"),
+  ("Completion length", "tokens", "completions/mean_length"),
+)
+
+
+def study(config: str, sweep: str, name: str = "") -> Study:
+  """A row for each override; ValueError where the sweep is none."""
+  rows = tuple(Row(label(changes), config, changes, at=number(changes)) for changes in load(sweep))
+  swept = {key for row in rows for key in list(row.changes)[:1]}
+  along = len(swept) == 1 and all(row.at is not None for row in rows)
+  figures = [Figure(title, unit, {metric: title.lower()}) for title, unit, metric in FIGURES]
+  if along:
+    figures += [figure._replace(title=f"{figure.title} along the sweep", over="swept") for figure in figures]
+  recipe = Path(config.partition(":")[0]).stem
+  key = swept.pop() if along else ""
+  return Study(
+    name or f"{recipe}-{Path(sweep.partition(':')[0]).stem}",
+    f"{recipe}: {', '.join(dict.fromkeys(k for row in rows for k in row.changes))}",
+    f"{config} with each of the {len(rows)} overrides of {sweep}.",
+    rows,
+    tuple(figures),
+    swept=key,
+  )
+
+
+def load(sweep: str) -> list[dict]:
+  """`get_sweep()` of a file, or `get_sweep(argument)` of "file:argument"."""
+  path, _, argument = sweep.partition(":")
+  if not Path(path).is_file():
+    raise ValueError(f"--sweep={sweep}: there is no file {path}.")
+  spec = importlib.util.spec_from_file_location("grpojax_sweep", path)
+  module = importlib.util.module_from_spec(spec)
+  spec.loader.exec_module(module)
+  if not hasattr(module, "get_sweep"):
+    raise ValueError(f"--sweep={sweep}: {path} has no function get_sweep().")
+  found = module.get_sweep(argument) if argument else module.get_sweep()
+  if not found or not all(isinstance(changes, dict) for changes in found):
+    raise ValueError(f"--sweep={sweep}: get_sweep() returns {found!r}, and must return a list of dicts.")
+  return found
+
+
+def label(changes: dict) -> str:
+  """{"objective.surrogate.high": 0.28} -> "high=0.28"."""
+  return ", ".join(f"{key.rpartition('.')[2]}={value}" for key, value in changes.items())
+
+
+def number(changes: dict) -> float | None:
+  """The first of the values, if it is a number: what the sweep is drawn along."""
+  value = next(iter(changes.values()), None)
+  return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
+
+
+def main() -> None:
+  parser = command.parser("grpojax.tools.sweep")
+  parser.add_argument("--config", required=True, help="recipe, e.g. configs/gspo.py or configs/gspo.py:tiny")
+  parser.add_argument("--sweep", required=True, help="e.g. configs/sweeps/epsilon_high.py")
+  args, extra = parser.parse_known_args()
+  try:
+    made = study(args.config, args.sweep)
+  except ValueError as error:
+    sys.exit(f"error: {error}")
+  command.main(made, args, extra, f"runs/{made.name}")
+
+
+if __name__ == "__main__":
+  main()
