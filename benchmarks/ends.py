@@ -2,7 +2,7 @@
 
 from unittest import mock
 
-from grpojax.train.loop import setup
+from grpojax.train import setup
 
 
 def programs(config, model, tokenizer, mesh, ids: tuple[int, ...]) -> setup.Programs:

@@ -16,13 +16,13 @@ import time
 
 import jax
 import numpy as np
-from grpojax.learner.update import update as learner
 
 from benchmarks.setting import keep, setting, where
 from configs import base
 from grpojax import models
 from grpojax import objective as objective_lib
 from grpojax.data import text
+from grpojax.learner import update as learner
 from grpojax.objective.build import LISTS, functions, knobs_of
 from grpojax.tools.variants import recipes
 from grpojax.types import Batch

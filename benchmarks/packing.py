@@ -16,9 +16,6 @@ import itertools
 
 import jax
 import numpy as np
-from grpojax.learner.update import packing
-from grpojax.learner.update import update as learner
-from grpojax.learner.update.packing import Packing
 
 from benchmarks import workload
 from benchmarks.clock import interleaved, said
@@ -26,6 +23,9 @@ from benchmarks.setting import keep, report, setting, where
 from benchmarks.workload import G, L, P, T, V
 from configs import base
 from grpojax import objective as objective_lib
+from grpojax.learner import packing
+from grpojax.learner import update as learner
+from grpojax.learner.packing import Packing
 from grpojax.types import Batch
 
 C = L + T - 1

@@ -2,7 +2,7 @@
 
     python -m benchmarks.podcheck
 
-Three sizes, each in a process of its own: the update of `grpojax.tools.podcheck` is compiled and its memory read;
+Three sizes, each in a process of its own: the pod check's update is compiled and its memory read;
 then the run's own update is made.  The peak is that of the process's resident memory, above what it was
 when everything was compiled and there were no parameters yet.  Writes benchmarks/results/podcheck.json.
 """
@@ -18,11 +18,11 @@ from pathlib import Path
 import jax
 import jax.numpy as jnp
 import numpy as np
-from grpojax.learner.update import packing
 
 from benchmarks.setting import ROOT, keep, setting
 from configs import base
 from grpojax import objective
+from grpojax.learner import packing
 from grpojax.runtime import heap
 from grpojax.tools.podcheck import check, programs, topology
 

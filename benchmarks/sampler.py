@@ -38,7 +38,7 @@ def requests(count: int):
 
 def plain(model, params, eos, prompts: int, at_once: int):
   """A call that samples `prompts` prompts in batches of `at_once`, each as long as its longest row."""
-  built = sampler.build(model, group_size=G, max_tokens=T, choice=sampler.Choice(), eos_ids=eos)
+  built = sampler.static_batch.build(model, group_size=G, max_tokens=T, choice=sampler.Choice(), eos_ids=eos)
   prefill, decode = map(jax.jit, built)
   tokens, length, ids = requests(prompts)
 
@@ -55,12 +55,12 @@ def plain(model, params, eos, prompts: int, at_once: int):
 
 def continuous(model, params, eos, prompts: int, slots: int, segment: int = 0):
   """A call that samples them in so many slots; with `segment`, in pieces of so many steps."""
-  begin, insert, advance = sampler.slots.build(
+  begin, insert, advance = sampler.continuous.build(
     model, group_size=G, max_tokens=T, choice=sampler.Choice(), eos_ids=eos, slots=slots
   )
   programs = jax.jit(begin), insert, jax.jit(advance, donate_argnums=2)
   mesh = sharding.make_mesh(base.get_config().mesh)
-  run = sampler.continuous(mesh, None, *programs, slots, segment)
+  run = sampler.engine.continuous(mesh, None, *programs, slots, segment)
   asked = Prompts(*requests(prompts), []), jax.random.key(0)
   return lambda: run.finish(run.start(params, *asked, whole=not segment))[0]
 
@@ -81,7 +81,7 @@ def kv_share() -> float:
   """Compiled memory of decoding 2 prompts x 16 samples, prompt 2,048 and response 2,048 tokens, all in
   slots, over that of the unshared layout's keys and values alone."""
   model, long = workload.model(), 2048
-  begin, _, advance = sampler.slots.build(
+  begin, _, advance = sampler.continuous.build(
     model, group_size=16, max_tokens=long, choice=sampler.Choice(), eos_ids=NEVER, slots=32
   )
   ints = lambda *s: jax.ShapeDtypeStruct(s, jnp.int32)  # noqa: E731
@@ -91,7 +91,7 @@ def kv_share() -> float:
   memory = loop.compile().memory_analysis()
   used = memory.argument_size_in_bytes + memory.temp_size_in_bytes + memory.output_size_in_bytes
   used -= memory.alias_size_in_bytes  # donated, and written in place
-  return used / (32 * sampler.budget.kv_bytes(model.spec, 2 * long))
+  return used / (32 * sampler.kv_budget.kv_bytes(model.spec, 2 * long))
 
 
 def table(results: dict[str, dict]) -> str:

@@ -15,7 +15,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from grpojax.learner.update import update as learner
 
 from benchmarks import workload
 from benchmarks.clock import interleaved, said
@@ -23,6 +22,7 @@ from benchmarks.setting import keep, report, setting, where
 from benchmarks.workload import G, L, P, T, V
 from configs import base
 from grpojax import models, objective
+from grpojax.learner import update as learner
 from grpojax.types import Batch
 
 

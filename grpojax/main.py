@@ -10,11 +10,11 @@ import sys
 import jax
 from absl import flags
 
-from grpojax import train
-from grpojax.config.check import check as config_lib
-from grpojax.config.check import commandline
+from grpojax.config import check as config_lib
+from grpojax.config import commandline
 from grpojax.runtime import storage
-from grpojax.train.loop import print_sharding
+from grpojax.train import loop as train
+from grpojax.train import print_sharding
 
 WORKDIR = flags.DEFINE_string("workdir", None, "Where the run lives: a folder or gs://...; default runs/NAME")
 
@@ -43,5 +43,10 @@ def main(argv):
     sys.exit(os.EX_TEMPFAIL)
 
 
-if __name__ == "__main__":
+def command() -> None:
+  """Reads the flags and trains."""
   commandline.run(main)
+
+
+if __name__ == "__main__":
+  command()

@@ -1,9 +1,9 @@
 """Bad configs end in one sentence that names the key, before anything compiles."""
 
 import pytest
-from grpojax.config.check import check
 
 from configs import base
+from grpojax.config import check
 from grpojax.runtime import checkpoint
 
 

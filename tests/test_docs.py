@@ -8,10 +8,10 @@ import shlex
 from pathlib import Path
 
 import pytest
-from grpojax.config.check import check as config_lib
 
 from configs import base
 from grpojax import rewards
+from grpojax.config import check as config_lib
 from grpojax.rewards import sandbox
 
 build = importlib.import_module("grpojax.objective.build")  # the package has a function of that name

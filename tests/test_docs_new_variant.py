@@ -9,11 +9,11 @@ import jax
 import numpy as np
 import optax
 import pytest
-from grpojax.config.check import check as config_lib
-from grpojax.learner.update import update as learner
 from objective_toys import random_batch
 
 from grpojax import objective as lib
+from grpojax.config import check as config_lib
+from grpojax.learner import update as learner
 
 PAGE = (Path(__file__).parents[1] / "docs" / "new_variant.md").read_text()
 FUNCTION, CONFIG, CHECK = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)

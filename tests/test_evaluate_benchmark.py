@@ -13,12 +13,12 @@ import numpy as np
 import optax
 import pytest
 import subprocesses
-from grpojax.learner.update import update as learner
 from model_folders import mesh
 from test_local import make_folder
 
 from configs import base
 from grpojax import models
+from grpojax.learner import update as learner
 from grpojax.models import hf
 from grpojax.runtime import checkpoint
 from grpojax.tools import export
@@ -255,7 +255,7 @@ def test_the_command_on_files_of_ones_own(tmp_path):
     "updates_per_rollout": 1, "microbatches": 1,
   }  # fmt: skip
   command = [
-    sys.executable, "-m", "grpojax.tools.evaluate", "--config=configs/grpo.py:local", f"--checkpoint={folder}",
+    sys.executable, "-m", "grpojax", "evaluate", "--config=configs/grpo.py:local", f"--checkpoint={folder}",
     f"--config.data.test={sources}",
     "--suite=some", f"--out={tmp_path / 'out'}", *(f"--config.{key}={value}" for key, value in small.items()),
   ]  # fmt: skip

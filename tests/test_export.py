@@ -7,13 +7,13 @@ import jax
 import numpy as np
 import optax
 import pytest
-from grpojax.learner.update import update as learner
 from model_folders import FAMILIES, FOLDERS, loaded, mesh
 from safetensors import safe_open
 
 from configs import base
 from grpojax import models
 from grpojax.data import text
+from grpojax.learner import update as learner
 from grpojax.models import hf
 from grpojax.runtime import checkpoint
 from grpojax.tools import export

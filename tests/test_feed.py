@@ -7,16 +7,16 @@ from collections import Counter
 import jax
 import numpy as np
 import pytest
-from grpojax.train.loop import run_stats
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from model_folders import mesh
 from test_sampler_slots import EOS, G, P, T, prompts, same, tiny
 
-from grpojax import train
 from grpojax.rollout import generate, prefetch, sampler
 from grpojax.runtime import sharding
 from grpojax.runtime.metrics import Timer
+from grpojax.train import loop as train
+from grpojax.train import run_stats
 from grpojax.types import Prompts
 
 S, SEGMENT, SENT = 4, 5, []
@@ -28,26 +28,27 @@ def continuous(devices: int):
   """The sampler on so many devices, which read prompts three tokens at a time."""
   model, params = tiny()
   where = mesh(data=devices)
-  programs = sampler.slots.build(
+  programs = sampler.continuous.build(
     model, group_size=G, max_tokens=T, choice=sampler.Choice(), eos_ids=EOS[1], slots=S,
     shards=devices, prefill_chunk=3, kv_sharding=sharding.kv_sharding(where, 2),
   )  # fmt: skip
   rows, everywhere = sharding.batch_sharding(where), sharding.replicated(where)
-  places, state, report = sampler.slots.layout(rows, everywhere, sharding.kv_sharding(where, 2))
+  places, state, report = sampler.continuous.layout(rows, everywhere, sharding.kv_sharding(where, 2))
   carried = places, state, rows
   begin, insert = (jax.jit(fn, out_shardings=carried) for fn in programs[:2])
   advance = jax.jit(programs[2], out_shardings=(state, rows, report), donate_argnums=2)
   send = lambda *args: SENT.append(devices) or advance(*args)  # noqa: E731
   params = jax.device_put(params, everywhere)
-  return sampler.continuous(where, None, begin, insert, send, S, SEGMENT), params
+  return sampler.engine.continuous(where, None, begin, insert, send, S, SEGMENT), params
 
 
 @functools.cache
 def expected(draw: int):
   """What the plain sampler makes of a draw."""
   model, params = tiny()
-  build = sampler.build(model, group_size=G, max_tokens=T, choice=sampler.Choice(), eos_ids=EOS[1])
-  run = sampler.plain(mesh(), None, *map(jax.jit, build))
+  how = dict(group_size=G, max_tokens=T, choice=sampler.Choice(), eos_ids=EOS[1])
+  build = sampler.static_batch.build(model, **how)
+  run = sampler.engine.plain(mesh(), None, *map(jax.jit, build))
   return run(params, *DRAWS[draw])[0]
 
 

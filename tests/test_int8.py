@@ -7,18 +7,18 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from grpojax.config.check import check as config_lib
-from grpojax.learner.update import update as learner
-from grpojax.train.loop import setup
 from ml_collections import ConfigDict
 from model_folders import loaded, mesh
 
 from configs import base, quantized
 from grpojax import models
+from grpojax.config import check as config_lib
+from grpojax.learner import update as learner
 from grpojax.models import int8, lora, names
 from grpojax.models.attention import attend
 from grpojax.rollout import sampler
 from grpojax.rollout.sampler import weights
+from grpojax.train import setup
 
 L, T, G = 9, 12, 2
 
@@ -82,7 +82,7 @@ def prompts(model):
 def sampled(model, params, kv_cache):
   """(a rollout, its tokens behind the prompts) of a model that never ends."""
   tokens, length = prompts(model)
-  prefill, decode = sampler.build(
+  prefill, decode = sampler.static_batch.build(
     model, group_size=G, max_tokens=T, choice=sampler.Choice(), eos_ids=(model.spec.vocab_size,),
     kv_cache=kv_cache,
   )  # fmt: skip
@@ -150,7 +150,7 @@ def compiled_decode(weights, kv_cache):
   c.update(hidden_size=128, num_hidden_layers=4, head_dim=32, intermediate_size=512)
   model = models.build(c, 40)
   params, S = model.shapes, jax.ShapeDtypeStruct
-  prefill, decode = sampler.build(
+  prefill, decode = sampler.static_batch.build(
     model, group_size=8, max_tokens=128, choice=sampler.Choice(), eos_ids=(3,), kv_cache=kv_cache
   )
   if weights == "int8":

@@ -9,16 +9,16 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
-from grpojax.learner.update import batching, packing
-from grpojax.learner.update import update as learner
-from grpojax.train.loop import sft
 from ml_collections import ConfigDict
 from objective_toys import RECIPES, random_batch, recipe
 
 from configs import base, dapo, grpo, gspo
 from grpojax import models
 from grpojax import objective as objective_lib
+from grpojax.learner import batching, packing
+from grpojax.learner import update as learner
 from grpojax.runtime import sharding
+from grpojax.train import sft
 from grpojax.types import Batch
 
 V, P, G, L, T = 30, 8, 4, 6, 10

@@ -11,7 +11,6 @@ import jax
 import numpy as np
 import pytest
 import subprocesses
-from grpojax.train.loop import setup
 from model_folders import mesh
 
 from configs import base
@@ -20,6 +19,7 @@ from grpojax.data import pipeline
 from grpojax.models import hf
 from grpojax.runtime import metrics
 from grpojax.tools import export
+from grpojax.train import setup
 
 ROOT = Path(__file__).parents[1]
 QWEN2 = dict(
@@ -85,7 +85,7 @@ def test_from_a_folder_and_a_file_to_a_folder(tmp_path):
   assert all(r["grad_norm"] > 0 for r in records)
   assert all(r["rewards/accuracy/failed"] == r["rewards/accuracy/abstained"] == 0 for r in records)
 
-  done = run("grpojax.tools.export", f"--workdir={workdir}", f"--out={out}", "--dtype=float32")
+  done = run("grpojax", "export", f"--workdir={workdir}", f"--out={out}", "--dtype=float32")
   assert done.returncode == 0, done.stderr
   assert "after step 2" in done.stdout
   model = models.from_spec(models.from_folder(out))

@@ -4,7 +4,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from grpojax.learner.update.logprobs import token_logprobs
+
+from grpojax.learner.logprobs import token_logprobs
 
 B, T, D, V = 3, 10, 8, 37
 

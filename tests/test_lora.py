@@ -12,9 +12,6 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
-from grpojax.config.check import check as config_lib
-from grpojax.learner.update import update as learner
-from grpojax.train.loop import adapters, setup
 from ml_collections import ConfigDict
 from model_folders import FOLDERS, loaded, mesh
 from safetensors import safe_open
@@ -23,11 +20,14 @@ from test_learner import T, V, make_batch
 from configs import base, gspo
 from grpojax import models, train
 from grpojax import objective as objective_lib
+from grpojax.config import check as config_lib
 from grpojax.data import text
+from grpojax.learner import update as learner
 from grpojax.models import hf, lora, names, peft
 from grpojax.rollout import sampler
 from grpojax.runtime import checkpoint, metrics, sharding
 from grpojax.tools import export
+from grpojax.train import adapters, setup
 
 ADAPTERS = Path(__file__).parent / "data" / "adapters"
 ALL = "q|k|v|o|gate|up|down"
@@ -115,7 +115,7 @@ def test_experts_and_an_untied_head_compute_with_what_is_merged():
 def test_the_sampler_samples_what_the_learner_scores():
   model, params = of(lora_config(), "qwen2")
   tokens, first = np.load(FOLDERS / "qwen2" / "expected.npz")["tokens"][:, :16], np.array([0, 5, 11])
-  prefill, decode = sampler.build(
+  prefill, decode = sampler.static_batch.build(
     model, group_size=2, max_tokens=12, choice=sampler.Choice(), eos_ids=(model.spec.vocab_size,)
   )
   prefilled = jax.jit(prefill)(params, tokens, 16 - first)

@@ -3,11 +3,11 @@
 import jax
 import numpy as np
 import pytest
-from grpojax.train.loop import run_stats
 from objective_toys import recipe
 
 from grpojax import objective as lib
 from grpojax.objective import trackers
+from grpojax.train import run_stats
 
 
 def config(**changes):

@@ -7,14 +7,14 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
-from grpojax.learner.update import batching
-from grpojax.train.loop import setup, sft
 from objective_toys import recipe
 
 from grpojax import models, train
 from grpojax.data import text
+from grpojax.learner import batching
 from grpojax.rollout.dynamic_sampling import Groups
 from grpojax.runtime import metrics, report
+from grpojax.train import setup, sft
 from grpojax.types import Scored
 
 NOISE = 0.003  # on router weights of deviation 0.18: few tokens switch, and gates hardly move

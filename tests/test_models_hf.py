@@ -13,13 +13,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from grpojax.learner.update.logprobs import token_logprobs
 from model_folders import FAMILIES, FOLDERS, loaded, mesh
 from safetensors import safe_open
 from safetensors.numpy import save_file
 
 from configs import base
 from grpojax import models
+from grpojax.learner.logprobs import token_logprobs
 from grpojax.models import hf, names
 from grpojax.models import spec as spec_lib
 from grpojax.rollout import sampler
@@ -72,7 +72,7 @@ def test_greedy_completions_are_those_of_transformers_and_scored_as_by_the_full_
   L, tokens = int(expected["prompt"]), expected["tokens"]
   T = tokens.shape[1] - L
   never = (model.spec.vocab_size,)
-  prefill, decode = sampler.build(
+  prefill, decode = sampler.static_batch.build(
     model, group_size=1, max_tokens=T, choice=sampler.Choice(temperature=0), eos_ids=never
   )
   prefilled = jax.jit(prefill)(params, tokens[:, :L], L - expected["first"])

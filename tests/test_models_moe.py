@@ -10,10 +10,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from flax import nnx
-from grpojax.learner.update import logprobs
 from model_folders import loaded, mesh
 
 from grpojax import models
+from grpojax.learner import logprobs
 from grpojax.models import moe
 from grpojax.rollout import sampler
 from grpojax.runtime import sharding
@@ -127,7 +127,7 @@ def replay_setting():
   """A Qwen3-MoE, rollouts recorded by the sampler, and the learner's log-probs as one program."""
   model, params, expected = loaded("qwen3_moe")
   L, T = int(expected["prompt"]), 12
-  prefill, decode = sampler.build(
+  prefill, decode = sampler.static_batch.build(
     model, group_size=2, max_tokens=T, choice=sampler.Choice(), eos_ids=(7, 11, 20), record_routing=True
   )
   prompts, length = expected["tokens"][:, :L], L - expected["first"]

@@ -12,12 +12,12 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
-from grpojax.learner.update import packing
-from grpojax.learner.update import update as learner
 from ml_collections import ConfigDict
 from objective_toys import RECIPES, accumulate, one_of_each, random_batch
 
 from grpojax import objective as lib
+from grpojax.learner import packing
+from grpojax.learner import update as learner
 from grpojax.runtime import sharding
 
 OBJECTIVES = one_of_each()

@@ -4,10 +4,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from grpojax.learner.update import packing
 
 from benchmarks import packing as packing_benchmark
 from benchmarks.workload import L, T
+from grpojax.learner import packing
 
 C = L + T - 1
 

@@ -9,11 +9,11 @@ import jax.numpy as jnp
 import numpy as np
 import podcheck_toys
 import pytest
-from grpojax.config.check import check as config_lib
-from grpojax.learner.update import batching
 from objective_toys import recipe
 
 from grpojax import models
+from grpojax.config import check as config_lib
+from grpojax.learner import batching
 from grpojax.rollout.dynamic_sampling import Groups
 from grpojax.runtime import sharding
 from grpojax.tools.podcheck import (
@@ -97,7 +97,7 @@ def test_the_batch_is_shaped_as_one_that_a_run_deals(case):
 
 
 def podcheck(*flags):
-  return podcheck_toys.python("-m", "grpojax.tools.podcheck", *flags)
+  return podcheck_toys.python("-m", "grpojax", "podcheck", *flags)
 
 
 SMALL = ["--config.rollout.prompts=8", *(f"--config.mesh.{axis}=2" for axis in ("data", "fsdp", "tensor"))]

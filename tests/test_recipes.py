@@ -7,10 +7,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from grpojax.config.check import check as config_lib
 from objective_toys import RECIPES, recipe
 
 from grpojax import objective as lib
+from grpojax.config import check as config_lib
 from grpojax.types import Batch
 
 ARMS, PAYS = 4, 2

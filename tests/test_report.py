@@ -239,7 +239,7 @@ def test_the_config_and_the_command_are_at_the_bottom(page):
 
 def test_it_runs_as_a_module(tmp_path):
   a_run(tmp_path, steps=2)
-  command = [sys.executable, "-m", "grpojax.runtime.report", str(tmp_path)]
+  command = [sys.executable, "-m", "grpojax", "report", str(tmp_path)]
   done = subprocess.run(command, capture_output=True, text=True, check=True)
   assert done.stdout == f"{tmp_path / 'report.html'}\n"
 

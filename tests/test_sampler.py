@@ -6,10 +6,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from grpojax.learner.update.logprobs import response_logprobs
 
 from configs import base
 from grpojax import models
+from grpojax.learner.logprobs import response_logprobs
 from grpojax.rollout import sampler
 from grpojax.rollout.sampler.token_sampling import Choice, choose, filtered
 from grpojax.runtime import sharding
@@ -38,7 +38,7 @@ def prompts(count=6, width=L):
 @functools.cache
 def programs(choice, group_size, budget):
   model = models.build(base.get_config("tiny").model, V)
-  built = sampler.build(
+  built = sampler.static_batch.build(
     model, group_size=group_size, max_tokens=budget, choice=choice, eos_ids=EOS
   )
   return tuple(map(jax.jit, built))
@@ -84,7 +84,8 @@ def test_same_tokens_on_eight_devices(policy):
   tokens, length, ids = prompts(count=8)
   mesh = sharding.make_mesh(base.get_config().mesh)
   assert mesh.shape["data"] == 8
-  prefill, decode = sampler.build(model, group_size=G, max_tokens=T, choice=Choice(), eos_ids=EOS)
+  how = dict(group_size=G, max_tokens=T, choice=Choice(), eos_ids=EOS)
+  prefill, decode = sampler.static_batch.build(model, **how)
   rows = sharding.batch_sharding(mesh)
   everywhere = sharding.replicated(mesh)
   params_8, key = jax.device_put((params, jax.random.key(0)), everywhere)

@@ -5,12 +5,12 @@ import functools
 import jax
 import numpy as np
 import pytest
-from grpojax.train.loop import setup
 from model_folders import loaded
 
 from configs import base
 from grpojax import models
 from grpojax.rollout.sampler import prefill
+from grpojax.train import setup
 
 P, L = 6, 10
 

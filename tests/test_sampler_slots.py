@@ -9,7 +9,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from grpojax.learner.update.logprobs import response_logprobs
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from jax.sharding import Mesh
@@ -17,6 +16,7 @@ from model_folders import loaded, mesh
 
 from configs import base
 from grpojax import models
+from grpojax.learner.logprobs import response_logprobs
 from grpojax.rollout import sampler
 from grpojax.runtime import sharding
 
@@ -39,7 +39,7 @@ def tiny():
 def programs(family="tiny", eos=EOS[0], budget=T, **options):
   """The plain sampler without `slots`, else the continuous one: (prompts, key, segment) -> Rollout, Work."""
   model, params = loaded(family)[:2] if family != "tiny" else tiny()
-  build = sampler.slots.build if "slots" in options else sampler.build
+  build = sampler.continuous.build if "slots" in options else sampler.static_batch.build
   setting = dict(group_size=G, max_tokens=budget, choice=sampler.Choice(), eos_ids=eos)
   first, *_, last = map(jax.jit, build(model, **setting, **options))
 
@@ -162,7 +162,8 @@ def test_rings_lie_in_pieces_of_about_the_bytes_asked_for():
   s, shape = model.spec, jax.ShapeDtypeStruct
   of_slot = s.num_key_value_heads * s.head_dim * (T - 1) * 4
   for slots, piece_bytes, pieces in [(12, 0, 1), (12, 6 * of_slot, 2), (12, 5 * of_slot, 3), (12, 1, 12)]:
-    build = partial(sampler.slots.build, group_size=G, max_tokens=T, choice=sampler.Choice(), eos_ids=EOS[0])
+    how = dict(group_size=G, max_tokens=T, choice=sampler.Choice(), eos_ids=EOS[0])
+    build = partial(sampler.continuous.build, **how)
     begin, *_ = build(model, slots=slots, piece_bytes=piece_bytes)
     ints = lambda *n: shape(n, jnp.int32)  # noqa: E731
     key = jax.eval_shape(lambda: jax.random.key(0))
@@ -176,13 +177,13 @@ def on_mesh(devices: Mesh, slots: int, piece_bytes: int = 0):
   model, params = tiny()
   rows, everywhere = sharding.batch_sharding(devices), sharding.replicated(devices)
   kv = sharding.kv_sharding(devices, model.spec.num_key_value_heads)
-  begin, _, advance = sampler.slots.build(
+  begin, _, advance = sampler.continuous.build(
     model, group_size=G, max_tokens=T, choice=sampler.Choice(), eos_ids=EOS[0],
     slots=slots, shards=sharding.batch_shards(devices), kv_sharding=kv, piece_bytes=piece_bytes,
   )  # fmt: skip
   where = sharding.param_shardings(devices, model.axes, model.shapes)
   params, (key, steps) = jax.device_put(params, where), jax.device_put((jax.random.key(0), ALL), everywhere)
-  places, state, report = sampler.slots.layout(rows, everywhere, kv)
+  places, state, report = sampler.continuous.layout(rows, everywhere, kv)
   asked = *sharding.to_device(devices, prompts()), key
   carried = jax.jit(begin, out_shardings=(places, state, rows))(params, *asked)
   args = params, *carried, steps
@@ -208,7 +209,7 @@ def test_kv_memory_is_at_least_two_fifths_below_the_unshared_layout():
   config = base.get_config("tiny").model
   config.update(num_hidden_layers=4, num_key_value_heads=4)
   model, long = models.build(config, V), 2048
-  begin, _, advance = sampler.slots.build(
+  begin, _, advance = sampler.continuous.build(
     model, group_size=16, max_tokens=long, choice=sampler.Choice(), eos_ids=(3,), slots=32
   )
   shape = lambda *s: jax.ShapeDtypeStruct(s, jnp.int32)  # noqa: E731
@@ -218,7 +219,7 @@ def test_kv_memory_is_at_least_two_fifths_below_the_unshared_layout():
   memory = loop.compile().memory_analysis()
   used = memory.argument_size_in_bytes + memory.temp_size_in_bytes + memory.output_size_in_bytes
   used -= memory.alias_size_in_bytes  # donated, and written in place
-  unshared = 32 * sampler.budget.kv_bytes(model.spec, 2 * long)
+  unshared = 32 * sampler.kv_budget.kv_bytes(model.spec, 2 * long)
   assert unshared == sum(2 * 32 * 4 * 8 * 4096 * 4 for _ in range(4))  # layers of k and v, float32
   assert used < 0.6 * unshared, f"{used / unshared:.3f} of the unshared layout's KV alone"
 
@@ -229,10 +230,10 @@ def fits(wanted, memory_gb, **mesh):
   The 200 of a slot that are kept take 256 columns, which are whole vectors.
   """
   spec = models.build(base.get_config("mini").model, V).spec
-  assert sampler.budget.kv_bytes(spec, 1) == 512
-  assert sampler.budget.kv_bytes(spec, 3, kv_cache="int8") == 3 * 2 * 2 * 2 * (16 + 4)
+  assert sampler.kv_budget.kv_bytes(spec, 1) == 512
+  assert sampler.kv_budget.kv_bytes(spec, 3, kv_cache="int8") == 3 * 2 * 2 * 2 * (16 + 4)
   sizes = dict(prompts=8, group_size=4, prompt_budget=100, max_tokens=201)
-  return sampler.budget.slots(spec, wanted=wanted, memory_gb=memory_gb, **sizes, **mesh)
+  return sampler.kv_budget.slots(spec, wanted=wanted, memory_gb=memory_gb, **sizes, **mesh)
 
 
 def test_slots_shrink_to_what_the_memory_holds_and_no_further():

@@ -5,13 +5,13 @@ from types import SimpleNamespace
 import jax
 import numpy as np
 import pytest
-from grpojax.train.loop import print_sharding
 from jax.sharding import PartitionSpec
 from ml_collections import ConfigDict
 
 from configs import base
 from grpojax import models
 from grpojax.runtime import sharding
+from grpojax.train import print_sharding
 
 
 def config(**sizes) -> ConfigDict:

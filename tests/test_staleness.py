@@ -7,12 +7,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from grpojax.learner.update import batching
-from grpojax.train.loop import setup
 
-from grpojax import train
+from grpojax.learner import batching
 from grpojax.rollout import dynamic_sampling, generate
 from grpojax.runtime import checkpoint, metrics
+from grpojax.train import loop as train
+from grpojax.train import setup
 
 
 @pytest.fixture(scope="module")

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from grpojax.config.check import check as config_lib
-from grpojax.config.check.commandline import config_of
 from scipy import stats
 from study_toys import FINAL, STUDY, finish, runs
 
+from grpojax.config import check as config_lib
+from grpojax.config.commandline import config_of
 from grpojax.tools import sweep
 from grpojax.tools.study import Row, cluster, cumulative, figures, page, plan, results, statistics, table
 from grpojax.tools.study import command as study_command

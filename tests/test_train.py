@@ -13,11 +13,11 @@ import jax
 import numpy as np
 import pytest
 import subprocesses
-from grpojax.learner.update import batching
 
-from grpojax import train
+from grpojax.learner import batching
 from grpojax.rollout import curriculum
 from grpojax.runtime import checkpoint, metrics
+from grpojax.train import loop as train
 
 ROOT = Path(__file__).parents[1]
 
@@ -125,7 +125,8 @@ def test_spo_expects_what_it_saw_and_forgets_nothing_while_the_policy_stands_sti
   config.data.train, config.optimizer.learning_rate = 20, 0.0
   config.reward.accuracy = dict(fn=f"{__name__}:short")
   expected, outcomes = [], []
-  monkeypatch.setattr(batching, "deal", spy(batching.deal, lambda *a: expected.append((a[2].prompts.id, a[3]))))
+  seen = spy(batching.deal, lambda *a: expected.append((a[2].prompts.id, a[3])))
+  monkeypatch.setattr(batching, "deal", seen)
   monkeypatch.setattr(
     curriculum, "update", spy(curriculum.update, lambda *a: outcomes.append((a[3].id, a[3].right, a[4])))
   )

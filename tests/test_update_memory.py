@@ -5,11 +5,11 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
-from grpojax.config.check import check as config_lib
-from grpojax.learner.update import update as learner
 
 from configs import base
 from grpojax import models
+from grpojax.config import check as config_lib
+from grpojax.learner import update as learner
 
 MODEL = models.build(base.get_config("tiny").model, 30)
 

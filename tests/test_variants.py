@@ -26,7 +26,7 @@ def test_every_function_is_on_the_printed_menu():
 
 
 def test_the_command_prints_tables_for_a_page():
-  command = [sys.executable, "-m", "grpojax.tools.variants", "--markdown"]
+  command = [sys.executable, "-m", "grpojax", "variants", "--markdown"]
   page = subprocess.run(command, capture_output=True, text=True, check=True).stdout
   tables = page.split("## ")[1:]
   assert [table.splitlines()[0] for table in tables] == ["Recipes", "Menu of the slots"]

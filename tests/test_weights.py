@@ -5,13 +5,13 @@ import functools
 import jax
 import numpy as np
 import pytest
-from grpojax.train.loop import setup
 
 from configs import base
 from grpojax import models
 from grpojax.data import text
 from grpojax.rollout.sampler.weights import in_compute_dtype
 from grpojax.runtime import sharding
+from grpojax.train import setup
 from grpojax.types import Prompts
 
 P, L = 8, 5

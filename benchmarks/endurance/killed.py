@@ -12,13 +12,12 @@ import time
 from collections import Counter
 from collections.abc import Callable
 
-from grpojax.config.check import commandline
-from grpojax.train.loop import sft
-
 from grpojax import main
+from grpojax.config import commandline
 from grpojax.data import pipeline
 from grpojax.rollout import generate, prefetch
 from grpojax.runtime import checkpoint
+from grpojax.train import sft
 
 
 def watch(enters: Callable[[str], None]) -> None:

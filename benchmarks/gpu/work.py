@@ -14,7 +14,6 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from grpojax.train.loop import run_stats, setup
 
 from benchmarks import ends
 from configs import base
@@ -23,6 +22,7 @@ from grpojax.models import spec as spec_lib
 from grpojax.rollout import dynamic_sampling, sampler
 from grpojax.runtime import metrics, sharding
 from grpojax.tools.podcheck import known
+from grpojax.train import run_stats, setup
 from grpojax.types import Prompts, Rollout, Scored
 
 SIZES = ("hidden_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads", "head_dim",
@@ -123,7 +123,7 @@ def decode(name: str, work: Work, dry: bool) -> dict:
   job, _ = build(name, dry, "bfloat16", prompts=1, slots=work.group_size, **sizes)
   spec, (body, head) = job.model.spec, sizes_of(job.model)
   weights = 2 * (body + head)
-  kv = lambda columns: sampler.budget.kv_bytes(spec, columns)  # noqa: E731
+  kv = lambda columns: sampler.kv_budget.kv_bytes(spec, columns)  # noqa: E731
   logits = 24 * spec.vocab_size  # of a slot: float32, and the sampler's copies of them
   of_prompt = kv(work.prompt) + work.group_size * (kv(work.new - 1) + logits)
   room = 0.85 * device_memory(work) - weights * (1 if spec.tie_word_embeddings else 1.5)
@@ -227,7 +227,8 @@ def graded(prompts: Prompts, rollout: Rollout, reward) -> dynamic_sampling.Group
 
 
 def compared(job, params, groups) -> list:
-  outcomes, known = dynamic_sampling.outcomes_of([groups]), run_stats.start(job.config, len(groups.prompts.id))
+  outcomes = dynamic_sampling.outcomes_of([groups])
+  known = run_stats.start(job.config, len(groups.prompts.id))
   dealt, _ = train.compare(job, metrics.Timer(), params, None, known, groups, outcomes, 0.5)
   return jax.block_until_ready(dealt)
 

@@ -12,11 +12,11 @@ import tempfile
 from pathlib import Path
 
 import serve  # first: what follows prints
-from grpojax.config.check import commandline
 
 from benchmarks import ends
 from benchmarks.peers import workload as w
-from grpojax import train
+from grpojax.config import commandline
+from grpojax.train import loop as train
 
 import jax  # isort: skip  (after the command line has set its environment)
 

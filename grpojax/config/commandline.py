@@ -8,7 +8,7 @@ import jax
 from absl import app, flags, logging
 from ml_collections import ConfigDict, config_flags
 
-from grpojax.config.check import schema
+from grpojax.config import schema
 from grpojax.runtime import processes
 
 CONFIG = config_flags.DEFINE_config_file(
@@ -20,8 +20,9 @@ PROCESSES = [  # docs/hosts.md; on a TPU slice and under SLURM none of them is n
   flags.DEFINE_integer("process_id", None, "Which of them this is, from 0."),
 ]
 HEARTBEAT = flags.DEFINE_integer(
-  "heartbeat_timeout", processes.HEARTBEAT, "Seconds without a sign of a process until all end.", lower_bound=1
-)
+  "heartbeat_timeout", processes.HEARTBEAT, "Seconds without a sign of a process until all end.",
+  lower_bound=1,
+)  # fmt: skip
 
 
 def parse(argv):

@@ -39,7 +39,8 @@ def prepare(config, data_dir: str | Path) -> Path:
   """
   module, builder_class = _find_builder(config.task)
   settings = _builder_settings(config, builder_class)
-  digest = hashlib.sha256(f"{checksums.NAME}{json.dumps(settings, sort_keys=True)}".encode() + _source(module))
+  said = f"{checksums.NAME}{json.dumps(settings, sort_keys=True)}"
+  digest = hashlib.sha256(said.encode() + _source(module))
   if hasattr(builder_class, "source_files"):
     digest.update(_contents(builder_class.source_files(settings)))
   name = f"{module.__name__.split('.')[-1]}-{digest.hexdigest()[:16]}"

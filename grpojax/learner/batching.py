@@ -7,8 +7,8 @@ from jax.sharding import Mesh
 from ml_collections import ConfigDict
 
 from grpojax import objective
-from grpojax.config.check import check as config_lib
-from grpojax.learner.update import packing
+from grpojax.config import check as config_lib
+from grpojax.learner import packing
 from grpojax.rollout.curriculum import Last
 from grpojax.rollout.dynamic_sampling import Groups, take
 from grpojax.runtime import data_shards, sharding

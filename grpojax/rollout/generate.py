@@ -16,7 +16,7 @@ from grpojax.rollout.curriculum import Difficulty
 from grpojax.rollout.dynamic_sampling import Groups
 from grpojax.runtime import console, data_shards
 from grpojax.tools import evaluate
-from grpojax.train.loop.setup import Data, Job
+from grpojax.train.setup import Data, Job
 from grpojax.types import Prompts, Rollout, Scored
 
 
@@ -112,7 +112,8 @@ def survey(job: Job, timer, troubles: Counter, params, known: Difficulty) -> Dif
       _, scored = grade(job, timer, troubles, ask(job, timer, params, prompts, 0, number))
       real = mine < rows  # the last chunk repeats a row that is not counted
       scored = scored._replace(valid=scored.valid & real[:, None])
-      outcomes = data_shards.of(job.mesh).gather(dynamic_sampling.outcomes_of([Groups(prompts, None, scored)]))
+      outcomes = dynamic_sampling.outcomes_of([Groups(prompts, None, scored)])
+      outcomes = data_shards.of(job.mesh).gather(outcomes)
       known = curriculum.survey(known, rows_of(data, outcomes.id), outcomes)
       if not progress.disable or number + 1 == progress.total:
         console.advance(progress, number + 1, {}, "survey")

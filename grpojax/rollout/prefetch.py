@@ -10,9 +10,9 @@ from grpojax.rollout.curriculum import Outcomes
 from grpojax.rollout.dynamic_sampling import Groups
 from grpojax.rollout.generate import Asked
 from grpojax.runtime import data_shards
-from grpojax.train.loop import run_stats
-from grpojax.train.loop.run_stats import Memory
-from grpojax.train.loop.setup import Job
+from grpojax.train import run_stats
+from grpojax.train.run_stats import Memory
+from grpojax.train.setup import Job
 from grpojax.types import Prompts
 
 

@@ -119,7 +119,7 @@ def agree(what: Callable[[], Mapping[str, Any]]) -> None:
 def code() -> dict[str, str]:
   """What runs: this package with its source, and JAX."""
   digest = hashlib.sha256()
-  here = Path(__file__).parent
+  here = Path(__file__).parents[1]  # the package
   for path in sorted(here.rglob("*.py")):
     digest.update(f"{path.relative_to(here)}".encode() + path.read_bytes())
   version = importlib.metadata.version("grpojax")

@@ -31,7 +31,7 @@ from grpojax.models import spec as spec_lib
 from grpojax.models.names import Row, row
 from grpojax.models.spec import Spec
 from grpojax.runtime import checkpoint, console, sharding, storage
-from grpojax.train.loop import adapters, setup
+from grpojax.train import adapters, setup
 
 WEIGHTS = (".safetensors", ".safetensors.index.json", ".bin", ".bin.index.json", ".pth", ".pt", ".gguf")
 
@@ -183,5 +183,6 @@ def _write_adapters(args, config: ConfigDict, model: Model, mesh) -> int:
   return step
 
 
-if __name__ == "__main__":
+def command() -> None:
+  """Reads the command line and exports."""
   main()

@@ -9,7 +9,8 @@ import importlib.util
 import sys
 from pathlib import Path
 
-from grpojax.tools.study import Figure, Row, Study, command
+from grpojax.tools.study import Figure, Row, Study
+from grpojax.tools.study import command as study_command
 
 FIGURES = (
   ("Held-out accuracy", "% of questions", "eval/pass@1"),
@@ -66,8 +67,9 @@ def number(changes: dict) -> float | None:
   return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
 
 
-def main() -> None:
-  parser = command.parser("grpojax.tools.sweep")
+def command() -> None:
+  """Reads the command line and runs the sweep."""
+  parser = study_command.parser("grpojax sweep")
   parser.add_argument("--config", required=True, help="recipe, e.g. configs/gspo.py or configs/gspo.py:tiny")
   parser.add_argument("--sweep", required=True, help="e.g. configs/sweeps/epsilon_high.py")
   args, extra = parser.parse_known_args()
@@ -75,8 +77,5 @@ def main() -> None:
     made = study(args.config, args.sweep)
   except ValueError as error:
     sys.exit(f"error: {error}")
-  command.main(made, args, extra, f"runs/{made.name}")
+  study_command.main("grpojax sweep", made, args, extra, f"runs/{made.name}")
 
-
-if __name__ == "__main__":
-  main()

@@ -77,8 +77,9 @@ def markdown(rows: list[dict[str, str]]) -> str:
   return "\n".join("| " + " | ".join(map(escape, line)) + " |" for line in lines)
 
 
-def main() -> None:
-  parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+def command() -> None:
+  """Prints both tables."""
+  parser = argparse.ArgumentParser(prog="grpojax variants", description=__doc__.splitlines()[0])
   parser.add_argument("--markdown", action="store_true", help="print tables for a page")
   as_page = parser.parse_args().markdown
   for title, rows in (("Recipes", recipes()), ("Menu of the slots", menu())):
@@ -92,6 +93,3 @@ def main() -> None:
       table.add_row(*row.values())
     Console().print(table)
 
-
-if __name__ == "__main__":
-  main()

@@ -1,1 +1,1 @@
-"""The loop, and what is made once for it."""
+"""Training: the loop, and what is made once for it."""

@@ -14,7 +14,7 @@ from orbax.checkpoint import v1 as ocp
 
 from grpojax.models import Model, hf, lora, peft
 from grpojax.runtime import checksums, processes, sharding, storage
-from grpojax.train.loop import setup
+from grpojax.train import setup
 
 
 def begin(config: ConfigDict, workdir: Path, model: Model, mesh, params: dict) -> tuple[dict, dict]:

@@ -8,7 +8,7 @@ from ml_collections import ConfigDict
 
 from grpojax.rollout.dynamic_sampling import Groups
 from grpojax.runtime import console
-from grpojax.train.loop.run_stats import Memory
+from grpojax.train.run_stats import Memory
 
 MISMATCH = "sampling/sampling_logp_difference/mean"
 FAILED = re.compile(r"rewards/.+/failed")

@@ -6,7 +6,7 @@ from ml_collections import ConfigDict
 from grpojax.data import text
 from grpojax.models import Model
 from grpojax.runtime import console, sharding
-from grpojax.train.loop import setup
+from grpojax.train import setup
 
 
 def show(config: ConfigDict) -> None:

@@ -18,7 +18,7 @@ class Memory(NamedTuple):
   kl_scale: np.ndarray  # [] factor on every KL coefficient
   grad_norm: np.ndarray  # [] moving average over the steps whose updates were all taken; NaN before the first
   nonfinite: np.ndarray  # [] int32, steps in a row up to the last with a loss or gradient that was not finite
-  curriculum: Difficulty | None  # of every training prompt
+  difficulty: Difficulty | None  # of every training prompt
 
 
 def start(config: ConfigDict, rows: int) -> Memory:

@@ -11,8 +11,8 @@ from ml_collections import ConfigDict
 
 from grpojax import models
 from grpojax.data import pipeline, templates, text
-from grpojax.learner.update import update as learner
-from grpojax.learner.update.packing import Packing
+from grpojax.learner import update as learner
+from grpojax.learner.packing import Packing
 from grpojax.models import kernels, lora
 from grpojax.objective import Objective, trackers
 from grpojax.rewards import Rewards
@@ -223,22 +223,22 @@ def _sampler(
   slots = slots_of(config, model, mesh, group_size, max_tokens, kv_cache)
   if slots:
     programs = _of_slots(config, name, model, mesh, where, slots, common)
-    return sampler.continuous(mesh, ready, *programs, slots, config.rollout.segment)
+    return sampler.engine.continuous(mesh, ready, *programs, slots, config.rollout.segment)
   everywhere, rows = sharding.replicated(mesh), sharding.batch_sharding(mesh)
-  prefill, decode = sampler.build(model, **common)
+  prefill, decode = sampler.static_batch.build(model, **common)
   of_prefill = dict(in_shardings=(where, rows, rows), compiler_options=compiler_options.options(mesh))
   of_decode = dict(compiler_options=compiler_options.options(mesh, decoding=True))
   of_decode |= dict(in_shardings=(where, rows, everywhere, rows))
   prefill = program(f"{name} prefill", prefill, **of_prefill, out_shardings=rows)
   decode = program(f"{name} decode", decode, **of_decode, out_shardings=rows)
-  return sampler.plain(mesh, ready, prefill, decode)
+  return sampler.engine.plain(mesh, ready, prefill, decode)
 
 
 def _of_slots(config, name: str, model, mesh: Mesh, where, slots: int, common: dict) -> list[Callable]:
   """The programs of `sampler/slots.py`."""
   everywhere, rows = sharding.replicated(mesh), sharding.batch_sharding(mesh)
   kv = sharding.kv_sharding(mesh, model.spec.num_key_value_heads, model.rules)
-  built = sampler.slots.build(
+  built = sampler.continuous.build(
     model,
     slots=slots,
     shards=sharding.batch_shards(mesh),
@@ -247,7 +247,7 @@ def _of_slots(config, name: str, model, mesh: Mesh, where, slots: int, common: d
     piece_bytes=compiler_options.piece_bytes(mesh),
     **common,
   )
-  places, state, report = sampler.slots.layout(rows, everywhere, kv)
+  places, state, report = sampler.continuous.layout(rows, everywhere, kv)
   asked, carried = (rows, rows, rows, everywhere), (places, state, rows)
   of_insert = dict(in_shardings=(where, *carried, *asked), out_shardings=carried, donate_argnums=(1, 2))
   of_advance = dict(in_shardings=(where, *carried, everywhere), out_shardings=(state, rows, report))
@@ -265,7 +265,7 @@ def slots_of(config: ConfigDict, model, mesh: Mesh, group_size: int, max_tokens:
   c = config.rollout
   if not c.slots:
     return 0
-  return sampler.budget.slots(
+  return sampler.kv_budget.slots(
     model.spec,
     wanted=c.slots,
     prompts=c.prompts,

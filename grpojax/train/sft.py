@@ -18,7 +18,7 @@ from orbax.checkpoint import v1 as ocp
 
 from grpojax import objective as objective_lib
 from grpojax.data import pipeline
-from grpojax.learner.update import update as learner
+from grpojax.learner import update as learner
 from grpojax.models import Model
 from grpojax.runtime import console, data_shards, processes, sharding
 from grpojax.runtime.compile import program
@@ -39,7 +39,7 @@ OBJECTIVE = ConfigDict(
     penalty={},
   )
 )
-MADE_BY = ("sft.py", "learner.py", "logprobs.py", "models", "data", "objective")  # source files
+MADE_BY = ("train/sft.py", "learner", "models", "data", "objective")  # source files
 
 
 def fingerprint(config: ConfigDict) -> str:
@@ -51,7 +51,7 @@ def fingerprint(config: ConfigDict) -> str:
     "cold_start": config.cold_start.to_dict(),
   }
   digest = hashlib.sha256(json.dumps(recipe, sort_keys=True).encode())
-  here = Path(__file__).parent
+  here = Path(__file__).parents[1]  # the package
   for name in MADE_BY:
     files = [here / name] if (here / name).is_file() else sorted((here / name).rglob("*.*"))
     for path in files:

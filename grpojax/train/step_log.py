@@ -8,8 +8,8 @@ from ml_collections import ConfigDict
 
 from grpojax.rollout.dynamic_sampling import Groups
 from grpojax.runtime import console, metrics
-from grpojax.train.loop import guard, run_stats
-from grpojax.train.loop.run_stats import Memory
+from grpojax.train import guard, run_stats
+from grpojax.train.run_stats import Memory
 
 
 class Owed(NamedTuple):

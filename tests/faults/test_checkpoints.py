@@ -12,8 +12,8 @@ import jax
 import numpy as np
 import pytest
 
-from grpojax import train
 from grpojax.runtime import checkpoint, metrics
+from grpojax.train import loop as train
 
 # Readers that gave up.
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")

@@ -16,10 +16,10 @@ import fuzzing
 import pyarrow.parquet as pq
 import pytest
 from absl import flags
-from grpojax.config.check import commandline
 
 from configs import base
 from grpojax import main, train
+from grpojax.config import commandline
 from grpojax.data import pipeline
 from grpojax.data.local import sources
 from grpojax.objective.build import LISTS, SLOTS, functions, knobs_of

@@ -9,10 +9,10 @@ import jax
 import numpy as np
 import pytest
 import subprocesses
-from grpojax.train.loop import guard, run_stats
 
-from grpojax import train
 from grpojax.runtime import metrics
+from grpojax.train import guard, run_stats
+from grpojax.train import loop as train
 
 
 @pytest.fixture(scope="module")

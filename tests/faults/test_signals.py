@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 import subprocesses
 
-from grpojax import train
 from grpojax.runtime import checkpoint, metrics
 from grpojax.runtime.signals import Interrupt
+from grpojax.train import loop as train
 
 ROOT = Path(__file__).parents[2]
 

@@ -7,8 +7,8 @@ import subprocess
 import sys
 import threading
 
-from grpojax import train
 from grpojax.runtime.watchdog import watchdog
+from grpojax.train import loop as train
 
 HANGS = """
 import sys, threading, time

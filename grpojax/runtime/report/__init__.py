@@ -1,6 +1,6 @@
 """A workdir -> report.html: one file that opens anywhere, without a server, scripts or a network.
 
-    python -m grpojax.runtime.report runs/grpo
+    grpojax report runs/grpo
 
 figures.py draws, page.html and style.css arrange; everything from the run is escaped there.
 """

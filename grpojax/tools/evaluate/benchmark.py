@@ -14,7 +14,7 @@ from jax.sharding import Mesh
 from ml_collections import ConfigDict
 
 from grpojax import rewards
-from grpojax.config.check import check as config_lib
+from grpojax.config import check as config_lib
 from grpojax.data import pipeline, text
 from grpojax.models import Model
 from grpojax.runtime import console, data_shards, processes, sharding
@@ -22,7 +22,7 @@ from grpojax.runtime.checkpoint import flatten
 from grpojax.tools.evaluate import items, policy, suites
 from grpojax.tools.evaluate.policy import Policy
 from grpojax.tools.evaluate.suites import Suite
-from grpojax.train.loop import setup
+from grpojax.train import setup
 
 # What the items depend on, beside the parameters and the questions.
 SETTINGS = (
@@ -59,7 +59,8 @@ def prepare(config: ConfigDict, checkpoint: str, wanted: list[str], limit: int |
   tokenizer, path, read = setup.reader(config, scorer.needs)
   chosen, notes = suites.find(config, path, read, wanted, limit)
   train = None if whose.folder else read("train")
-  processes.agree(lambda: {f"suite '{suite.name}'": pipeline.fingerprint(suite.questions) for suite in chosen})
+  read = lambda: {f"suite '{s.name}'": pipeline.fingerprint(s.questions) for s in chosen}  # noqa: E731
+  processes.agree(read)
   mesh = sharding.make_mesh(config.mesh)
   data_shards.check_sampler(mesh, sharding.sampler_mesh(config.mesh, mesh))
   model = setup.build_model(config, tokenizer, mesh)._replace(lora=None)  # merged when they are read

@@ -15,7 +15,7 @@ from grpojax.models import Model, hf
 from grpojax.runtime import checkpoint as checkpoint_lib
 from grpojax.runtime import checksums, metrics, storage
 from grpojax.tools import export
-from grpojax.train.loop import setup, sft
+from grpojax.train import setup, sft
 
 
 class Policy(NamedTuple):

@@ -8,7 +8,7 @@ from jax import ShapeDtypeStruct
 from ml_collections import ConfigDict
 
 from grpojax import models
-from grpojax.learner.update import batching
+from grpojax.learner import batching
 from grpojax.types import Batch
 
 

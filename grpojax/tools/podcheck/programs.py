@@ -10,13 +10,13 @@ from jax.sharding import Mesh
 from ml_collections import ConfigDict
 
 from grpojax import models, objective
-from grpojax.config.check import check as config_lib
+from grpojax.config import check as config_lib
 from grpojax.data import text
-from grpojax.learner.update import batching, logprobs
-from grpojax.learner.update import update as learner
+from grpojax.learner import batching, logprobs
+from grpojax.learner import update as learner
 from grpojax.runtime import sharding
 from grpojax.tools.podcheck import abstract, known
-from grpojax.train.loop import setup
+from grpojax.train import setup
 
 
 class Plan(NamedTuple):

@@ -15,16 +15,17 @@ from grpojax.tools.study.plan import Run
 
 def run(program: str, study: Callable[[str], Study], scales: tuple[str, ...]) -> None:
   """A study that has scales; the first is the default."""
+  program = f"python -m {program}"
   p = parser(program)
   p.add_argument("--scale", choices=scales, default=scales[0], help="model, data and budget")
   args, extra = p.parse_known_args()
   made = study(args.scale)
-  main(made, args, extra, f"runs/{made.name}")
+  main(program, made, args, extra, f"runs/{made.name}")
 
 
 def parser(program: str) -> argparse.ArgumentParser:
   """Flags that every study has; `--config.key=value` goes to all of its runs."""
-  p = argparse.ArgumentParser(prog=f"python -m {program}", allow_abbrev=False)
+  p = argparse.ArgumentParser(prog=program, allow_abbrev=False)
   p.add_argument("--rows", default="", help="names or numbers, with commas between; all without")
   p.add_argument("--seeds", type=int, help="how often every row is run, with seeds 0, 1, ...")
   p.add_argument("--out", type=Path, help="folder of runs and results; default runs/<study>-<scale>")
@@ -36,10 +37,10 @@ def parser(program: str) -> argparse.ArgumentParser:
   return p
 
 
-def main(study: Study, args: argparse.Namespace, extra: list[str], default_out: str) -> None:
+def main(program: str, study: Study, args: argparse.Namespace, extra: list[str], default_out: str) -> None:
   """Everything; ends the process with one sentence where something is wrong."""
   console, out = rich.console.Console(), args.out or Path(default_out)
-  command = " ".join(["python", "-m", sys.modules["__main__"].__spec__.name, *sys.argv[1:]])
+  command = " ".join([program, *sys.argv[1:]])
   only = [name.strip() for name in args.rows.split(",") if name.strip()]
   try:
     foreign = [flag for flag in extra if not flag.startswith("--config.")]

@@ -9,8 +9,8 @@ from typing import NamedTuple
 from ml_collections import ConfigDict
 
 from grpojax import objective, rewards
-from grpojax.config.check import check as config_lib
-from grpojax.config.check import commandline
+from grpojax.config import check as config_lib
+from grpojax.config import commandline
 from grpojax.runtime import checkpoint
 from grpojax.tools.study import Row, Study
 

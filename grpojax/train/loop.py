@@ -15,10 +15,10 @@ from ml_collections import ConfigDict
 
 from grpojax import objective as objective_lib
 from grpojax import rewards
-from grpojax.config.check import check as config_lib
+from grpojax.config import check as config_lib
 from grpojax.data import pipeline
-from grpojax.learner.update import batching
-from grpojax.learner.update.update import State
+from grpojax.learner import batching
+from grpojax.learner.update import State
 from grpojax.models import hf, kernels, peft
 from grpojax.rollout import curriculum, dynamic_sampling, generate, prefetch
 from grpojax.rollout.dynamic_sampling import Groups
@@ -27,10 +27,10 @@ from grpojax.runtime import checkpoint, console, data_shards, metrics, processes
 from grpojax.runtime.profiling import profiler
 from grpojax.runtime.signals import Interrupt
 from grpojax.runtime.watchdog import watchdog
-from grpojax.train.loop import adapters, guard, run_stats, setup, sft, step_log
-from grpojax.train.loop.run_stats import Memory
-from grpojax.train.loop.setup import Job
-from grpojax.train.loop.step_log import Owed
+from grpojax.train import adapters, guard, run_stats, setup, sft, step_log
+from grpojax.train.run_stats import Memory
+from grpojax.train.setup import Job
+from grpojax.train.step_log import Owed
 
 
 class Start(NamedTuple):
@@ -48,7 +48,8 @@ def prepare(config: ConfigDict, workdir: Path) -> Job:
 
   Several processes agree here on code, config, workdir and data.
   """
-  processes.agree(lambda: processes.code() | checkpoint.flatten(config.to_dict(), "config.") | {"--workdir": workdir})
+  said = lambda: checkpoint.flatten(config.to_dict(), "config.") | {"--workdir": workdir}  # noqa: E731
+  processes.agree(lambda: processes.code() | said())
   config_lib.check(config, jax.device_count())
   scorer = rewards.build(config.reward)
   of_steps = config.process.scorer

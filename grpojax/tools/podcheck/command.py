@@ -20,7 +20,7 @@ from pathlib import Path
 
 from absl import flags
 
-from grpojax.config.check import commandline
+from grpojax.config import commandline
 from grpojax.tools.podcheck import check, search, suggest, table, topology
 
 TOPOLOGY = flags.DEFINE_string("topology", "", "v5e:8x8, v5p:4x4x4, ..., cpu:8; default: what is here.")
@@ -66,5 +66,6 @@ def _searched(config, where: topology.Slice, scratch: Path) -> dict:
   return dict(best=[c.change | dict(table.data(c.check)) for c in best], looked_at=len(candidates))
 
 
-if __name__ == "__main__":
+def command() -> None:
+  """Reads the flags and runs."""
   commandline.run(main)

@@ -14,9 +14,9 @@ from jax.sharding import Mesh
 from ml_collections import ConfigDict
 
 from grpojax import objective as objective_lib
-from grpojax.learner.update import packing as packing_lib
-from grpojax.learner.update.logprobs import grouped_logprobs, packed_logprobs, response_logprobs
-from grpojax.learner.update.packing import Packing
+from grpojax.learner import packing as packing_lib
+from grpojax.learner.logprobs import grouped_logprobs, packed_logprobs, response_logprobs
+from grpojax.learner.packing import Packing
 from grpojax.models import Model, expert_cost, load_balance_loss
 from grpojax.runtime import sharding
 from grpojax.types import Batch

@@ -6,7 +6,7 @@ import re
 from ml_collections import ConfigDict
 
 from grpojax import objective
-from grpojax.config.check import schema
+from grpojax.config import schema
 from grpojax.models import REMAT, kernels
 from grpojax.rewards import load_scorer
 from grpojax.rollout import adaptive_groups

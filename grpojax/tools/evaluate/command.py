@@ -12,9 +12,9 @@ import rich.console
 from absl import flags
 from ml_collections import ConfigDict
 
-from grpojax.config.check import commandline
-from grpojax.tools.evaluate import benchmark, summary
+from grpojax.config import commandline
 from grpojax.runtime import console
+from grpojax.tools.evaluate import benchmark, summary
 
 CHECKPOINT = flags.DEFINE_string(
   "checkpoint", "", "A run's workdir (its newest step), workdir@STEP, or a folder in Hugging Face's layout;"
@@ -70,5 +70,6 @@ def main(argv):
     report(job, out, answered)
 
 
-if __name__ == "__main__":
+def command() -> None:
+  """Reads the flags and runs."""
   commandline.run(main)

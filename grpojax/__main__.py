@@ -1,0 +1,40 @@
+"""grpojax COMMAND ..., the same as python -m grpojax COMMAND ...; each COMMAND has its own --help.
+
+A command's module is imported when it is called: a start costs what that command needs, and no more.
+"""
+
+import importlib
+import sys
+
+COMMANDS = {  # name -> (module with a function `command()`, one line)
+  "train": ("grpojax.main", "train a policy by a recipe of configs/"),
+  "evaluate": ("grpojax.tools.evaluate.command", "measure a checkpoint or a folder on held-out questions"),
+  "export": ("grpojax.tools.export", "write a run's policy as a folder in Hugging Face's layout"),
+  "podcheck": ("grpojax.tools.podcheck.command", "compile a run for a slice that is not here"),
+  "sweep": ("grpojax.tools.sweep", "run any recipe with each override of a list, and compare"),
+  "report": ("grpojax.tools.report", "write a run's report.html anew"),
+  "variants": ("grpojax.tools.variants", "print every recipe by slot, and the functions of every slot"),
+}
+
+
+def main() -> None:
+  """Runs the command that the first argument names."""
+  name = sys.argv[1] if len(sys.argv) > 1 else ""
+  if name in ("-h", "--help"):
+    print(usage())
+    return
+  if name not in COMMANDS:
+    said = f"grpojax has no command {name!r}" if name else "grpojax needs a command"
+    sys.exit(f"error: {said}.\n\n{usage()}")
+  sys.argv = [f"grpojax {name}", *sys.argv[2:]]
+  importlib.import_module(COMMANDS[name][0]).command()
+
+
+def usage() -> str:
+  """Returns the commands, one a line."""
+  lines = (f"  {name:10}{purpose}" for name, (_, purpose) in COMMANDS.items())
+  return "\n".join(["usage: grpojax COMMAND ...", "", *lines, "", "grpojax COMMAND --help has its flags."])
+
+
+if __name__ == "__main__":
+  main()

@@ -1,1 +1,0 @@
-"""Multi-turn environments: what a turn is compared with."""
