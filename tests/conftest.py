@@ -5,10 +5,9 @@ optimised, and XLA's older CPU emitters take half as long as today's.  What subp
 starts inherits both; test_train.py starts the README's command with the emitters that users have.
 """
 
-import atexit
+import importlib.metadata
 import os
-import shutil
-import tempfile
+from pathlib import Path
 
 from subprocesses import QUICK
 
@@ -18,10 +17,11 @@ os.environ["XLA_FLAGS"] = " ".join(
 )
 os.environ["JAX_DISABLE_MOST_OPTIMIZATIONS"] = "1"
 os.environ["HF_HUB_OFFLINE"] = "1"
-# Many tests compile the same program: a cache of programs for all workers, for as long as the tests run.
-if "GRPOJAX_TESTS_PROGRAMS" not in os.environ:
-  os.environ["GRPOJAX_TESTS_PROGRAMS"] = tempfile.mkdtemp(prefix="grpojax-tests-")
-  atexit.register(shutil.rmtree, os.environ["GRPOJAX_TESTS_PROGRAMS"], ignore_errors=True)
+# Many tests compile the same program.  They are kept between runs, by jax's version and the program itself.
+os.environ.setdefault(
+  "GRPOJAX_TESTS_PROGRAMS",
+  str(Path("~/.cache/grpojax-tests").expanduser() / importlib.metadata.version("jax")),
+)
 
 import jax
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from grpojax import rewards
 from grpojax.rewards import rules, shaping
 
-CASES = json.loads(Path(__file__).with_name("data").joinpath("reward_cases.json").read_text())
+CASES = json.loads(Path(__file__).parents[1].joinpath("data").joinpath("reward_cases.json").read_text())
 
 
 def sample(text="", *, answer="72", length=0, ended=True):

@@ -15,7 +15,7 @@ from grpojax.models import hf
 from grpojax.rewards import learned, process
 from grpojax.runtime import sharding
 
-SCORES = Path(__file__).parent / "data" / "scores"
+SCORES = Path(__file__).parents[1] / "data" / "scores"
 TASKS = dict(sequence=learned.SEQUENCE, token=learned.TOKEN)
 SIZES = dict(batch=8, max_tokens=512)
 

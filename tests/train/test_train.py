@@ -19,7 +19,7 @@ from grpojax.rollout import curriculum
 from grpojax.runtime import checkpoint, metrics
 from grpojax.train import loop as train
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(scope="module")

@@ -1,7 +1,6 @@
 """Runs, models and data in a bucket: against an emulator of Google Cloud Storage on this machine."""
 
 import importlib.util
-import runpy
 import shutil
 import socket
 import sys
@@ -17,6 +16,7 @@ from test_train import comparable, tiny
 from grpojax.data.local import files as data_files
 from grpojax.runtime import checkpoint, metrics, storage
 from grpojax.tools import export
+from grpojax.tools import report as report_command
 from grpojax.train import loop as train
 
 MISSING = [name for name in ("gcsfs", "gcp_storage_emulator") if importlib.util.find_spec(name) is None]
@@ -119,7 +119,7 @@ def test_a_run_in_a_bucket_goes_on_from_there_alone(bucket, tmp_path, monkeypatc
 
   (place / "report.html").unlink()
   monkeypatch.setattr(sys, "argv", ["report", "gs://bucket/run"])
-  runpy.run_module("grpojax.runtime.report", run_name="__main__")
+  report_command.command()
   assert "gs://bucket/run/report.html" in capsys.readouterr().out
   assert "<html" in (place / "report.html").read_text()
   export.main(["--workdir=gs://bucket/run", f"--out={tmp_path / 'exported'}"])

@@ -17,7 +17,7 @@ from grpojax import rewards
 from grpojax.rewards import extract, pool
 from grpojax.rewards.math import equivalent
 
-TABLE = json.loads(Path(__file__).with_name("data").joinpath("math_verdicts.json").read_text())
+TABLE = json.loads(Path(__file__).parents[1].joinpath("data").joinpath("math_verdicts.json").read_text())
 HANGS = r"\boxed{9^{9^{9^{9}}}}"
 VERDICT = "grpojax.rewards.equivalence:verdict"
 

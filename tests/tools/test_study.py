@@ -306,7 +306,7 @@ def test_what_is_no_sweep_is_refused(text, sentence, tmp_path):
 
 # The page that explains them.
 
-PAGE = (Path(__file__).parents[1] / "docs" / "studies.md").read_text()
+PAGE = (Path(__file__).parents[2] / "docs" / "studies.md").read_text()
 
 
 def test_the_pages_study_can_be_planned(tmp_path):

@@ -189,6 +189,6 @@ def test_two_microbatches_have_the_batchs_denominator(name):
 
 def test_every_case_is_held_by_some_test():
   """By name, in this file or in that of the part which it is about."""
-  tests = "".join(path.read_text() for path in Path(__file__).parent.glob("test_*.py"))
+  tests = "".join(path.read_text() for path in Path(__file__).parents[1].rglob("test_*.py"))
   assert len(LOSSES) + len(OTHERS) == 104
   assert {name for name in OTHERS if f'"{name}"' not in tests} == set()

@@ -21,7 +21,7 @@ from grpojax.runtime import metrics
 from grpojax.tools import export
 from grpojax.train import setup
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 QWEN2 = dict(
   model_type="qwen2", architectures=["Qwen2ForCausalLM"], hidden_size=32, num_hidden_layers=2,
   num_attention_heads=4, num_key_value_heads=2, intermediate_size=64, max_position_embeddings=512,

@@ -29,7 +29,7 @@ from grpojax.runtime import checkpoint, metrics, sharding
 from grpojax.tools import export
 from grpojax.train import adapters, setup
 
-ADAPTERS = Path(__file__).parent / "data" / "adapters"
+ADAPTERS = Path(__file__).parents[1] / "data" / "adapters"
 ALL = "q|k|v|o|gate|up|down"
 
 

@@ -18,7 +18,7 @@ from grpojax.models import moe
 from grpojax.rollout import sampler
 from grpojax.runtime import sharding
 
-CASES = json.loads((Path(__file__).parent / "data" / "variants_cases.json").read_text())
+CASES = json.loads((Path(__file__).parents[1] / "data" / "variants_cases.json").read_text())
 E, K = 5, 2
 
 

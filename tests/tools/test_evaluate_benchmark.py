@@ -24,7 +24,7 @@ from grpojax.runtime import checkpoint
 from grpojax.tools import export
 from grpojax.tools.evaluate import benchmark, items, policy, suites, summary
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 
 
 def even(sample):

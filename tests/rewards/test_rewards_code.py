@@ -228,7 +228,7 @@ def test_nothing_of_this_machine_is_within_reach(tmp_path):
     local.bind("\0" + name)
     local.listen()
     known = dict(
-      PORT=server.getsockname()[1], NAME=name, HERE=str(Path(__file__).parents[1]), SECRET=str(secret),
+      PORT=server.getsockname()[1], NAME=name, HERE=str(Path(__file__).parents[2]), SECRET=str(secret),
       HOST=os.uname().nodename, TRAINER=os.getpid(),
     )  # fmt: skip
     outside = "".join(f"{key} = {value!r}\n" for key, value in known.items())
