@@ -66,7 +66,7 @@ def batch_of(kind: str) -> Batch:
     old_logp=logp,
     tokens=rng.integers(0, V, (P, G, L + T)).astype(np.int32),
     prompt_length=prompt_length,
-    place=packing.places(prompt_length, length, columns=C, shards=1),
+    packing_index=packing.places(prompt_length, length, columns=C, shards=1),
   )
 
 
@@ -86,7 +86,7 @@ def calls(model, batches: dict) -> dict:
     update = jax.jit(learner.make_update(logp, tx, schedule, 1 if packed else cut, packing=packed))
     old_logp = jax.jit(learner.make_old_logp(logp, False, packed))
     for kind, batch in batches.items():
-      seen = batch.tokens, batch.prompt_length, None, None, batch.place
+      seen = batch.tokens, batch.prompt_length, None, None, batch.packing_index
       made[kind, name, "update"] = lambda f=update, b=batch: f(state, objective, b)[1]
       if packed or cut == 1:  # without a gradient, rows come whole
         made[kind, name, "log-probs"] = lambda f=old_logp, s=seen: f(state.params, *s)

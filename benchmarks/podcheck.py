@@ -23,7 +23,7 @@ from benchmarks.setting import ROOT, keep, setting
 from configs import base
 from grpojax import objective
 from grpojax.learner import packing
-from grpojax.runtime import heap
+from grpojax.runtime.compile import malloc_trim
 from grpojax.tools.podcheck import check, programs, topology
 
 SIZES = {"small": (256, 4, 128), "medium": (512, 6, 256), "large": (768, 8, 384)}  # width, layers, tokens
@@ -50,7 +50,7 @@ def one(size: str) -> dict:
   make = jax.jit(lambda: filled(todo.args[0])).lower().compile()
   batch = jax.block_until_ready(real(plan, todo.args[2]))  # a few KB
   gc.collect()  # what tracing and compiling left would else be freed between the two readings
-  heap.give_back()
+  malloc_trim()
   before = resident("VmRSS")
   state = jax.block_until_ready(make())
   Path("/proc/self/clear_refs").write_text("5")  # the peak starts anew
@@ -67,7 +67,8 @@ def real(plan, shapes):
   prompt, length = np.full((P, G), L, np.int32), np.full((P, G), S - L, np.int32)
   place = packing.places(prompt, length, columns=S - 1, shards=1)
   mask, valid = jnp.ones_like(batch.mask), jnp.ones_like(batch.valid)
-  return batch._replace(mask=mask, valid=valid, prompt_length=jnp.asarray(prompt), place=jnp.asarray(place))
+  prompt, place = jnp.asarray(prompt), jnp.asarray(place)
+  return batch._replace(mask=mask, valid=valid, prompt_length=prompt, packing_index=place)
 
 
 def filled(shapes):

@@ -17,38 +17,38 @@ def mesh(order=(0, 1, 2, 3), **sizes):
 
 
 def shares_of_two(where, me):
-  reads = data_shards.of(where)
-  assert reads == data_shards.Readers(me, (0, 1))
-  mine = reads.share(ROWS)
+  shards = data_shards.of(where)
+  assert shards == data_shards.ProcessShards(me, (0, 1))
+  mine = shards.local(ROWS)
   np.testing.assert_array_equal(mine, ROWS[4 * me : 4 * me + 4])
-  np.testing.assert_array_equal(reads.gather({"x": mine})["x"], ROWS)
-  assert reads.total(me + 1) == 3 and reads.as_lead(mine) is mine
+  np.testing.assert_array_equal(shards.gather({"x": mine})["x"], ROWS)
+  assert shards.sum(me + 1) == 3 and shards.broadcast_from_owner(mine) is mine
   on_mesh = sharding.to_device(where, mine)
   assert on_mesh.shape == (8,)
   np.testing.assert_array_equal(sharding.to_host(on_mesh), mine)
   owner, row = np.array([1, 0, 1, 1, 0, 1]), np.array([3, 2, 0, 1, 1, 3])  # one twice, one share more often
-  dealt = reads.redeal({"x": mine, "none": None}, owner, row)
+  dealt = shards.redistribute({"x": mine, "none": None}, owner, row)
   np.testing.assert_array_equal(dealt["x"], np.split(ROWS[owner * 4 + row], 2)[me])
 
 
 def one_share_for_both(where, me):
-  reads = data_shards.of(where)
-  assert reads == data_shards.Readers(0, (0,))
-  np.testing.assert_array_equal(reads.share(ROWS), ROWS)
-  np.testing.assert_array_equal(reads.gather(ROWS), ROWS)
-  assert reads.total(3) == 3 and reads.as_lead(np.array([me])).tolist() == [0]
+  shards = data_shards.of(where)
+  assert shards == data_shards.ProcessShards(0, (0,))
+  np.testing.assert_array_equal(shards.local(ROWS), ROWS)
+  np.testing.assert_array_equal(shards.gather(ROWS), ROWS)
+  assert shards.sum(3) == 3 and shards.broadcast_from_owner(np.array([me])).tolist() == [0]
   np.testing.assert_array_equal(sharding.to_host(sharding.to_device(where, ROWS)), ROWS)
 
 
 def agreements(me):
-  assert processes.anyone(me == 1) and not processes.anyone(False)
-  assert processes.of_first(np.array([me])).tolist() == [0]
-  assert processes.texts(f"é{me}" * (me + 1)) == ["é0", "é1é1"]
-  processes.agree(lambda: {"seed": 1})
+  assert processes.any_process(me == 1) and not processes.any_process(False)
+  assert processes.broadcast(np.array([me])).tolist() == [0]
+  assert processes.gather_texts(f"é{me}" * (me + 1)) == ["é0", "é1é1"]
+  processes.assert_equal(lambda: {"seed": 1})
   with pytest.raises(ValueError, match="seed is 0 on process 0 and 1 on process 1"):
-    processes.agree(lambda: {"seed": me})
+    processes.assert_equal(lambda: {"seed": me})
   with pytest.raises(ValueError, match=r"^process 0 says no$"):  # on both
-    processes.on_first(lambda: (_ for _ in ()).throw(ValueError(f"process {me} says no")))
+    processes.on_process_0(lambda: (_ for _ in ()).throw(ValueError(f"process {me} says no")))
 
 
 def everywhere(where):
@@ -60,7 +60,7 @@ def everywhere(where):
 
 if __name__ == "__main__":
   jax.config.update("jax_num_cpu_devices", 2)
-  processes.join({}, heartbeat=10)
+  processes.initialize({}, heartbeat=10)
   process = jax.process_index()
   shares_of_two(mesh(data=4), process)
   shares_of_two(mesh(fsdp=2, tensor=2), process)

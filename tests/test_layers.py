@@ -7,7 +7,7 @@ import pytest
 
 ROOT = Path(__file__).parents[1] / "grpojax"
 PARTS = ("types", "runtime", "data", "models", "objective", "rewards", "rollout", "learner")
-# What each folder or file of grpojax/ may import.  A line names only lines above it: nothing runs in a circle.
+# What each folder or file of grpojax/ may import.  A line names only lines above it: there is no circle.
 ALLOWED = {
   "types": set(),
   "runtime": set(),  # knows no model, no reward and no objective

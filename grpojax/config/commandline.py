@@ -80,7 +80,7 @@ def start(argv) -> ConfigDict:
   cache = Path(config.cache_dir).expanduser() / "programs"
   jax.config.update("jax_compilation_cache_dir", str(cache))
   try:
-    processes.join({flag.name: flag.value for flag in PROCESSES}, HEARTBEAT.value)
+    processes.initialize({flag.name: flag.value for flag in PROCESSES}, HEARTBEAT.value)
   except ValueError as error:
     sys.exit(f"error: {error}")
   return config
@@ -89,4 +89,4 @@ def start(argv) -> ConfigDict:
 def run(main) -> None:
   """main(argv) under absl, with --config required."""
   flags.mark_flag_as_required("config")
-  app.run(processes.together(main), flags_parser=parse)
+  app.run(processes.end_together(main), flags_parser=parse)

@@ -51,13 +51,14 @@ def deal(config: ConfigDict, mesh: Mesh, groups: Groups, baseline: np.ndarray | 
     tokens=_sequences(prompts, rollout.tokens),
     prompt_length=np.repeat(prompts.length[:, None], G, axis=1),
     routing=rollout.routing,
-    counted=_fed(prompts, rollout) & scored.valid[..., None] if config.load_balance else None,
+    balance_mask=_fed(prompts, rollout) & scored.valid[..., None] if config.load_balance else None,
     extra=extra | scored.extra,
   )
   parts = _parts(config, batch)
   if config.rows == "packed":
     lengths = [(part.prompt_length, part.mask.sum(-1, dtype=np.int32)) for part in parts]
-    parts = [part._replace(place=_places(config, mesh, *x)) for part, x in zip(parts, lengths, strict=True)]
+    index = [_places(config, mesh, *x) for x in lengths]
+    parts = [part._replace(packing_index=i) for part, i in zip(parts, index, strict=True)]
   return [sharding.to_device(mesh, part) for part in parts]
 
 
@@ -88,7 +89,7 @@ def compared(logp, params, reference, dealt: list[Batch], first_pass: bool) -> l
 def with_logps(logp, params, reference, batch: Batch) -> Batch:
   """Adds log pi_old and what came with it, and log pi_ref if there is a reference."""
   old, entropy, routing, cost = logp(
-    params, batch.tokens, batch.prompt_length, batch.routing, batch.counted, batch.place
+    params, batch.tokens, batch.prompt_length, batch.routing, batch.balance_mask, batch.packing_index
   )
   batch = batch._replace(old_logp=old, entropy=entropy, routing=routing, expert_cost=cost)
   return _with_reference(logp, reference, batch)
@@ -98,7 +99,7 @@ def _with_reference(logp, reference, batch: Batch) -> Batch:
   """It is another policy: it routes for itself, whatever is replayed."""
   if not reference:
     return batch
-  ref, *_ = logp(reference, batch.tokens, batch.prompt_length, None, None, batch.place)
+  ref, *_ = logp(reference, batch.tokens, batch.prompt_length, None, None, batch.packing_index)
   return batch._replace(ref_logp=ref)
 
 
@@ -107,9 +108,9 @@ def logps_of(config: ConfigDict, mesh: Mesh, logp, params, prompts: Prompts, las
   lengths = np.repeat(prompts.length[:, None], last.length.shape[1], axis=1)
 
   def one(tokens, prompt_length, length):
-    place = _places(config, mesh, prompt_length, length) if config.rows == "packed" else None
-    tokens, prompt_length, place = sharding.to_device(mesh, (tokens, prompt_length, place))
-    return logp(params, tokens, prompt_length, None, None, place)[0]
+    packing_index = _places(config, mesh, prompt_length, length) if config.rows == "packed" else None
+    tokens, prompt_length, packing_index = sharding.to_device(mesh, (tokens, prompt_length, packing_index))
+    return logp(params, tokens, prompt_length, None, None, packing_index)[0]
 
   parts = _parts(config, (_sequences(prompts, last.tokens), lengths, last.length))
   return gathered([one(*part) for part in parts])

@@ -119,7 +119,7 @@ def packed_logprobs(decoder, piece, **kwargs):
   Chunks of columns in which no row has a response token left are not computed.
   """
   routing = None if piece.routing is None else models.by_layers(piece.routing)
-  hidden, routed = decoder.forward(piece.tokens, piece.segment, routing, piece.counted)
+  hidden, routed = decoder.forward(piece.tokens, piece.segment, routing, piece.balance_mask)
   hidden = jax.vmap(lambda h, column: h[column])(hidden, piece.column)
   how = dict(cap=decoder.spec.logit_softcap, wanted=piece.wanted, mesh=decoder.mesh)
   outs = token_logprobs(hidden, decoder.unembedding(), piece.target, **how, **kwargs)
@@ -129,13 +129,13 @@ def packed_logprobs(decoder, piece, **kwargs):
 
 
 def response_logprobs(
-  decoder, tokens, prompt_length, response_budget: int, routing=None, counted=None, **kwargs
+  decoder, tokens, prompt_length, response_budget: int, routing=None, balance_mask=None, **kwargs
 ):
   """tokens [P, G, L + T], prompt_length [P, G] -> logp, entropy of the last T tokens, and Routed.
 
   logp and entropy are [P, G, T]; behind a response's end they are finite garbage, which the batch's
   mask removes.  `decoder` is a bound `models.Decoder`.  Of a mixture, `routing` [P, G, L + T - 1,
-  layers, k] replays a choice of experts (-1: none) and `counted` [P, G, L + T - 1] are the tokens whose
+  layers, k] replays a choice of experts (-1: none) and `balance_mask` [P, G, L + T - 1] are the tokens whose
   load is summed up; Routed has the experts of this pass, shaped as `routing`.  None if dense.
   """
   P, G, S = tokens.shape
@@ -143,10 +143,10 @@ def response_logprobs(
   rows = tokens.reshape(P * G, S)
   if routing is not None:
     routing = models.by_layers(routing.reshape(P * G, *routing.shape[2:]))
-  if counted is not None:
-    counted = counted.reshape(P * G, S - 1)
+  if balance_mask is not None:
+    balance_mask = balance_mask.reshape(P * G, S - 1)
   segment = models.left_padded(S - 1, L - prompt_length.reshape(P * G))
-  hidden, routed = decoder.forward(rows[:, :-1], segment, routing, counted)
+  hidden, routed = decoder.forward(rows[:, :-1], segment, routing, balance_mask)
   how = dict(cap=decoder.spec.logit_softcap, mesh=decoder.mesh)
   outs = token_logprobs(hidden[:, L - 1 :], decoder.unembedding(), rows[:, L:], **how, **kwargs)
   if routed is not None:

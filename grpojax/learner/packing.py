@@ -2,8 +2,8 @@
 
 A row has C = L + T - 1 columns, enough for the longest sequence (its last token is read by nobody), and
 log-probs are taken of its response tokens only.  The host decides what goes where,
-and the batch carries it as `place`; everything else is made of that on the device.  Rows are processed in
-pieces, as many as are occupied: shapes are static at the worst case, the work is not.
+and the batch carries it as `packing_index`; everything else is made of that on the device.  Rows are
+processed in pieces, as many as are occupied: shapes are static at the worst case, the work is not.
 
 Each shard of the batch packs its own sequences, so that none moves between devices: D shards, n sequences
 and as many rows on each, of which one piece has R.
@@ -36,7 +36,7 @@ class Piece(NamedTuple):
   target: Array  # [B, C] int32, the response tokens
   wanted: Array  # [] int32, the most response tokens in a row
   routing: Array | None  # [B, C, layers, k], experts to replay; -1: none
-  counted: Array | None  # [B, C] bool
+  balance_mask: Array | None  # [B, C] bool
 
 
 def balance(tokens: np.ndarray, shards: int) -> np.ndarray:
@@ -61,8 +61,8 @@ def places(prompt_length, length, *, columns: int, shards: int) -> np.ndarray:
   for shard, own in enumerate(size):
     for row, members in enumerate(fill_rows(own[:, 0], columns)):
       begin[shard, members] = row * columns + np.cumsum(own[members], axis=0) - own[members]
-  place = np.concatenate([begin, size[..., 1:]], axis=-1, dtype=np.int32)
-  return place.reshape(*length.shape, 3)
+  packing_index = np.concatenate([begin, size[..., 1:]], axis=-1, dtype=np.int32)
+  return packing_index.reshape(*length.shape, 3)
 
 
 def fill_rows(size: np.ndarray, columns: int) -> list[list[int]]:
@@ -86,17 +86,19 @@ def fill_rows(size: np.ndarray, columns: int) -> list[list[int]]:
   return rows
 
 
-def count(how: Packing, place, columns: int):
+def count(how: Packing, packing_index, columns: int):
   """[] int32: pieces that are occupied, on the shard that has most of them."""
-  return place[..., 0].max() // (how.rows * columns) + 1
+  return packing_index[..., 0].max() // (how.rows * columns) + 1
 
 
-def present(how: Packing, place, columns: int, number):
+def present(how: Packing, packing_index, columns: int, number):
   """[P, G] bool: the sequences of a piece."""
-  return place[..., 0] // (how.rows * columns) == number
+  return packing_index[..., 0] // (how.rows * columns) == number
 
 
-def by_piece(how: Packing, score: Callable, tokens, prompt_length, routing, counted, place) -> Callable:
+def by_piece(
+  how: Packing, score: Callable, tokens, prompt_length, routing, balance_mask, packing_index
+) -> Callable:
   """score(params, Piece) -> logp, entropy [B, C], Routed, made a function of a piece's number:
 
   (params, number) -> logp, entropy [P, G, T], Routed with experts [P, G, C, layers, k], -1 on padding.  Of
@@ -104,15 +106,15 @@ def by_piece(how: Packing, score: Callable, tokens, prompt_length, routing, coun
   """
   S = tokens.shape[-1]
   C, T = S - 1, how.response_budget
-  piece_of = cutter(how, tokens, prompt_length, routing, counted, place)
+  piece_of = cutter(how, tokens, prompt_length, routing, balance_mask, packing_index)
 
   def one(params, number):
     logp, entropy, routed = score(params, piece_of(number))
-    column, slot = (place[..., i] - number * how.rows * C for i in (0, 1))
+    column, slot = (packing_index[..., i] - number * how.rows * C for i in (0, 1))
     logp, entropy = (_back(how, x, slot[..., None] + jnp.arange(T)[None, None]) for x in (logp, entropy))
     if routed is not None:
       since = jnp.arange(C)[None, None] - (S - T - prompt_length)[..., None]
-      own = (since >= 0) & (since < (prompt_length + place[..., 2] - 1)[..., None])
+      own = (since >= 0) & (since < (prompt_length + packing_index[..., 2] - 1)[..., None])
       experts = _back(how, routed.experts, column[..., None] + since)
       routed = routed._replace(experts=jnp.where(own[..., None, None], experts, -1))
     return logp, entropy, routed
@@ -120,14 +122,14 @@ def by_piece(how: Packing, score: Callable, tokens, prompt_length, routing, coun
   return one
 
 
-def cutter(how: Packing, tokens, prompt_length, routing, counted, place) -> Callable:
+def cutter(how: Packing, tokens, prompt_length, routing, balance_mask, packing_index) -> Callable:
   """number -> Piece.  The columns behind a row's last sequence hold what stands behind it in its own row."""
   T, D, R = how
   C, L = tokens.shape[-1] - 1, tokens.shape[-1] - T
   by_shard = lambda x: None if x is None else x.reshape(D, -1, *x.shape[2:])  # noqa: E731
-  fields = map(by_shard, (tokens, prompt_length, routing, counted, place))
-  tokens, prompt_length, routing, counted, place = fields
-  of_columns, of_slots = (_spread(how, place[..., i], C) for i in (0, 1))
+  fields = map(by_shard, (tokens, prompt_length, routing, balance_mask, packing_index))
+  tokens, prompt_length, routing, balance_mask, packing_index = fields
+  of_columns, of_slots = (_spread(how, packing_index[..., i], C) for i in (0, 1))
   by_row = lambda x: x.reshape(D * R, -1, *x.shape[2:])  # noqa: E731
 
   def piece_of(number) -> Piece:
@@ -138,32 +140,33 @@ def cutter(how: Packing, tokens, prompt_length, routing, counted, place) -> Call
     replay = count = None
     if routing is not None:
       replay = by_row(jnp.where(inside[..., None, None], _take(routing, whose, at), -1))
-    if counted is not None:
-      count = by_row(inside & _take(counted, whose, at))
+    if balance_mask is not None:
+      count = by_row(inside & _take(balance_mask, whose, at))
     rows = by_row(_take(tokens, whose, at)), by_row(whose)
     whose, since = map(cut, of_slots)
-    column = jnp.minimum(_take(place[..., 0] % C + prompt_length - 1, whose) + since, C - 1)
+    column = jnp.minimum(_take(packing_index[..., 0] % C + prompt_length - 1, whose) + since, C - 1)
     target = _take(tokens, whose, jnp.minimum(L + since, C))
-    behind = jnp.where(present(how, place, C, number), place[..., 1] % C + place[..., 2], 0)
+    begin, length = packing_index[..., 1] % C, packing_index[..., 2]
+    behind = jnp.where(present(how, packing_index, C, number), begin + length, 0)
     return Piece(*rows, by_row(column), by_row(target), behind.max(), replay, count)
 
   return piece_of
 
 
 def _spread(how: Packing, begin, width: int):
-  """begin [D, n] of sequences in rows of this width -> (whose, since) [D, rows, width] of every place:
+  """begin [D, n] of sequences in rows of this width -> (whose, since) [D, rows, width] of every column:
 
-  the sequence that it belongs to, and how far into it, or behind it, the place is.  A row without any
+  the sequence that it belongs to, and how far into it, or behind it, the column is.  A row without any
   is behind the end of the first.
   """
   D, n = begin.shape
   rows = -(-n // how.rows) * how.rows  # whole pieces
   number = jnp.arange(1, n + 1, dtype=jnp.int32)
   mark = jax.vmap(lambda b: jnp.zeros(rows * width, jnp.int32).at[b].set(number))(begin)
-  mark, place = mark.reshape(D, rows, width), jnp.arange(width)[None, None]
-  start = jax.lax.cummax(jnp.where(mark > 0, place, 0), axis=2)
+  mark, column = mark.reshape(D, rows, width), jnp.arange(width)[None, None]
+  start = jax.lax.cummax(jnp.where(mark > 0, column, 0), axis=2)
   whose = jnp.take_along_axis(mark, start, axis=2)
-  return jnp.maximum(whose - 1, 0), jnp.where(whose > 0, place - start, width)
+  return jnp.maximum(whose - 1, 0), jnp.where(whose > 0, column - start, width)
 
 
 def _back(how: Packing, x, index):

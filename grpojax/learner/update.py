@@ -95,11 +95,11 @@ def fresh(params, tx: optax.GradientTransformation) -> State:
 
 
 def make_logp(model: Model, *, response_budget: int, temperature: float, chunk: int):
-  """(params, tokens, prompt_length, routing=None, counted=None) -> what `response_logprobs` gives."""
+  """(params, tokens, prompt_length, routing=None, balance_mask=None) -> what `response_logprobs` gives."""
 
-  def logp(params, tokens, prompt_length, routing=None, counted=None):
+  def logp(params, tokens, prompt_length, routing=None, balance_mask=None):
     return response_logprobs(
-      model.bind(params), tokens, prompt_length, response_budget, routing, counted,
+      model.bind(params), tokens, prompt_length, response_budget, routing, balance_mask,
       temperature=temperature, chunk=chunk,
     )  # fmt: skip
 
@@ -119,21 +119,21 @@ def make_packed_logp(model: Model, **how):
 
 
 def make_old_logp(logp_fn, record_routing: bool, packing: Packing | None = None):
-  """(params, tokens, prompt_length, routing, counted, place) -> logp, entropy, routing, expert_cost: fields
-  of a whole optimiser batch.  With a `packing`, logp_fn is that of `make_packed_logp`.
+  """(params, tokens, prompt_length, routing, balance_mask, packing_index) -> logp, entropy, routing,
+  expert_cost: fields of a whole optimiser batch.  With a `packing`, logp_fn is that of `make_packed_logp`.
 
   The last two are None unless asked for.  What an expert costs is π_old's: a constant of the batch, as
   the loss's weights are, so that microbatches add up; at the first update it is the policy's own.
   """
 
-  def old_logp(params, tokens, prompt_length, routing, counted, place):
-    seen = tokens, prompt_length, routing, counted
+  def old_logp(params, tokens, prompt_length, routing, balance_mask, packing_index):
+    seen = tokens, prompt_length, routing, balance_mask
     if packing:
-      logp, entropy, routed = _all_pieces(packing, logp_fn, params, *seen, place)
+      logp, entropy, routed = _all_pieces(packing, logp_fn, params, *seen, packing_index)
     else:
       logp, entropy, routed = logp_fn(params, *seen)
     cost = None
-    if counted is not None:
+    if balance_mask is not None:
       cost = expert_cost(routed.load)
       cost = jnp.broadcast_to(cost[None, None], (*prompt_length.shape, *cost.shape))
     return logp, entropy, routed.experts if record_routing else None, cost
@@ -233,29 +233,33 @@ def _accumulate_packed(gradient, logp_fn, objective, batch: Batch, packing: Pack
 
   Nothing is differentiated through the loop, so that it may run as often as pieces are occupied.
   """
-  of_piece = packing_lib.by_piece(packing, logp_fn, *_seen(batch), batch.place)
+  of_piece = packing_lib.by_piece(packing, logp_fn, *_seen(batch), batch.packing_index)
 
   def one(number):
-    present = packing_lib.present(packing, batch.place, batch.tokens.shape[-1] - 1, number)[..., None]
+    present = packing_lib.present(packing, batch.packing_index, batch.tokens.shape[-1] - 1, number)[..., None]
     keep = lambda x: jnp.where(present, x, 0.0)  # noqa: E731
-    part = batch._replace(mask=keep(batch.mask), weight=keep(batch.weight), share=keep(batch.share))
+    kept = {name: keep(getattr(batch, name)) for name in ("mask", "weight", "token_mean_weight")}
+    part = batch._replace(**kept)
     score = lambda policy: of_piece(policy, number)  # noqa: E731
     (loss, (metrics, logp)), grads = gradient(score, objective, part)
     return grads, metrics | {"loss": loss}, keep(logp)
 
   add = lambda number, total: jax.tree.map(jnp.add, total, one(number))  # noqa: E731
-  pieces = packing_lib.count(packing, batch.place, batch.tokens.shape[-1] - 1)
+  pieces = packing_lib.count(packing, batch.packing_index, batch.tokens.shape[-1] - 1)
   with jax.named_scope("pieces"):
     return jax.lax.fori_loop(0, pieces, add, _zeros(one, 0))
 
 
-def _all_pieces(packing: Packing, logp_fn, params, tokens, prompt_length, routing, counted, place):
+def _all_pieces(
+  packing: Packing, logp_fn, params, tokens, prompt_length, routing, balance_mask, packing_index
+):
   """logp, entropy, Routed of a whole batch from pieces of packed rows; no routing where nothing is read."""
-  of_piece = packing_lib.by_piece(packing, logp_fn, tokens, prompt_length, routing, counted, place)
+  seen = tokens, prompt_length, routing, balance_mask
+  of_piece = packing_lib.by_piece(packing, logp_fn, *seen, packing_index)
   columns = tokens.shape[-1] - 1
 
   def add(number, total):
-    present = packing_lib.present(packing, place, columns, number)
+    present = packing_lib.present(packing, packing_index, columns, number)
     keep = lambda new, old: jnp.where(present.reshape(*present.shape, *[1] * (new.ndim - 2)), new, old)  # noqa: E731
     logp, entropy, routed = of_piece(params, number)
     old_logp, old_entropy, old = total
@@ -265,12 +269,13 @@ def _all_pieces(packing: Packing, logp_fn, params, tokens, prompt_length, routin
     return keep(logp, old_logp), keep(entropy, old_entropy), routed
 
   with jax.named_scope("pieces"):
-    return jax.lax.fori_loop(0, packing_lib.count(packing, place, columns), add, _zeros(of_piece, params, 0))
+    pieces = packing_lib.count(packing, packing_index, columns)
+    return jax.lax.fori_loop(0, pieces, add, _zeros(of_piece, params, 0))
 
 
 def _seen(batch: Batch):
   """What of a batch a policy reads."""
-  return batch.tokens, batch.prompt_length, batch.routing, batch.counted
+  return batch.tokens, batch.prompt_length, batch.routing, batch.balance_mask
 
 
 def _padding(batch: Batch, packing: Packing | None, grouped: bool):
@@ -281,7 +286,7 @@ def _padding(batch: Batch, packing: Packing | None, grouped: bool):
     return 1 - (batch.prompt_length[:, 0].sum() - P + length.sum()) / (P * (S - T - 1 + G * T))
   columns = P * G * (S - 1)
   if packing:
-    pieces = packing_lib.count(packing, batch.place, S - 1)
+    pieces = packing_lib.count(packing, batch.packing_index, S - 1)
     columns = pieces * (packing.shards * packing.rows * (S - 1))
   return 1 - (batch.prompt_length + length - 1).sum() / columns
 

@@ -36,7 +36,7 @@ def _tokens(batch: Batch) -> dict[str, Array]:
     "advantage/mean": stats.mean(batch.advantage, on),
     "advantage/min": jnp.where(any_on, jnp.where(on, batch.advantage, jnp.inf).min(), 0.0),
     "advantage/max": jnp.where(any_on, jnp.where(on, batch.advantage, -jnp.inf).max(), 0.0),
-    "select/keep_rate": batch.mask.sum() / jnp.maximum(batch.sampled.sum(), 1),
+    "select/keep_rate": batch.mask.sum() / jnp.maximum(batch.num_tokens.sum(), 1),
   }
 
 

@@ -34,13 +34,13 @@ class Objective(NamedTuple):
 
 
 def prepare(objective: Objective, batch: Batch) -> Batch:
-  """Fills mask, advantage, weight, share and trust.  Once per optimiser step, on its whole batch.
+  """Fills mask, advantage, weight, token_mean_weight and is_weight: once a step, on the whole batch.
 
   Plain sums over the arrays are sums over the optimiser batch, also under `jit` on a mesh.  Nothing
   here depends on θ.  Raises ValueError while tracing where a field is missing.
   """
   batch = jax.lax.stop_gradient(_clean(batch))
-  valid, sampled = batch.valid, batch.mask.sum(-1)
+  valid, num_tokens = batch.valid, batch.mask.sum(-1)
   for change in objective.shape:
     before, batch = batch.old_logp, change(batch)
     if batch.old_logp is not before:  # another π_old, which is known
@@ -62,9 +62,9 @@ def prepare(objective: Objective, batch: Batch) -> Batch:
     valid=valid,
     advantage=jnp.where(mask > 0, _like(advantage, mask), 0.0),
     weight=objective.aggregate(mask, valid),
-    share=mask / jnp.maximum(mask.sum(), 1),
-    trust=None if trust is None else jnp.broadcast_to(trust, mask.shape),
-    sampled=sampled,
+    token_mean_weight=mask / jnp.maximum(mask.sum(), 1),
+    is_weight=None if trust is None else jnp.broadcast_to(trust, mask.shape),
+    num_tokens=num_tokens,
   )
 
 
@@ -80,7 +80,7 @@ def loss(objective: Objective, logp: Array, batch: Batch, entropy: Array | None 
   logp = jnp.where(on, logp, 0.0)  # garbage behind the mask stops here, before any exp
   entropy = None if entropy is None else jnp.where(on, entropy, 0.0)
 
-  trust = 1.0 if batch.trust is None else batch.trust
+  trust = 1.0 if batch.is_weight is None else batch.is_weight
   for keep in objective.veto:
     trust = trust * jax.lax.stop_gradient(keep(logp, batch))
   total = -(batch.weight * trust * _gain(objective, logp, batch)).sum()
@@ -123,7 +123,7 @@ def _watch(objective: Objective, logp: Array, batch: Batch, entropy: Array | Non
   logp, on = jax.lax.stop_gradient(logp), batch.mask > 0
   slope = jax.grad(lambda x: jnp.where(on, _gain(objective, x, batch), 0.0).sum())(logp)
   clipped = on & (batch.advantage != 0) & (slope == 0)
-  token_mean = lambda x: (batch.share * x).sum()  # noqa: E731
+  token_mean = lambda x: (batch.token_mean_weight * x).sum()  # noqa: E731
   k3 = lambda x: stats.exp(x) - 1 - x  # noqa: E731
   low, high = clipped & (batch.advantage < 0), clipped & (batch.advantage > 0)
   probability = stats.exp(batch.old_logp)

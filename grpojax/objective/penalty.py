@@ -52,7 +52,7 @@ def entropy_bonus(logp: Array, batch: Batch, entropy: Array | None) -> Array:
   """−H(π_θ), as a mean over tokens whatever `aggregate` is, so that beta means one thing."""
   if entropy is None:
     raise ValueError("entropy_bonus needs the entropies of π_θ: pass them to objective.loss.")
-  return -entropy * jnp.where(batch.weight > 0, batch.share / batch.weight, 0.0)
+  return -entropy * jnp.where(batch.weight > 0, batch.token_mean_weight / batch.weight, 0.0)
 
 
 def _x(logp: Array, batch: Batch) -> Array:

@@ -13,13 +13,15 @@ import numpy as np
 from ml_collections import ConfigDict
 
 from grpojax.rollout.dynamic_sampling import Groups, accuracy, concatenate, outcomes_of, take
-from grpojax.runtime.data_shards import ALONE, Readers
+from grpojax.runtime.data_shards import SINGLE_PROCESS, ProcessShards
 from grpojax.types import Prompts
 
 STOPS = ("balanced", "positive_focused")
 
 
-def collect(config: ConfigDict, draw: Callable[[], Prompts], ask: Callable, readers: Readers = ALONE):
+def collect(
+  config: ConfigDict, draw: Callable[[], Prompts], ask: Callable, shards: ProcessShards = SINGLE_PROCESS
+):
   """Groups, Outcomes and stats of one step, as `rollouts.collect`; `scored.extra` has the pool's.
 
   "balanced" wants G / 2 successes and G / 2 failures of each prompt, "positive_focused" one success.
@@ -39,16 +41,16 @@ def collect(config: ConfigDict, draw: Callable[[], Prompts], ask: Callable, read
     pool, prompt = concatenate(drawn), np.concatenate(who)
     enough = _enough(config, pool.scored, prompt, P)
     active = active[~enough[active]]
-    if not readers.total(active.size):
+    if not shards.sum(active.size):
       break
   outcomes = outcomes_of([pool])
   stats = {
-    "num_tokens": readers.total(tokens),
+    "num_tokens": shards.sum(tokens),
     "adaptive_group/rounds": number + 1,
-    "adaptive_group/size": readers.total(pool.rollout.length.size) / readers.total(P),
-    "adaptive_group/enough": 1 - readers.total(active.size) / readers.total(P),
-    "adaptive_group/filler_tokens": readers.total(filler),
-    "adaptive_group/accuracy": accuracy(outcomes, readers),
+    "adaptive_group/size": shards.sum(pool.rollout.length.size) / shards.sum(P),
+    "adaptive_group/enough": 1 - shards.sum(active.size) / shards.sum(P),
+    "adaptive_group/filler_tokens": shards.sum(filler),
+    "adaptive_group/accuracy": accuracy(outcomes, shards),
   }
   return _keep(config, prompts, pool, prompt), outcomes, stats
 

@@ -15,7 +15,7 @@ import numpy as np
 from ml_collections import ConfigDict
 
 from grpojax.rollout.curriculum import Outcomes
-from grpojax.runtime.data_shards import ALONE, Readers
+from grpojax.runtime.data_shards import SINGLE_PROCESS, ProcessShards
 from grpojax.types import Prompts, Rollout, Scored
 
 
@@ -31,30 +31,30 @@ def collect(
   config: ConfigDict,
   draw: Callable[[], Prompts],
   ask: Callable[[Prompts, int], tuple[Rollout, Scored]],
-  readers: Readers = ALONE,
+  shards: ProcessShards = SINGLE_PROCESS,
 ) -> tuple[Groups, Outcomes, dict[str, float]]:
   """Returns one step's groups, the outcomes of all that were drawn, and what collecting them took.
 
   `draw` gives this process's share of the next P prompts, `ask` samples and scores them; its number
-  parts the draws of a prompt that occurs twice in a step.  Agreed: which groups count, the first P of
+  parts the draws of a prompt that occurs twice in a step.  Collective: which groups count, the first P of
   all processes in order of drawing, as one process would have it; so all try equally often.
   """
   drawn, counts, missing = [], [], 1
   while missing and len(drawn) < (config.max_tries if config.enabled else 1):
     prompts = draw()
     drawn.append(Groups(prompts, *ask(prompts, len(drawn))))
-    counts.append(readers.gather(mixed(drawn[-1].scored)))
+    counts.append(shards.gather(mixed(drawn[-1].scored)))
     target, found = len(counts[-1]), sum(int(x.sum()) for x in counts)
     missing = max(0, target - found)
-  outcomes, lengths = outcomes_of(drawn), np.concatenate([readers.gather(_lengths([g])) for g in drawn])
-  stats = {"num_tokens": int(lengths.sum())} | contrast(outcomes, readers)
+  outcomes, lengths = outcomes_of(drawn), np.concatenate([shards.gather(_lengths([g])) for g in drawn])
+  stats = {"num_tokens": int(lengths.sum())} | contrast(outcomes, shards)
   if not config.enabled:
     return drawn[0], outcomes, stats
 
   counts = np.concatenate(counts)
   stats |= {
     "dynamic_sampling/tries": len(drawn),
-    "dynamic_sampling/accuracy": accuracy(outcomes, readers),
+    "dynamic_sampling/accuracy": accuracy(outcomes, shards),
     "dynamic_sampling/keep_rate": found / len(counts),
     "dynamic_sampling/missing_groups": missing,
     "dynamic_sampling/surplus_groups": max(0, found - target),
@@ -63,7 +63,7 @@ def collect(
   fill = np.arange(len(counts) - target, len(counts))
   wanted = np.concatenate([np.flatnonzero(counts), fill])[:target]
   real = np.arange(target) < found
-  return _filled(_dealt_out(readers, drawn, wanted), readers.share(real)), outcomes, stats
+  return _filled(_dealt_out(shards, drawn, wanted), shards.local(real)), outcomes, stats
 
 
 def feed(
@@ -137,19 +137,19 @@ def outcomes_of(drawn: list[Groups]) -> Outcomes:
   return Outcomes(*map(np.concatenate, ([g.prompts.id for g in drawn], right, count)))
 
 
-def accuracy(outcomes: Outcomes, readers: Readers = ALONE) -> float:
+def accuracy(outcomes: Outcomes, shards: ProcessShards = SINGLE_PROCESS) -> float:
   """Of all valid completions that were drawn."""
-  right, count = (readers.total(x.sum()) for x in (outcomes.right, outcomes.count))
+  right, count = (shards.sum(x.sum()) for x in (outcomes.right, outcomes.count))
   return right / max(count, 1)
 
 
-def contrast(outcomes: Outcomes, readers: Readers = ALONE) -> dict[str, float]:
+def contrast(outcomes: Outcomes, shards: ProcessShards = SINGLE_PROCESS) -> dict[str, float]:
   """Of all groups that were drawn, kept or not: the shares that are all right, all wrong, and neither."""
   graded = outcomes.count > 0
   right, wrong = graded & (outcomes.right == outcomes.count), graded & (outcomes.right == 0)
   which = {"all_right": right, "all_wrong": wrong, "mixed": graded & ~right & ~wrong}
-  drawn = max(readers.total(graded.sum()), 1)
-  return {f"prompts/{name}": readers.total(x.sum()) / drawn for name, x in which.items()}
+  drawn = max(shards.sum(graded.sum()), 1)
+  return {f"prompts/{name}": shards.sum(x.sum()) / drawn for name, x in which.items()}
 
 
 def mixed(scored: Scored) -> np.ndarray:
@@ -159,14 +159,14 @@ def mixed(scored: Scored) -> np.ndarray:
   return best > worst
 
 
-def describe(groups: Groups, readers: Readers = ALONE) -> dict[str, float]:
+def describe(groups: Groups, shards: ProcessShards = SINGLE_PROCESS) -> dict[str, float]:
   """Rewards and lengths of one step, over its valid samples on all processes."""
   _, rollout, scored = groups
   own = dict(
     valid=scored.valid, reward=scored.reward, accuracy=scored.accuracy,
     length=rollout.length, ended=rollout.ended,
   ) | {f"part {name}": part for name, part in scored.parts.items()}  # fmt: skip
-  own = readers.gather(own)
+  own = shards.gather(own)
   valid = own.pop("valid")
   x = {name: values[valid].astype(np.float64) for name, values in own.items()}
   ended = x["ended"] > 0
@@ -196,19 +196,19 @@ def _mean(x: np.ndarray) -> float:
   return float(x.mean()) if x.size else float("nan")
 
 
-def _dealt_out(readers: Readers, drawn: list[Groups], wanted: np.ndarray) -> Groups:
+def _dealt_out(shards: ProcessShards, drawn: list[Groups], wanted: np.ndarray) -> Groups:
   """This process's share of the groups with these numbers, in order of drawing over all shares.
 
   Where there are several they come without `example`: only numbers travel.
   """
   mine = concatenate(drawn)
-  if readers.count == 1:
+  if shards.count == 1:
     return take(mine, wanted)
   share = len(drawn[0].prompts.id)
-  draw, row = np.divmod(wanted, share * readers.count)
+  draw, row = np.divmod(wanted, share * shards.count)
   owner, row = np.divmod(row, share)
   bare = mine._replace(prompts=mine.prompts._replace(example=None))
-  return readers.redeal(bare, owner, draw * share + row)
+  return shards.redistribute(bare, owner, draw * share + row)
 
 
 def _filled(groups: Groups, real: np.ndarray) -> Groups:
@@ -233,7 +233,7 @@ def concatenate(parts: list[Groups]) -> Groups:
   return joined._replace(prompts=joined.prompts._replace(example=example))
 
 
-def summed(counts: Counter, readers: Readers) -> dict[str, int]:
-  """Agreed: each count of what happened on the hosts, summed; the sampler's are of all devices already."""
+def summed(counts: Counter, shards: ProcessShards) -> dict[str, int]:
+  """Collective: the sum of each host count; the sampler's are of all devices already."""
   own = {key: n for key, n in sorted(counts.items()) if not key.startswith("rollout/")}
-  return dict(counts) | {key: readers.total(n) for key, n in own.items()}  # of Counters `|` drops what is 0
+  return dict(counts) | {key: shards.sum(n) for key, n in own.items()}  # of Counters `|` drops what is 0

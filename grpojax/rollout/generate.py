@@ -50,7 +50,7 @@ def grade(job: Job, timer, troubles: Counter, asked: Asked) -> tuple[Rollout, Sc
   """The answers on the host, and what they are worth; `troubles` counts what gave no number, and the work."""
   numbers, parts = zip(*graded(job, timer, troubles, asked), strict=True)
   groups = dynamic_sampling.take(dynamic_sampling.concatenate(parts), np.argsort(np.concatenate(numbers)))
-  return groups.rollout, data_shards.of(job.mesh).as_lead(groups.scored)
+  return groups.rollout, data_shards.of(job.mesh).broadcast_from_owner(groups.scored)
 
 
 def graded(
@@ -107,7 +107,7 @@ def survey(job: Job, timer, troubles: Counter, params, known: Difficulty) -> Dif
   with console.bar(len(starts) * passes, 0, config.verbose, "survey") as progress:
     for number in range(len(starts) * passes):
       chunk = np.arange(starts[number // passes], starts[number // passes] + P)
-      mine = data_shards.of(job.mesh).share(chunk)
+      mine = data_shards.of(job.mesh).local(chunk)
       prompts = take(data, np.minimum(mine, rows - 1))
       _, scored = grade(job, timer, troubles, ask(job, timer, params, prompts, 0, number))
       real = mine < rows  # the last chunk repeats a row that is not counted
@@ -123,21 +123,21 @@ def survey(job: Job, timer, troubles: Counter, params, known: Difficulty) -> Dif
 def held_out(job: Job, timer, params) -> dict[str, float]:
   """Evaluation on the first `eval.prompts` held-out questions, always with the same draws."""
   config, data, scorer, programs = job.config, job.data, job.scorer, job.programs
-  key, reads = jax.random.key(config.seed), data_shards.of(job.mesh)
+  key, shards = jax.random.key(config.seed), data_shards.of(job.mesh)
   count, P = min(config.eval.prompts, len(data.held_out.records)), config.rollout.prompts
   parts = []
   with timer.phase("eval"):
     own = programs.sample_eval.own(params)
     for start in range(0, count, P):
       rows = np.minimum(np.arange(start, start + P), count - 1)  # the last chunk repeats a row ...
-      prompts = pipeline.take(data.held_out, reads.share(rows), data.tokenizer.pad_token_id)
+      prompts = pipeline.take(data.held_out, shards.local(rows), data.tokenizer.pad_token_id)
       rollout, _ = programs.sample_eval.whole(own, prompts, key)
       texts = text.decode(data.tokenizer, rollout.tokens, rollout.length)
       completions = rewards.samples(prompts.example, texts, rollout.length, rollout.ended)
       scored = rewards.score(scorer, completions)
       answers = [[scorer.answer(t) for t in group] for group in texts]
       part = evaluate.per_question(scored.accuracy, answers, rollout.length, rollout.ended)
-      part = reads.gather(part)  # agreed: every process knows all answers' worth
+      part = shards.gather(part)  # collective: every process knows all answers' worth
       real = np.arange(start, start + P) < count  # ... that is not counted
       parts.append({name: x[real] for name, x in part.items()})
   questions = {name: np.concatenate([p[name] for p in parts]) for name in parts[0]}

@@ -73,7 +73,7 @@ def latest(checkpoints, shapes, shardings):
   abstract = sharding.abstract(shapes, shardings)
   for step in sorted((one.step for one in checkpoints.checkpoints), reverse=True):
     found, why = _whole(checkpoints, step, abstract)
-    why = next(filter(None, processes.texts(why)), "")  # agreed: one that is damaged for one is taken by none
+    why = next(filter(None, processes.gather_texts(why)), "")  # collective: damaged for one, for all
     if not why:
       return found
     _set_aside(checkpoints, step, aside)
@@ -136,7 +136,7 @@ def _set_aside(checkpoints, step: int, aside) -> None:
     number = sum(other.name.split("-")[0] == str(step) for other in before)
     storage.move(checkpoints.directory / str(step), aside / (f"{step}-{number}" if number else str(step)))
 
-  processes.on_first(move)
+  processes.on_process_0(move)
   checkpoints.reload()
 
 

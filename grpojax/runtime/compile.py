@@ -1,13 +1,17 @@
 """Compiled programs that say what they are: compiled once, ahead of their first call, never again."""
 
+import ctypes
+import platform
 from collections.abc import Callable
 
 import jax
 
-from grpojax.runtime import console, heap
+from grpojax.runtime import console
+
+_GLIBC = ctypes.CDLL(None) if platform.libc_ver()[0] == "glibc" else None
 
 
-def program(name: str, fn: Callable, **jit_options) -> Callable:
+def aot_jit(name: str, fn: Callable, **jit_options) -> Callable:
   """jit(fn), compiled at its first call with a word about it; other shapes later are a TypeError.
 
   Under plain jit a shape that changes would recompile silently, at every change.  An argument that is
@@ -19,11 +23,20 @@ def program(name: str, fn: Callable, **jit_options) -> Callable:
   def call(*args):
     structure = jax.tree.structure(args)
     if structure not in compiled:
-      heap.give_back()
+      malloc_trim()
       with console.compiling(name):
         compiled[structure] = jitted.lower(*args).compile()
-      heap.give_back()
+      malloc_trim()
     return compiled[structure](*args)
 
   call.lower, call.in_shardings = jitted.lower, jit_options.get("in_shardings")
   return call
+
+
+def malloc_trim() -> None:
+  """Returns free memory of the C library to the system, so that the next program's compiling begins low.
+
+  glibc only.  Compiling for a processor takes hundreds of MB for a while.
+  """
+  if _GLIBC:
+    _GLIBC.malloc_trim(0)

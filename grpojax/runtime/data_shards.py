@@ -2,7 +2,8 @@
 
 A process reads the prompts of the batch's shards that its devices hold.  Where a shard is cut over several
 processes (`tensor` or `context` is wider than one), all of these read the same, and the first of them, which
-leads, is believed: a verdict may depend on a clock.  What is `agreed` here must be called by all processes.
+leads, is believed: a verdict may depend on a clock.  What is
+`collective` here must be called by all processes.
 """
 
 import functools
@@ -17,49 +18,49 @@ from jax.sharding import Mesh
 from grpojax.runtime import sharding
 
 
-class Readers(NamedTuple):
+class ProcessShards(NamedTuple):
   """The shares that every batch is read in, here of one process alone."""
 
   rank: int = 0  # of this process's share
-  leads: tuple[int, ...] = (0,)  # of each share the process that speaks for it
+  owners: tuple[int, ...] = (0,)  # of each share the process that speaks for it
 
   @property
   def count(self) -> int:
-    return len(self.leads)
+    return len(self.owners)
 
-  def share(self, rows: Sequence) -> np.ndarray:
+  def local(self, rows: Sequence) -> np.ndarray:
     """This process's part of what all processes know."""
     return np.array_split(rows, self.count)[self.rank]
 
   def gather(self, tree):
-    """Agreed: host arrays of all shares, joined by their first axis."""
+    """Collective: host arrays of all shares, joined by their first axis."""
     if jax.process_count() == 1:
       return tree
-    return jax.tree.map(lambda x: np.concatenate(self._of_leads(x)), tree)
+    return jax.tree.map(lambda x: np.concatenate(self._of_owners(x)), tree)
 
-  def total(self, x: float) -> float:
-    """Agreed: the sum over shares."""
+  def sum(self, x: float) -> float:
+    """Collective: the sum over shares."""
     if jax.process_count() == 1:
       return x
-    return self._of_leads(np.array(x)).sum().item()
+    return self._of_owners(np.array(x)).sum().item()
 
-  def as_lead(self, tree):
-    """Agreed: what the process that leads this share has."""
+  def broadcast_from_owner(self, tree):
+    """Collective: what the process that leads this share has."""
     if self.count == jax.process_count():
       return tree
-    return jax.tree.map(lambda x: self._of_leads(x)[self.rank], tree)
+    return jax.tree.map(lambda x: self._of_owners(x)[self.rank], tree)
 
-  def redeal(self, tree, owner: np.ndarray, row: np.ndarray):
-    """Agreed: row `row[i]` of share `owner[i]`'s host arrays, for every i, dealt out into shares anew.
+  def redistribute(self, tree, owner: np.ndarray, row: np.ndarray):
+    """Collective: row `row[i]` of share `owner[i]`'s host arrays, for every i, dealt out into shares anew.
 
     A row of each process travels at a time, so that no host or device ever holds all of them.
     """
-    mine = self.share(np.arange(len(owner)))
+    mine = self.local(np.arange(len(owner)))
     sends = [np.flatnonzero(owner == share) for share in range(self.count)]
     got = jax.tree.map(lambda x: np.empty((len(mine), *x.shape[1:]), x.dtype), tree)
     for turn in range(max(map(len, sends))):
       sent = row[sends[self.rank][turn]] if turn < len(sends[self.rank]) else 0
-      seen = jax.tree.map(lambda x, sent=sent: self._of_leads(x[sent]), tree)
+      seen = jax.tree.map(lambda x, sent=sent: self._of_owners(x[sent]), tree)
       for share, numbers in enumerate(sends):
         at = numbers[turn] - mine[0] if turn < len(numbers) else -1
         if 0 <= at < len(mine):
@@ -67,15 +68,15 @@ class Readers(NamedTuple):
             new[at] = of_all[share]
     return got
 
-  def _of_leads(self, x: np.ndarray) -> np.ndarray:
-    return multihost_utils.process_allgather(x)[list(self.leads)]
+  def _of_owners(self, x: np.ndarray) -> np.ndarray:
+    return multihost_utils.process_allgather(x)[list(self.owners)]
 
 
-ALONE = Readers()
+SINGLE_PROCESS = ProcessShards()
 
 
 @functools.cache
-def of(mesh: Mesh) -> Readers:
+def of(mesh: Mesh) -> ProcessShards:
   """ValueError if this mesh lets the processes read no equal shares."""
   process = np.vectorize(lambda device: device.process_index)(mesh.devices)
   batch = [mesh.axis_names.index(axis) for axis in sharding.batch_axes(mesh)]
@@ -92,7 +93,7 @@ def check_sampler(mesh: Mesh, sampler: Mesh) -> None:
     )
 
 
-def among(shards: np.ndarray, own: int, processes: int) -> Readers:
+def among(shards: np.ndarray, own: int, processes: int) -> ProcessShards:
   """shards [batch shards, devices of each], of processes -> what process `own` reads."""
   held = [frozenset(np.flatnonzero((shards == process).any(1)).tolist()) for process in range(processes)]
   shares = sorted(set(held), key=lambda share: min(share, default=-1))
@@ -103,4 +104,4 @@ def among(shards: np.ndarray, own: int, processes: int) -> Readers:
       f" {len(shards)} shards, some perhaps in part; use all devices, and let config.mesh.tensor *"
       " config.mesh.context divide those of a process, or be a multiple of them."
     )
-  return Readers(shares.index(held[own]), tuple(held.index(share) for share in shares))
+  return ProcessShards(shares.index(held[own]), tuple(held.index(share) for share in shares))

@@ -1,7 +1,7 @@
 """Several processes, one run: how they find each other, what they agree on, how they end.
 
 Every process runs the same program on its own devices (multi-controller JAX); docs/hosts.md says how to
-start them.  What is `agreed` here must be called by all processes, in the same order.
+start them.  What is `collective` here must be called by all processes, in the same order.
 """
 
 import hashlib
@@ -31,7 +31,7 @@ BY_HAND = dict(  # flag -> the environment variable that stands in for it
 )
 
 
-def join(given: Mapping[str, str | int | None], heartbeat: int = HEARTBEAT) -> None:
+def initialize(given: Mapping[str, str | int | None], heartbeat: int = HEARTBEAT) -> None:
   """Makes this process one of a run's, if flags or the environment say that there are several.
 
   `given` are the flags of BY_HAND, which win over the environment.  Comes before every other use of JAX.
@@ -98,12 +98,12 @@ def _platforms() -> str:
   return jax.config.jax_platforms or ""
 
 
-def agree(what: Callable[[], Mapping[str, Any]]) -> None:
-  """Agreed: ValueError on every process, naming what differs and where, unless all give the same."""
+def assert_equal(what: Callable[[], Mapping[str, Any]]) -> None:
+  """Collective: ValueError on every process, naming what differs and where, unless all give the same."""
   if jax.process_count() == 1:
     return
   own = json.dumps({name: str(value) for name, value in what().items()})
-  everyone = [json.loads(text) for text in texts(own)]
+  everyone = [json.loads(text) for text in gather_texts(own)]
   values = {name: [own.get(name, "not set") for own in everyone] for given in everyone for name in given}
   differ = [name for name, seen in values.items() if len(set(seen)) > 1]
   if differ:
@@ -126,33 +126,33 @@ def code() -> dict[str, str]:
   return {"grpojax": f"{version} (source {digest.hexdigest()[:12]})", "jax": jax.__version__}
 
 
-def on_first(do: Callable[[], Any]) -> None:
-  """Agreed: process 0 does it, and the others wait until it has.  Its ValueError is everybody's."""
+def on_process_0(do: Callable[[], Any]) -> None:
+  """Collective: process 0 does it, and the others wait until it has.  Its ValueError is everybody's."""
   refusal = ""
   if jax.process_index() == 0:
     try:
       do()
     except ValueError as error:
       refusal = str(error)
-  refusal = texts(refusal)[0]
+  refusal = gather_texts(refusal)[0]
   if refusal:
     raise ValueError(refusal)
 
 
-def anyone(asks: bool) -> bool:
-  """Agreed: whether it is so on some process."""
+def any_process(asks: bool) -> bool:
+  """Collective: whether it is so on some process."""
   if jax.process_count() == 1:
     return asks
   return bool(multihost_utils.process_allgather(np.array(asks)).any())
 
 
-def of_first(x: np.ndarray) -> np.ndarray:
-  """Agreed: what process 0 has."""
+def broadcast(x: np.ndarray) -> np.ndarray:
+  """Collective: what process 0 has."""
   return x if jax.process_count() == 1 else multihost_utils.process_allgather(x)[0]
 
 
-def texts(own: str) -> list[str]:
-  """Agreed: every process's text."""
+def gather_texts(own: str) -> list[str]:
+  """Collective: every process's text."""
   if jax.process_count() == 1:
     return [own]
   data = np.frombuffer(own.encode(), np.uint8)
@@ -163,7 +163,7 @@ def texts(own: str) -> list[str]:
   return [bytes(row[:size]).decode() for row, size in zip(rows, sizes, strict=True)]
 
 
-def together(main: Callable) -> Callable:
+def end_together(main: Callable) -> Callable:
   """main(argv), after whose failure this process ends at once: if it lingered, the others would wait."""
 
   def guarded(argv):

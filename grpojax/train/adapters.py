@@ -25,7 +25,7 @@ def begin(config: ConfigDict, workdir: Path, model: Model, mesh, params: dict) -
     ocp.save(storage.absolute(workdir) / "frozen", params, overwrite=True)
   else:
     found = checksums.of_leaves(params)  # all processes compute them
-    processes.on_first(lambda: (workdir / "frozen.json").write_text(json.dumps(found)))
+    processes.on_process_0(lambda: (workdir / "frozen.json").write_text(json.dumps(found)))
   return params, start(config, model, mesh)
 
 

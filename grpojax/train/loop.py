@@ -49,7 +49,7 @@ def prepare(config: ConfigDict, workdir: Path) -> Job:
   Several processes agree here on code, config, workdir and data.
   """
   said = lambda: checkpoint.flatten(config.to_dict(), "config.") | {"--workdir": workdir}  # noqa: E731
-  processes.agree(lambda: processes.code() | said())
+  processes.assert_equal(lambda: processes.code() | said())
   config_lib.check(config, jax.device_count())
   scorer = rewards.build(config.reward)
   of_steps = config.process.scorer
@@ -58,7 +58,8 @@ def prepare(config: ConfigDict, workdir: Path) -> Job:
   mesh = sharding.make_mesh(config.mesh)
   data_shards.check_sampler(mesh, sharding.sampler_mesh(config.mesh, mesh))
   data = setup.load_data(config, scorer.needs, data_shards.of(mesh))
-  processes.agree(lambda: {f"split '{s.name}'": pipeline.fingerprint(s) for s in (data.train, data.held_out)})
+  splits = data.train, data.held_out
+  processes.assert_equal(lambda: {f"split '{s.name}'": pipeline.fingerprint(s) for s in splits})
   model = setup.build_model(config, data.tokenizer, mesh)
   if config.lora.path:
     peft.check(Path(config.lora.path).expanduser(), config.lora, model)
@@ -66,7 +67,7 @@ def prepare(config: ConfigDict, workdir: Path) -> Job:
   programs = setup.build_programs(config, model, data.tokenizer, mesh)
   first_pass = batching.first_needs_pass(config)
   # Last: who is refused and mends the config shall not find the workdir taken by what was refused.
-  processes.on_first(lambda: checkpoint.claim_workdir(workdir, config))
+  processes.on_process_0(lambda: checkpoint.claim_workdir(workdir, config))
   return Job(config, workdir, scorer, data, mesh, model, objective, programs, of_steps, first_pass)
 
 
@@ -75,7 +76,7 @@ def run(job: Job) -> bool:
 
   Whether it got there; if not, it was asked to stop, and has saved.
   """
-  config, workdir, data, reads = job.config, job.workdir, job.data, data_shards.of(job.mesh)
+  config, workdir, data, shards = job.config, job.workdir, job.data, data_shards.of(job.mesh)
   announce(job)
   checkpoints = checkpoint.open_checkpoints(workdir, config.checkpoint.keep)
   restored = checkpoint.latest(checkpoints, *layout(job))
@@ -107,7 +108,7 @@ def run(job: Job) -> bool:
         groups, outcomes, stats = prefetch.collect(job, timer, troubles, known, asked, step)
         asked = asked._replace(flight=None)  # and with it the sampler's own copy of the parameters
         known = settle(known, owed)  # or while it updated and the host scored
-        seen = stats | dynamic_sampling.describe(groups, reads) | dynamic_sampling.summed(troubles, reads)
+        seen = stats | dynamic_sampling.describe(groups, shards) | dynamic_sampling.summed(troubles, shards)
         origin = reference and frozen | reference
         dealt, known = compare(job, timer, asked.params, origin, known, groups, outcomes, seen["reward"])
         if config.staleness:  # the update's parameters replace those that sample ahead
@@ -120,7 +121,7 @@ def run(job: Job) -> bool:
         owed = Owed(step, learned, seen, showcase, times, groups)
         troubles.clear()
 
-        stop = step == config.steps or processes.anyone(interrupt.asked)  # once: what stops has been saved
+        stop = step == config.steps or processes.any_process(interrupt.asked)
         evaluates = step % config.eval.every == 0 or step == config.steps
         saves = step % config.checkpoint.every == 0 or stop
         if evaluates or saves:
@@ -167,7 +168,7 @@ def resume(job: Job, timer, restored) -> Start:
   console.say(f"resumed after step {host['step']} of {job.config.steps}")
   ahead = None
   if behind:
-    prompts = generate.take(job.data, data_shards.of(job.mesh).share(host["ahead"]))
+    prompts = generate.take(job.data, data_shards.of(job.mesh).local(host["ahead"]))
     ahead = prefetch.sample(job, timer, frozen | behind, prompts, host["step"] + 1)
   return Start(state, frozen, reference, jax.tree.map(np.asarray, known), ahead)
 

@@ -20,8 +20,8 @@ from grpojax.rollout import sampler
 from grpojax.rollout.sampler import Sampler, weights
 from grpojax.rollout.sampler.weights import Weights
 from grpojax.runtime import compiler_options, sharding, storage
-from grpojax.runtime.compile import program
-from grpojax.runtime.data_shards import ALONE, Readers
+from grpojax.runtime.compile import aot_jit
+from grpojax.runtime.data_shards import SINGLE_PROCESS, ProcessShards
 
 
 class Data(NamedTuple):
@@ -57,12 +57,12 @@ class Job(NamedTuple):
   first_pass: bool  # whether a step's first batch needs its log-probs before its update
 
 
-def load_data(config: ConfigDict, needs: tuple[str, ...], reads: Readers = ALONE) -> Data:
+def load_data(config: ConfigDict, needs: tuple[str, ...], shards: ProcessShards = SINGLE_PROCESS) -> Data:
   """Prepares and reads the dataset; `needs` are the fields that the rewards read."""
   tokenizer, _, read = reader(config, needs)
   train, held_out = read("train"), read(config.eval.split)
   train = pipeline.weigh(train, config.data.mixture)
-  stream = pipeline.Stream(train, tokenizer, config.rollout.prompts, config.seed, reads.rank, reads.count)
+  stream = pipeline.Stream(train, tokenizer, config.rollout.prompts, config.seed, shards.rank, shards.count)
   return Data(tokenizer, train, held_out, stream)
 
 
@@ -151,14 +151,14 @@ def build_programs(config: ConfigDict, model: models.Model, tokenizer, mesh: Mes
   return Programs(
     sample=sample,
     sample_eval=sample if eval_how == train_how else make("evaluation", eval_how),
-    logp=program(
+    logp=aot_jit(
       "log-probs",
       learner.make_old_logp(logp, bool(config.routing_replay), packing),
       in_shardings=(frozen | where.params, *[rows] * 5),
       out_shardings=rows,
       compiler_options=compiler_options.options(mesh),
     ),
-    update=program(
+    update=aot_jit(
       "update",
       learner.make_update(
         logp, tx, schedule, config.microbatches, config.load_balance, packing, config.rows == "grouped"
@@ -229,8 +229,8 @@ def _sampler(
   of_prefill = dict(in_shardings=(where, rows, rows), compiler_options=compiler_options.options(mesh))
   of_decode = dict(compiler_options=compiler_options.options(mesh, decoding=True))
   of_decode |= dict(in_shardings=(where, rows, everywhere, rows))
-  prefill = program(f"{name} prefill", prefill, **of_prefill, out_shardings=rows)
-  decode = program(f"{name} decode", decode, **of_decode, out_shardings=rows)
+  prefill = aot_jit(f"{name} prefill", prefill, **of_prefill, out_shardings=rows)
+  decode = aot_jit(f"{name} decode", decode, **of_decode, out_shardings=rows)
   return sampler.engine.plain(mesh, ready, prefill, decode)
 
 
@@ -254,9 +254,9 @@ def _of_slots(config, name: str, model, mesh: Mesh, where, slots: int, common: d
   of_advance |= dict(donate_argnums=2, compiler_options=compiler_options.options(mesh, decoding=True))
   (begin, insert, advance), how = built, dict(compiler_options=compiler_options.options(mesh))
   return [
-    program(f"{name} prefill", begin, in_shardings=(where, *asked), out_shardings=carried, **how),
-    program(f"{name} refill", insert, **of_insert, **how),
-    program(f"{name} decode", advance, **of_advance),  # not donated: the rollout, which is being read
+    aot_jit(f"{name} prefill", begin, in_shardings=(where, *asked), out_shardings=carried, **how),
+    aot_jit(f"{name} refill", insert, **of_insert, **how),
+    aot_jit(f"{name} decode", advance, **of_advance),  # not donated: the rollout, which is being read
   ]
 
 

@@ -21,8 +21,8 @@ from grpojax.data import pipeline
 from grpojax.learner import update as learner
 from grpojax.models import Model
 from grpojax.runtime import console, data_shards, processes, sharding
-from grpojax.runtime.compile import program
-from grpojax.runtime.data_shards import Readers
+from grpojax.runtime.compile import aot_jit
+from grpojax.runtime.data_shards import ProcessShards
 from grpojax.runtime.metrics import Writer
 from grpojax.types import Batch
 
@@ -64,7 +64,7 @@ def cold_start(config: ConfigDict, model: Model, mesh, split, tokenizer, writer:
   """Parameters after SFT, sharded over `mesh`; from the cache if they are there."""
   where = sharding.param_shardings(mesh, model.axes, model.shapes, model.rules)
   cache = Path(config.cache_dir).expanduser() / "cold_start" / fingerprint(config)
-  if not processes.anyone(not cache.exists()):  # agreed: all read, or all train
+  if not processes.any_process(not cache.exists()):  # collective: all read, or all train
     console.say(f"cold start: from {cache}")
     return ocp.load(cache, sharding.abstract(model.shapes, where))
   params = train(config, model, mesh, split, tokenizer, writer)
@@ -87,7 +87,7 @@ def train(config: ConfigDict, model: Model, mesh, split, tokenizer, writer: Writ
   logp_fn = learner.make_logp(
     model, response_budget=config.rollout.max_tokens, temperature=1.0, chunk=config.logprob_chunk
   )
-  update = program(
+  update = aot_jit(
     "cold-start update",
     learner.make_update(logp_fn, tx, schedule, microbatches=1),
     in_shardings=(where, everywhere, rows),
@@ -127,7 +127,7 @@ def make_optimizer(model: Model, schedule: optax.Schedule) -> optax.GradientTran
   return optax.chain(optax.clip_by_global_norm(1.0), muon)
 
 
-def _reader(config: ConfigDict, split, tokenizer, reads: Readers) -> Callable[[int], Batch]:
+def _reader(config: ConfigDict, split, tokenizer, shards: ProcessShards) -> Callable[[int], Batch]:
   """step -> this process's rows of that step's demonstrations."""
   c = config.cold_start
 
@@ -135,7 +135,7 @@ def _reader(config: ConfigDict, split, tokenizer, reads: Readers) -> Callable[[i
     demo = pipeline.demonstrations(
       split, tokenizer, c.batch_size, config.rollout.max_tokens, c.seed, step
     )
-    mine = reads.share(np.arange(c.batch_size))
+    mine = shards.local(np.arange(c.batch_size))
     demo = {k: demo[k][mine, None] for k in ("tokens", "mask", "prompt_length")}  # G = 1
     ones = np.ones(demo["prompt_length"].shape, np.float32)
     return Batch(

@@ -56,7 +56,7 @@ def packed(batch, shards, rows):
   """(batch with its places, how it is packed)."""
   length = batch.mask.sum(-1).astype(int)
   place = packing.places(batch.prompt_length, length, columns=L + T - 1, shards=shards)
-  return batch._replace(place=place), packing.Packing(T, shards, rows)
+  return batch._replace(packing_index=place), packing.Packing(T, shards, rows)
 
 
 def update_fn(mesh_sizes=None, microbatches=1, optimizer=None, how=None, grouped=False):
@@ -167,7 +167,7 @@ def test_padding_of_an_update_is_counted_in_its_own_columns():
 
 def test_log_probs_of_packed_sequences_are_those_of_a_row_each():
   (batch, how), params = packed(make_batch(), 2, 3), MODEL.init(jax.random.key(1))
-  seen = params, batch.tokens, batch.prompt_length, None, None, batch.place
+  seen = params, batch.tokens, batch.prompt_length, None, None, batch.packing_index
   in_rows = learner.make_packed_logp(MODEL, temperature=0.7, chunk=4)
   alone = learner.make_logp(MODEL, response_budget=T, temperature=0.7, chunk=4)
   got = jax.jit(learner.make_old_logp(in_rows, False, how))(*seen)

@@ -126,7 +126,7 @@ def test_replaying_the_samplers_choice_closes_the_gap_that_its_router_opens(reco
   valid[0] = False
   scored = groups.scored._replace(valid=valid)
   dealt = batching.deal(job.config, job.mesh, groups._replace(scored=scored), None)[0]
-  np.testing.assert_array_equal(dealt.counted, fed & valid[..., None])
+  np.testing.assert_array_equal(dealt.balance_mask, fed & valid[..., None])
 
 
 @pytest.mark.slow

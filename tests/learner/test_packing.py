@@ -90,10 +90,10 @@ def test_what_is_in_a_piece_is_read_off_the_rows():
   tokens = 100 + np.arange(P * G * S).reshape(P, G, S)
   routing = tokens[..., :-1, None, None] * np.array([1, -1])[:, None]
   column = np.arange(S - 1)
-  counted = (column >= L - prompt[..., None]) & (column < L + length[..., None] - 1)
+  balance_mask = (column >= L - prompt[..., None]) & (column < L + length[..., None] - 1)
   at = packing.places(prompt, length, columns=S - 1, shards=2)
   how, counts = packing.Packing(T, 2, 3), 0
-  cut = packing.cutter(how, *map(jnp.asarray, (tokens, prompt, routing, counted, at)))
+  cut = packing.cutter(how, *map(jnp.asarray, (tokens, prompt, routing, balance_mask, at)))
   for number in range(int(packing.count(how, jnp.asarray(at), S - 1))):
     piece = jax.tree.map(np.asarray, cut(number))
     present = np.asarray(packing.present(how, jnp.asarray(at), S - 1, number))
@@ -104,12 +104,12 @@ def test_what_is_in_a_piece_is_read_off_the_rows():
       own = slice(first, first + prompt[p, g] + length[p, g] - 1)
       np.testing.assert_array_equal(piece.tokens[row, mine], tokens[p, g, own])
       np.testing.assert_array_equal(piece.routing[row, mine], routing[p, g, own])
-      assert len(set(piece.segment[row, mine])) == 1 and piece.counted[row, mine].all()
+      assert len(set(piece.segment[row, mine])) == 1 and piece.balance_mask[row, mine].all()
       slot = at[p, g, 1] % (S - 1)
       assert slot + length[p, g] <= piece.wanted
       slots = slice(slot, slot + length[p, g])
       np.testing.assert_array_equal(piece.target[row, slots], tokens[p, g, L : L + length[p, g]])
       before = piece.tokens[row, piece.column[row, slots]]
       np.testing.assert_array_equal(before, tokens[p, g, L - 1 : L + length[p, g] - 1])
-    counts += piece.counted.sum()
-  assert counts == counted.sum()  # padding is counted nowhere
+    counts += piece.balance_mask.sum()
+  assert counts == balance_mask.sum()  # padding is counted nowhere

@@ -104,7 +104,7 @@ def test_an_entropy_bonus_pulls_and_its_absence_is_said():
   objective = built(penalty=dict(h=dict(fn="entropy_bonus", beta=0.5)))
   prepared, logp = lib.prepare(objective, made), jnp.asarray(theta["logp"])
   slope = jax.grad(lambda h: lib.loss(objective, logp, prepared, h)[0])(jnp.ones(logp.shape))
-  np.testing.assert_allclose(slope, -0.5 * prepared.share)
+  np.testing.assert_allclose(slope, -0.5 * prepared.token_mean_weight)
   with pytest.raises(ValueError, match="needs the entropies"):
     lib.loss(objective, logp, prepared)
 
@@ -121,8 +121,8 @@ def test_a_rejected_row_stays_in_the_denominator_unless_it_is_renormalised():
   kept, gone = mismatched(), mismatched(renormalize=True)
   np.testing.assert_allclose(kept.weight[0], [[1 / 4, 1 / 4], [1 / 4, 1 / 4]])
   np.testing.assert_allclose(gone.weight[0], [[1 / 2, 1 / 2], [0, 0]])
-  np.testing.assert_allclose(kept.trust[0], [[1, 1], [0, 0]])
-  np.testing.assert_allclose(mismatched(batch_normalize=True).trust[0], [[2, 2], [0, 0]])
+  np.testing.assert_allclose(kept.is_weight[0], [[1, 1], [0, 0]])
+  np.testing.assert_allclose(mismatched(batch_normalize=True).is_weight[0], [[2, 2], [0, 0]])
   assert float(lib.describe(gone, gone.old_logp)["select/keep_rate"]) == 0.5
 
 
@@ -131,7 +131,7 @@ def test_a_sequence_factor_is_normalised_over_sequences():
   rho = jnp.log(jnp.array([[[1.0, 9, 9], [2, 1, 1]]]))
   made = batch([[1, 0]], [[[1, 0, 0], [1, 1, 1]]], old_logp=rho, sampler_logp=0 * rho)
   correct = dict(it=dict(fn="sequence_truncated_is", high=5.0, batch_normalize=True))
-  trust = lib.prepare(built(correct=correct), made).trust
+  trust = lib.prepare(built(correct=correct), made).is_weight
   np.testing.assert_allclose(trust[0, :, 0], [1 / 1.5, 2 / 1.5], rtol=1e-6)
 
 

@@ -211,7 +211,7 @@ ROWS = [
   (penalty.kl_k3_corrected, [THETA, KL, None], {}, np.full((1, 2, 2), 3 * (LN2 - 0.5))),
   (
     penalty.entropy_bonus,
-    [THETA, KL._replace(weight=THETA + 0.5, share=THETA + 0.25), THETA + 2],
+    [THETA, KL._replace(weight=THETA + 0.5, token_mean_weight=THETA + 0.25), THETA + 2],
     {},
     np.full((1, 2, 2), -1.0),
   ),

@@ -17,7 +17,7 @@ from ml_collections import ConfigDict
 from grpojax import models
 from grpojax.models import int8, lora
 from grpojax.runtime import sharding
-from grpojax.runtime.compile import program
+from grpojax.runtime.compile import aot_jit
 
 
 class Weights(NamedTuple):
@@ -49,7 +49,7 @@ def build(
 
   shapes = jax.eval_shape(lambda params: rounded(params, spec), model.shapes)
   where = sharding.param_shardings(on, axes, shapes, model.rules)
-  ready = program(f"{name} weights", copied, in_shardings=(inside,), out_shardings=where)
+  ready = aot_jit(f"{name} weights", copied, in_shardings=(inside,), out_shardings=where)
   samples = models.from_spec(spec, on, model.rules)
   return Weights(samples, on, where, ready, sharding.bytes_per_chip(shapes, where))
 

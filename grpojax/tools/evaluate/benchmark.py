@@ -52,7 +52,7 @@ def prepare(config: ConfigDict, checkpoint: str, wanted: list[str], limit: int |
   Several processes agree here on code, config, checkpoint and questions.
   """
   said = {"--checkpoint": checkpoint, "--suite": wanted, "--limit": limit}
-  processes.agree(lambda: processes.code() | flatten(config.to_dict(), "config.") | said)
+  processes.assert_equal(lambda: processes.code() | flatten(config.to_dict(), "config.") | said)
   whose, config = policy.find(checkpoint, config)
   config_lib.check(config, jax.device_count())
   scorer = rewards.build({name: slot for name, slot in config.reward.items() if name == "accuracy"})
@@ -60,7 +60,7 @@ def prepare(config: ConfigDict, checkpoint: str, wanted: list[str], limit: int |
   chosen, notes = suites.find(config, path, read, wanted, limit)
   train = None if whose.folder else read("train")
   read = lambda: {f"suite '{s.name}'": pipeline.fingerprint(s.questions) for s in chosen}  # noqa: E731
-  processes.agree(read)
+  processes.assert_equal(read)
   mesh = sharding.make_mesh(config.mesh)
   data_shards.check_sampler(mesh, sharding.sampler_mesh(config.mesh, mesh))
   model = setup.build_model(config, tokenizer, mesh)._replace(lora=None)  # merged when they are read
@@ -75,7 +75,7 @@ def begin(job: Job, out: Path) -> tuple[dict, dict]:
   """
   params = policy.load(job.policy, job.config, job.model, job.mesh, job.train, out)
   fingerprint, done = policy.fingerprint(params), {}
-  processes.on_first(lambda: done.update(_claimed(job, out, fingerprint)))
+  processes.on_process_0(lambda: done.update(_claimed(job, out, fingerprint)))
   return params, done
 
 
@@ -94,7 +94,7 @@ def run(job: Job, out: Path, params, done: dict) -> dict[str, list[dict]]:
   """Answers what is not done yet, and adds it.  Returns suite -> its items, on process 0 ({} elsewhere)."""
   batches = [(suite, rows) for suite in job.suites for rows in _batches(job, suite)]
   missing = [any((suite.name, suite.ids[row]) not in done for row in rows) for suite, rows in batches]
-  missing = processes.of_first(np.array(missing))  # the others hold no items
+  missing = processes.broadcast(np.array(missing))  # the others hold no items
   start = int((~missing).sum())
   if start:
     console.say(f"{start} of {len(batches)} batches are in {out} already")
@@ -112,8 +112,8 @@ def answer(job: Job, params, suite: Suite, rows: np.ndarray) -> list[dict]:
   """The items of these questions, on process 0; every process samples and grades its share."""
   P, pad = job.config.rollout.prompts, job.tokenizer.pad_token_id
   filled = rows[np.minimum(np.arange(P), len(rows) - 1)]  # the last batch repeats a row
-  reads = data_shards.of(job.mesh)
-  prompts = pipeline.take(suite.questions, reads.share(filled), pad)
+  shards = data_shards.of(job.mesh)
+  prompts = pipeline.take(suite.questions, shards.local(filled), pad)
   rollout, _ = job.sample(params, prompts, jax.random.key(job.config.seed))
   texts = text.decode(job.tokenizer, rollout.tokens, rollout.length)
   completions = rewards.samples(prompts.example, texts, rollout.length, rollout.ended)
@@ -121,7 +121,7 @@ def answer(job: Job, params, suite: Suite, rows: np.ndarray) -> list[dict]:
   if graded.first_error:
     console.say_once(graded.first_error)
   # Texts cannot be gathered, tokens can: process 0 decodes them all.
-  seen = reads.gather((rollout.tokens, rollout.length, rollout.ended, graded.accuracy, graded.valid))
+  seen = shards.gather((rollout.tokens, rollout.length, rollout.ended, graded.accuracy, graded.valid))
   if jax.process_index():
     return []
   return [item(job, suite, row, *(array[at] for array in seen)) for at, row in enumerate(rows)]

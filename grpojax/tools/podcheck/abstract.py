@@ -55,9 +55,9 @@ def batch(config: ConfigDict, model: models.Model) -> Batch:
     entropy=_f32(P, G, T) if first_pass else None,
     tokens=_i32(P, G, L + T),
     prompt_length=_i32(P, G),
-    place=_i32(P, G, 3) if config.rows == "packed" else None,
+    packing_index=_i32(P, G, 3) if config.rows == "packed" else None,
     routing=routing,
-    counted=_bool(P, G, L + T - 1) if balance else None,
+    balance_mask=_bool(P, G, L + T - 1) if balance else None,
     expert_cost=_f32(P, G, moe.num_experts) if balance else None,
     extra=_extra(config, P, G),
   )

@@ -96,7 +96,8 @@ def log_probs(plan: Plan) -> Program:
   """Of one batch.  A step makes as many passes as its config needs."""
   config, batch = plan.config, abstract.batch(plan.config, plan.model)
   args = (
-    _policy(plan.model), batch.tokens, batch.prompt_length, batch.routing, batch.counted, batch.place
+    _policy(plan.model), batch.tokens, batch.prompt_length, batch.routing, batch.balance_mask,
+    batch.packing_index,
   )  # fmt: skip
   passes = config.updates_per_rollout * (1 + bool(config.reference)) - (not batching.first_needs_pass(config))
   call = plan.programs.logp

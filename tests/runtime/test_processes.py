@@ -218,10 +218,10 @@ def test_what_differs_is_named_by_all_its_processes(monkeypatch):
   monkeypatch.setattr(jax, "process_count", lambda: 3)
   monkeypatch.setattr(processes, "texts", lambda own: [json.dumps(one) for one in given])
   with pytest.raises(ValueError, match=r"jax is 1 on process 0 and not set on process 2 \(config.seed d"):
-    processes.agree(lambda: given[0])
+    processes.assert_equal(lambda: given[0])
   given[2]["jax"] = "1"
   with pytest.raises(ValueError, match=r"config.seed is 0 on process 0 and 3 on process 1, 2; start"):
-    processes.agree(lambda: given[0])
+    processes.assert_equal(lambda: given[0])
 
 
 def test_all_that_must_be_the_same_is_compared_before_anything_else(folder, monkeypatch):
@@ -266,7 +266,7 @@ def test_wrong_combinations_are_refused(monkeypatch, given, environment, sentenc
   for name, value in environment.items():
     monkeypatch.setenv(name, value)
   with pytest.raises(ValueError, match=re.escape(sentence)):
-    processes.join(given)
+    processes.initialize(given)
 
 
 @pytest.mark.parametrize(
@@ -289,5 +289,5 @@ def test_who_is_asked_about_the_other_processes(monkeypatch, given, environment,
   monkeypatch.setattr(processes, "_platforms", lambda: platforms)
   for name, value in environment.items():
     monkeypatch.setenv(name, value)
-  processes.join(given, heartbeat=7)
+  processes.initialize(given, heartbeat=7)
   assert calls == ([] if asked is None else [asked | {"heartbeat_timeout_seconds": 7}])

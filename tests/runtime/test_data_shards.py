@@ -23,7 +23,7 @@ def test_two_processes_agree():
   ],
 )
 def test_who_holds_the_same_shards_reads_the_same(shards, rank, leads):
-  assert data_shards.among(np.array(shards), 0, 4) == data_shards.Readers(rank, leads)
+  assert data_shards.among(np.array(shards), 0, 4) == data_shards.ProcessShards(rank, leads)
 
 
 @pytest.mark.parametrize(
