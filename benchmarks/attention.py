@@ -58,7 +58,7 @@ def schedules(name: str, dumps: Path) -> dict[str, Schedule]:
   """Of each of the kernels."""
   mesh = Mesh(np.array(topology.find(name).devices[:1]), ("context",))
   on_one = SingleDeviceSharding(mesh.devices[0])
-  shape = lambda *s, dtype=jnp.bfloat16: jax.ShapeDtypeStruct(s, dtype, sharding=on_one)  # noqa: E731
+  shape = lambda *s, dtype=jnp.bfloat16: jax.ShapeDtypeStruct(s, dtype, sharding=on_one)
   by_columns = NamedSharding(mesh, PartitionSpec(None, None))
   kernel, local = kernels.splash(COLUMNS, HEADS, by_columns, window=0, scale=WIDTH**-0.5, cap=0.0)
 

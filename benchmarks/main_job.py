@@ -50,7 +50,7 @@ def table(runs: list[dict]) -> str:
   ]
   for recipe in dict.fromkeys(r["recipe"] for r in runs):
     mine = [r for r in runs if r["recipe"] == recipe]
-    points = lambda when, key="eval/pass@1", mine=mine: np.array([100 * r[when][key] for r in mine])  # noqa: E731
+    points = lambda when, key="eval/pass@1", mine=mine: np.array([100 * r[when][key] for r in mine])
     gains = points("after") - points("before")
     cut = "eval/clipped_ratio"
     cached = [r["seconds"] for r in mine if not r["cold_start"]]

@@ -54,8 +54,8 @@ def variants() -> dict[str, objective_lib.Objective]:
 def make_batch(P: int, G: int, T: int, seed: int = 0) -> tuple[Batch, np.ndarray, np.ndarray]:
   """A ragged batch with every field that some variant reads, and log π and entropy of π_θ."""
   rng = np.random.default_rng(seed)
-  single = lambda x: x.astype(np.float32)  # noqa: E731
-  noise = lambda scale: single(rng.normal(0, scale, (P, G, T)))  # noqa: E731
+  single = lambda x: x.astype(np.float32)
+  noise = lambda scale: single(rng.normal(0, scale, (P, G, T)))
   accuracy = single(rng.integers(0, 2, (P, G)))
   old = single(-rng.exponential(0.5, (P, G, T)))
   row = np.broadcast_to(np.arange(G), (P, G))
@@ -80,7 +80,7 @@ def make_batch(P: int, G: int, T: int, seed: int = 0) -> tuple[Batch, np.ndarray
 def step(objective, batch: Batch, logp, entropy):
   """What an update does of the objective: loss, metrics, gradients by log π and entropy."""
   prepared = objective_lib.prepare(objective, batch)
-  value = lambda x, h: objective_lib.loss(objective, x, prepared, h)  # noqa: E731
+  value = lambda x, h: objective_lib.loss(objective, x, prepared, h)
   return jax.value_and_grad(value, (0, 1), has_aux=True)(logp, entropy)
 
 
@@ -125,7 +125,7 @@ def share_of_update(objectives: dict, rounds: int) -> dict[str, dict]:
   batch = arrays[0]._replace(
     tokens=np.ones((P, G, L + T), np.int32), prompt_length=np.full((P, G), L, np.int32)
   )
-  whole = lambda: update(state, objectives[REFERENCE], batch)  # noqa: E731
+  whole = lambda: update(state, objectives[REFERENCE], batch)
   return against(whole, compiled(objectives, arrays), rounds)
 
 

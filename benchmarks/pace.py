@@ -40,7 +40,7 @@ def share(name: str, fn, moved: int, room: int) -> float:
   """Of the bandwidth."""
   found = topology.find(name)
   on_one = SingleDeviceSharding(found.devices[0])
-  shape = lambda *s, dtype=jnp.bfloat16: jax.ShapeDtypeStruct(s, dtype, sharding=on_one)  # noqa: E731
+  shape = lambda *s, dtype=jnp.bfloat16: jax.ShapeDtypeStruct(s, dtype, sharding=on_one)
   args = shape(dtype=jnp.int32), shape(ROWS, N), shape(N, N)
   options = {"xla_tpu_scoped_vmem_limit_kib": str(room * 1024)} if room else None
   call = jax.jit(fn, compiler_options=options)

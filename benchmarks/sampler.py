@@ -84,7 +84,7 @@ def kv_share() -> float:
   begin, _, advance = sampler.continuous.build(
     model, group_size=16, max_tokens=long, choice=sampler.Choice(), eos_ids=NEVER, slots=32
   )
-  ints = lambda *s: jax.ShapeDtypeStruct(s, jnp.int32)  # noqa: E731
+  ints = lambda *s: jax.ShapeDtypeStruct(s, jnp.int32)
   key = jax.eval_shape(lambda: jax.random.key(0))
   carried = jax.eval_shape(begin, model.shapes, ints(2, long), ints(2), ints(2), key)
   loop = jax.jit(advance, donate_argnums=2).lower(model.shapes, *carried, ints())

@@ -99,7 +99,7 @@ def matmuls(s: models.Spec, repeats: int = 10) -> dict:
   calls = {}
   for n, k, m in (rows, D, F), (rows, F, D), (D, rows, F):
     x, y, dot = jnp.ones((n, k)), jnp.ones((k, m)), jax.jit(jnp.matmul)
-    run = lambda x=x, y=y, dot=dot: [dot(x, y) for _ in range(repeats)]  # noqa: E731
+    run = lambda x=x, y=y, dot=dot: [dot(x, y) for _ in range(repeats)]
     calls[f"[{n}, {k}] x [{k}, {m}]"] = run, 2 * n * k * m * repeats
   return calls
 

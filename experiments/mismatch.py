@@ -30,7 +30,7 @@ FIGURES = (
 
 def study(scale: str) -> Study:
   common = MINI if scale == "mini" else {}
-  row = lambda name, changes: Row(name, f"{CONFIG}:{scale}", common | changes)  # noqa: E731
+  row = lambda name, changes: Row(name, f"{CONFIG}:{scale}", common | changes)
   corrected = [
     row(f"int8, {name}", INT8 | ({"objective.correct": how} if how else {}))
     for name, how in CORRECTIONS.items()

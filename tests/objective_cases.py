@@ -44,8 +44,8 @@ def batch_of(case: dict) -> Batch:
   """A case's arrays [B][T] as a Batch [P, G, T]; agents' rows are turns of one prompt."""
   mask = np.asarray(case["mask"], float)
   group_size = case["group_size"] or len(mask)
-  fold = lambda x: jnp.asarray(np.reshape(x, (-1, group_size, *np.shape(x)[1:])))  # noqa: E731
-  maybe = lambda key: None if case[key] is None else fold(case[key])  # noqa: E731
+  fold = lambda x: jnp.asarray(np.reshape(x, (-1, group_size, *np.shape(x)[1:])))
+  maybe = lambda key: None if case[key] is None else fold(case[key])
   rows = len(mask)
   reward = np.zeros(rows) if case["rewards"] is None else np.asarray(case["rewards"], float)
   return Batch(

@@ -94,7 +94,7 @@ def random_batch(seed: int, P: int = 8, G: int = 4, T: int = 6, K: int = 3) -> t
   accuracy = rng.integers(0, 2, (P, G)).astype(float)
   accuracy[P // 2] = 1.0  # a solved group
   old = -rng.exponential(1.0, (P, G, T))
-  near = lambda scale: old + rng.normal(0, scale, old.shape)  # noqa: E731
+  near = lambda scale: old + rng.normal(0, scale, old.shape)
   row = np.broadcast_to(np.arange(G), (P, G))
   step_end = np.sort(rng.integers(-1, T, (P, G, K)), axis=-1)
   extra = dict(
@@ -131,11 +131,11 @@ def accumulate(objective, prepared: Batch, logp, entropy, pieces: int):
 
   def one(piece):
     prepared, logp, entropy = piece
-    value = lambda x, h: lib.loss(objective, x, prepared, h)  # noqa: E731
+    value = lambda x, h: lib.loss(objective, x, prepared, h)
     return jax.value_and_grad(value, (0, 1), has_aux=True)(logp, entropy)
 
-  deal = lambda k: jax.tree.map(lambda x: x[k::pieces], (prepared, logp, entropy))  # noqa: E731
+  deal = lambda k: jax.tree.map(lambda x: x[k::pieces], (prepared, logp, entropy))
   parts = [one(deal(k)) for k in range(pieces)]
   loss, metrics = jax.tree.map(lambda *x: sum(x), *(value for value, _ in parts))
-  back = lambda *x: jnp.stack(x, axis=1).reshape(logp.shape)  # noqa: E731
+  back = lambda *x: jnp.stack(x, axis=1).reshape(logp.shape)
   return loss, metrics, *jax.tree.map(back, *(grads for _, grads in parts))

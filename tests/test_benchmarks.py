@@ -105,7 +105,7 @@ def _numbers(median, **more):
 
 
 def test_the_table_of_peers_knows_which_way_is_better():
-  of = lambda ours, trl, tunix, **more: dict(  # noqa: E731
+  of = lambda ours, trl, tunix, **more: dict(
     systems={"grpojax": _numbers(ours), "TRL": _numbers(trl), "Tunix": _numbers(tunix)} | more
   )
   busy = _numbers(900.0, cpu_over_wall=1.2, others=0.3)

@@ -64,7 +64,7 @@ def test_five_updates_make_right_answers_likelier(dppo):
   numbered = np.arange(batch.mask.size, dtype=np.int32).reshape(batch.mask.shape)
   start = np.float32(batch.sampler_logp)
   batch = batch._replace(tokens=numbered, prompt_length=np.zeros(batch.valid.shape, np.int32))
-  look_up = lambda table, tokens, *_: (table.ravel()[tokens], 0 * table.ravel()[tokens], None)  # noqa: E731
+  look_up = lambda table, tokens, *_: (table.ravel()[tokens], 0 * table.ravel()[tokens], None)
   tx, schedule = optax.sgd(2.0), optax.constant_schedule(2.0)
   update = jax.jit(learner.make_update(look_up, tx, schedule, microbatches=2))
   objective, state = lib.build(dppo.get_config("tiny").objective), learner.fresh(start, tx)

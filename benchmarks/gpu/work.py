@@ -123,7 +123,7 @@ def decode(name: str, work: Work, dry: bool) -> dict:
   job, _ = build(name, dry, "bfloat16", prompts=1, slots=work.group_size, **sizes)
   spec, (body, head) = job.model.spec, sizes_of(job.model)
   weights = 2 * (body + head)
-  kv = lambda columns: sampler.kv_budget.kv_bytes(spec, columns)  # noqa: E731
+  kv = lambda columns: sampler.kv_budget.kv_bytes(spec, columns)
   logits = 24 * spec.vocab_size  # of a slot: float32, and the sampler's copies of them
   of_prompt = kv(work.prompt) + work.group_size * (kv(work.new - 1) + logits)
   room = 0.85 * device_memory(work) - weights * (1 if spec.tie_word_embeddings else 1.5)

@@ -159,7 +159,7 @@ def measure_starts(args, work: Path, record) -> None:
   """The same for `start`: a new process each time."""
   command = commands(args, work)
   systems = {name: command[name, "0.0"] for name in (*PEERS, OURS)}
-  launch = lambda name, command: System(list(map(str, command)), work / f"start-{name}.log")  # noqa: E731
+  launch = lambda name, command: System(list(map(str, command)), work / f"start-{name}.log")
   launch(OURS, systems[OURS]).start()  # fills the cache
   for number in range(args.rounds):
     with tempfile.TemporaryDirectory() as empty:

@@ -112,7 +112,7 @@ def main():
     "heavy": rollout(engine, repeated, list(w.HEAVY_EOS)),
     "logprobs": logprobs(engine),
   }
-  settle = lambda: jax.block_until_ready(jax.live_arrays())  # noqa: E731
+  settle = lambda: jax.block_until_ready(jax.live_arrays())
   versions = {"google-tunix": metadata.version("google-tunix")}
   gate, step = serve.Gate(calls, settle, versions | {"jax": jax.__version__}), learner._run_global_step
 

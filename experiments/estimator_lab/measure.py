@@ -98,7 +98,7 @@ def estimates(objective: lib.Objective, setting: Setting, rows: np.ndarray):
   gradient = policy.to_logits(setting.theta, summed.reshape(M, *world.shape))
   active = (mask > 0) & (advantage != 0)
   dead, signal = active & (slope == 0), weight * np.abs(advantage)
-  both = lambda x: np.stack([(x * dead).sum((1, 2)), (x * active).sum((1, 2))], 1)  # noqa: E731
+  both = lambda x: np.stack([(x * dead).sum((1, 2)), (x * active).sum((1, 2))], 1)
   return -gradient, both(signal), both(np.ones_like(signal))
 
 
@@ -133,7 +133,7 @@ def _batch(setting: Setting, rows: np.ndarray) -> Batch:
     anchor=np.zeros_like(row),
     step_reward=reward,
   )
-  tokens = lambda x: x[rows][:, None]  # noqa: E731
+  tokens = lambda x: x[rows][:, None]
   return Batch(
     mask=tokens(world.mask),
     reward=reward,
@@ -169,6 +169,6 @@ def _jackknife(sums: np.ndarray, truth: np.ndarray) -> dict[str, float]:
   """Standard errors from BLOCKS leave-one-block-out values."""
   total = sums.sum(0)
   left = [_statistics(total - part.sum(0), truth) for part in np.array_split(sums, BLOCKS)]
-  spread = lambda key: np.std([x[key] for x in left], ddof=0) * math.sqrt(BLOCKS - 1)  # noqa: E731
+  spread = lambda key: np.std([x[key] for x in left], ddof=0) * math.sqrt(BLOCKS - 1)
   with np.errstate(invalid="ignore"):  # a block without signal has infinite noise: error NaN
     return {key: float(spread(key)) for key in left[0]}

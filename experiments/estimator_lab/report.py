@@ -52,7 +52,7 @@ def _with_error(row: dict, key: str) -> str:
 
 
 def _markdown(header: tuple[str, ...], rows: list[tuple]) -> str:
-  line = lambda cells: "| " + " | ".join(str(c).replace("|", "\\|") for c in cells) + " |"  # noqa: E731
+  line = lambda cells: "| " + " | ".join(str(c).replace("|", "\\|") for c in cells) + " |"
   return "\n".join([line(header), line(["---"] * len(header)), *map(line, rows)])
 
 

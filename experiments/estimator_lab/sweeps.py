@@ -60,7 +60,7 @@ def _group_size(size: Size) -> Iterable[dict]:
 def _length(size: Size) -> Iterable[dict]:
   for name in ("rloo", "dr_grpo", "grpo", "gspo", "gmpo"):
     for T in size.lengths:
-      make = lambda seed, T=T: settings.stale(*policy.counting(T, seed), 4, 0.1, seed)  # noqa: E731
+      make = lambda seed, T=T: settings.stale(*policy.counting(T, seed), 4, 0.1, seed)
       yield _point("length", name, T, variants.build(name), make, size, 8)
 
 

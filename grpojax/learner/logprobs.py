@@ -163,7 +163,7 @@ def grouped_logprobs(decoder, tokens, prompt_length, response_budget: int, **kwa
   P, G, S = tokens.shape
   L = S - response_budget
   hidden = decoder.forward_groups(tokens[:, 0, : L - 1], tokens[..., L - 1 : -1], L - prompt_length[:, 0])
-  by_row = lambda x: x.reshape(P * G, *x.shape[2:])  # noqa: E731
+  by_row = lambda x: x.reshape(P * G, *x.shape[2:])
   how = dict(cap=decoder.spec.logit_softcap, mesh=decoder.mesh)
   outs = token_logprobs(by_row(hidden), decoder.unembedding(), by_row(tokens[..., L:]), **how, **kwargs)
   return *(o.reshape(P, G, response_budget) for o in outs), None

@@ -126,14 +126,14 @@ def cutter(how: Packing, tokens, prompt_length, routing, balance_mask, packing_i
   """number -> Piece.  The columns behind a row's last sequence hold what stands behind it in its own row."""
   T, D, R = how
   C, L = tokens.shape[-1] - 1, tokens.shape[-1] - T
-  by_shard = lambda x: None if x is None else x.reshape(D, -1, *x.shape[2:])  # noqa: E731
+  by_shard = lambda x: None if x is None else x.reshape(D, -1, *x.shape[2:])
   fields = map(by_shard, (tokens, prompt_length, routing, balance_mask, packing_index))
   tokens, prompt_length, routing, balance_mask, packing_index = fields
   of_columns, of_slots = (_spread(how, packing_index[..., i], C) for i in (0, 1))
-  by_row = lambda x: x.reshape(D * R, -1, *x.shape[2:])  # noqa: E731
+  by_row = lambda x: x.reshape(D * R, -1, *x.shape[2:])
 
   def piece_of(number) -> Piece:
-    cut = lambda x: jax.lax.dynamic_slice_in_dim(x, number * R, R, axis=1).reshape(D, -1)  # noqa: E731
+    cut = lambda x: jax.lax.dynamic_slice_in_dim(x, number * R, R, axis=1).reshape(D, -1)
     whose, since = map(cut, of_columns)
     at = L - _take(prompt_length, whose) + since
     inside, at = at < C, jnp.minimum(at, C - 1)

@@ -39,8 +39,8 @@ def warmup_constant(config: ConfigDict) -> optax.Schedule:
 
 def make_optimizer(config: ConfigDict, schedule: optax.Schedule) -> optax.GradientTransformation:
   """AdamW behind a clip of the global gradient norm.  Norms and biases are not decayed."""
-  matrix = lambda path, _: not path[-1].key.endswith(("norm", "bias"))  # noqa: E731
-  matrices = lambda params: jax.tree.map_with_path(matrix, params)  # noqa: E731
+  matrix = lambda path, _: not path[-1].key.endswith(("norm", "bias"))
+  matrices = lambda params: jax.tree.map_with_path(matrix, params)
   adamw = optax.adamw(schedule, config.b1, config.b2, weight_decay=config.weight_decay, mask=matrices)
   return optax.chain(optax.clip_by_global_norm(config.clip_norm), kept_in(config.state_dtype, adamw))
 
@@ -49,7 +49,7 @@ def kept_in(dtype: str, tx: optax.GradientTransformation) -> optax.GradientTrans
   """The same transformation, computed in float32, whose state lies in `dtype` between its steps."""
 
   def cast(tree, to):
-    is_float = lambda x: jnp.issubdtype(x.dtype, jnp.floating)  # noqa: E731
+    is_float = lambda x: jnp.issubdtype(x.dtype, jnp.floating)
     return jax.tree.map(lambda x: x.astype(to) if is_float(x) else x, tree)
 
   def update(grads, state, params):
@@ -206,7 +206,7 @@ def _accumulate(gradient, logp_fn, objective, batch: Batch, microbatches: int):
   """Gradients, metrics, logp [P, G, T].  The first two are additive: their sum over microbatches is exact."""
 
   def one(piece):
-    score = lambda policy: logp_fn(policy, *_seen(piece))  # noqa: E731
+    score = lambda policy: logp_fn(policy, *_seen(piece))
     (loss, (metrics, logp)), grads = gradient(score, objective, piece)
     return (grads, metrics | {"loss": loss, "grad_square": optax.global_norm(grads) ** 2}), logp
 
@@ -216,7 +216,7 @@ def _accumulate(gradient, logp_fn, objective, batch: Batch, microbatches: int):
 
   # Dealt like cards, not cut in blocks: each device keeps an equal share of every piece, so that
   # nothing moves between devices.
-  deal = lambda x: x.reshape(-1, microbatches, *x.shape[1:]).swapaxes(0, 1)  # noqa: E731
+  deal = lambda x: x.reshape(-1, microbatches, *x.shape[1:]).swapaxes(0, 1)
   pieces = jax.tree.map(deal, batch)
   first = jax.tree.map(lambda x: x[0], pieces)
 
@@ -237,14 +237,14 @@ def _accumulate_packed(gradient, logp_fn, objective, batch: Batch, packing: Pack
 
   def one(number):
     present = packing_lib.present(packing, batch.packing_index, batch.tokens.shape[-1] - 1, number)[..., None]
-    keep = lambda x: jnp.where(present, x, 0.0)  # noqa: E731
+    keep = lambda x: jnp.where(present, x, 0.0)
     kept = {name: keep(getattr(batch, name)) for name in ("mask", "weight", "token_mean_weight")}
     part = batch._replace(**kept)
-    score = lambda policy: of_piece(policy, number)  # noqa: E731
+    score = lambda policy: of_piece(policy, number)
     (loss, (metrics, logp)), grads = gradient(score, objective, part)
     return grads, metrics | {"loss": loss}, keep(logp)
 
-  add = lambda number, total: jax.tree.map(jnp.add, total, one(number))  # noqa: E731
+  add = lambda number, total: jax.tree.map(jnp.add, total, one(number))
   pieces = packing_lib.count(packing, batch.packing_index, batch.tokens.shape[-1] - 1)
   with jax.named_scope("pieces"):
     return jax.lax.fori_loop(0, pieces, add, _zeros(one, 0))
@@ -260,7 +260,7 @@ def _all_pieces(
 
   def add(number, total):
     present = packing_lib.present(packing, packing_index, columns, number)
-    keep = lambda new, old: jnp.where(present.reshape(*present.shape, *[1] * (new.ndim - 2)), new, old)  # noqa: E731
+    keep = lambda new, old: jnp.where(present.reshape(*present.shape, *[1] * (new.ndim - 2)), new, old)
     logp, entropy, routed = of_piece(params, number)
     old_logp, old_entropy, old = total
     if routed is not None:

@@ -47,7 +47,7 @@ class GroupView(NamedTuple):
     """As `View.of`.  A prompt's keys and values are computed once, and laid beside those of each response."""
     (read_prompt, turn), (read_own, _) = self.prompt.of(window, table), self.own.of(window, table)
     (P, L, _), (rows, T, _) = self.prompt.mask.shape, self.own.mask.shape
-    by_response = lambda x: x[:, L:].reshape(rows, T, *x.shape[2:])  # noqa: E731
+    by_response = lambda x: x[:, L:].reshape(rows, T, *x.shape[2:])
 
     def beside(x):
       of_prompt = jnp.broadcast_to(x[:, None, :L], (P, rows // P, L, *x.shape[2:]))

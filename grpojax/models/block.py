@@ -16,7 +16,7 @@ class Block(nnx.Module):
   def __init__(self, s: Spec, mesh: Mesh | None, rules: sharding.Rules, rngs: nnx.Rngs):
     D, N, K, H = s.hidden_size, s.num_attention_heads, s.num_key_value_heads, s.head_dim
     F, dtype = s.intermediate_size, s.param_dtype
-    norm = lambda axes, shape: vector(axes, shape, 1.0 - s.norm_offset, dtype)  # noqa: E731
+    norm = lambda axes, shape: vector(axes, shape, 1.0 - s.norm_offset, dtype)
     out_scale = (2 * s.num_hidden_layers) ** -0.5  # keeps the residual's variance flat in depth
     self.spec = s
     self.attention_norm = norm(("embed",), D)

@@ -192,7 +192,7 @@ class Decoder(nnx.Module):
 
     Those in the compute dtype in pieces (`parts.in_pieces`) of about `piece_bytes` of a device; 0: whole.
     """
-    cast = lambda a: a.astype(self.dtype) if a.ndim > 1 and a.dtype != jnp.int8 else a  # noqa: E731
+    cast = lambda a: a.astype(self.dtype) if a.ndim > 1 and a.dtype != jnp.int8 else a
 
     def one(i):
       layer, beside = jax.tree.map(lambda a: a[i], self._stacked())
@@ -372,7 +372,7 @@ def from_spec(s: Spec, mesh: Mesh | None = None, rules: sharding.Rules = shardin
     return nnx.to_pure_dict(nnx.split(Decoder(s, mesh, rules, nnx.Rngs(key)))[1])
 
   graph, abstract = nnx.split(nnx.eval_shape(lambda: Decoder(s, mesh, rules, nnx.Rngs(0))))
-  is_variable = lambda leaf: isinstance(leaf, nnx.Variable)  # noqa: E731
+  is_variable = lambda leaf: isinstance(leaf, nnx.Variable)
 
   def axes_of(variable):
     axes = variable.get_metadata()["axes"]

@@ -80,7 +80,7 @@ def small_cache(cache: list) -> list:
 def write(kept, new, column):
   """`new` [B, 1, K, H] at one column of keys or values, which are kept in full or in int8."""
   new = rounded(new, (-1,)) if isinstance(kept, Int8) else new
-  update = lambda old, x: jax.lax.dynamic_update_slice_in_dim(old, x, column, axis=1)  # noqa: E731
+  update = lambda old, x: jax.lax.dynamic_update_slice_in_dim(old, x, column, axis=1)
   return jax.tree.map(update, kept, new)
 
 

@@ -166,7 +166,7 @@ def splash(columns: int, heads: int, by_columns: NamedSharding, *, window: int, 
   )
 
   def local(kernel, q, k, v, of_q, of_k):
-    one = lambda q, k, v, *ids: kernel(q, k, v, segment_ids=splash_attention.SegmentIds(*ids))  # noqa: E731
+    one = lambda q, k, v, *ids: kernel(q, k, v, segment_ids=splash_attention.SegmentIds(*ids))
     k = (k.astype(jnp.float32) * scale).astype(k.dtype)  # of both, the smaller
     return jax.vmap(one)(*(x.swapaxes(1, 2) for x in (q, k, v)), of_q, of_k).swapaxes(1, 2)
 

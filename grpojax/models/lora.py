@@ -43,7 +43,7 @@ def build(c: ConfigDict, s: Spec, axes: dict, shapes: dict) -> Lora | None:
       f"config.lora.modules = '{c.modules}' matches no matrix of the model; it has {', '.join(matrices)}."
     )
   pairs = {path: _factors(s, path, _at(axes, path), _at(shapes, path).shape, c.rank) for path in chosen}
-  pick = lambda i: {"adapters": {path: {k: v[i] for k, v in pair.items()} for path, pair in pairs.items()}}  # noqa: E731
+  pick = lambda i: {"adapters": {path: {k: v[i] for k, v in pair.items()} for path, pair in pairs.items()}}
   return Lora(c.alpha / c.rank, pick(0), pick(1))
 
 

@@ -184,7 +184,7 @@ def _by_parts_backward(rows, k, activation, kept, d_out):
 
   start = jax.tree.map(lambda x: jnp.zeros_like(x, jnp.float32), (h, gates, list(weights)))
   d_h, d_gates, d_weights = jax.lax.fori_loop(0, -(-ends[-1] // rows), add, start)
-  like = lambda x, old: x.astype(old.dtype)  # noqa: E731
+  like = lambda x, old: x.astype(old.dtype)
   return like(d_h, h), like(d_gates, gates), tuple(map(like, d_weights, weights)), None, None
 
 

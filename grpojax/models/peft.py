@@ -53,7 +53,7 @@ def write(trained: dict, model: Model, c: ConfigDict, base: str, out: Path) -> N
   if out.exists():
     raise ValueError(f"{out} exists already; name a new folder to export to.")
   listed = tensors(model)
-  fetch = lambda x: np.asarray(multihost_utils.process_allgather(x, tiled=True))  # noqa: E731
+  fetch = lambda x: np.asarray(multihost_utils.process_allgather(x, tiled=True))
   whole = jax.tree.map(fetch, trained["adapters"])
   arrays = {}
   for name, (path, factor, at) in listed.items():

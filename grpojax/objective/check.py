@@ -105,7 +105,7 @@ def _ranges(o: ConfigDict) -> None:
 def _shapes(config: ConfigDict, extra: tuple[str, ...]) -> tuple[Batch, jax.ShapeDtypeStruct]:
   """The batch that the learner will see, as shapes with few prompts and tokens."""
   P, G, T, K = 2, config.rollout.group_size, 4, 3
-  of = lambda *shape, dtype=jnp.float32: jax.ShapeDtypeStruct(shape, dtype)  # noqa: E731
+  of = lambda *shape, dtype=jnp.float32: jax.ShapeDtypeStruct(shape, dtype)
   token, row, flag = of(P, G, T), of(P, G), of(P, G, dtype=bool)
   sizes = {"row": row, "step": of(P, G, K)}
   batch = Batch(

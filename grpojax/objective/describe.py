@@ -19,7 +19,7 @@ def _groups(batch: Batch) -> dict[str, Array]:
   flat = group & (stats.spread(batch.reward, valid, axis=1)[:, 0] == 0)
   wrong = jnp.where(valid, accuracy, 0.0).max(1) <= 0
   right = jnp.where(valid, accuracy, 1.0).min(1) >= 1
-  share = lambda which: which.sum() / jnp.maximum(group.sum(), 1)  # noqa: E731
+  share = lambda which: which.sum() / jnp.maximum(group.sum(), 1)
   return {
     "frac_reward_zero_std": share(flat),
     "frac_reward_zero_std/all_wrong": share(flat & wrong),

@@ -123,8 +123,8 @@ def _watch(objective: Objective, logp: Array, batch: Batch, entropy: Array | Non
   logp, on = jax.lax.stop_gradient(logp), batch.mask > 0
   slope = jax.grad(lambda x: jnp.where(on, _gain(objective, x, batch), 0.0).sum())(logp)
   clipped = on & (batch.advantage != 0) & (slope == 0)
-  token_mean = lambda x: (batch.token_mean_weight * x).sum()  # noqa: E731
-  k3 = lambda x: stats.exp(x) - 1 - x  # noqa: E731
+  token_mean = lambda x: (batch.token_mean_weight * x).sum()
+  k3 = lambda x: stats.exp(x) - 1 - x
   low, high = clipped & (batch.advantage < 0), clipped & (batch.advantage > 0)
   probability = stats.exp(batch.old_logp)
   metrics = {
@@ -146,7 +146,7 @@ def _watch(objective: Objective, logp: Array, batch: Batch, entropy: Array | Non
 def _clean(batch: Batch) -> Batch:
   """Invalid rows leave the mask; what is behind the mask becomes 0, whatever it was."""
   mask = jnp.where(batch.valid[..., None], batch.mask, 0.0)
-  behind = lambda x: None if x is None else jnp.where(mask > 0, x, 0.0)  # noqa: E731
+  behind = lambda x: None if x is None else jnp.where(mask > 0, x, 0.0)
   return batch._replace(
     mask=mask,
     reward=jnp.where(batch.valid, batch.reward, 0.0),

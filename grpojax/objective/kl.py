@@ -21,7 +21,7 @@ def has_kl(objective: Objective) -> bool:
 def scale_kl(objective: Objective, scale) -> Objective:
   """The objective with every KL coefficient, in the loss or in the reward, times `scale`."""
   penalty = tuple((scale * beta if is_kl(fn) else beta, fn) for beta, fn in objective.penalty)
-  in_reward = lambda fn: _scaled(fn, scale) if _in_reward(fn) else fn  # noqa: E731
+  in_reward = lambda fn: _scaled(fn, scale) if _in_reward(fn) else fn
   return objective._replace(
     penalty=penalty,
     advantage=in_reward(objective.advantage),

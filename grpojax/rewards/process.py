@@ -36,5 +36,5 @@ def score(scorer: Callable, tokenizer, groups, tokens, length, max_steps: int):
 
 def token_at(tokenizer, tokens: np.ndarray, end: int) -> int:
   """Index of the token with which the text of `tokens` first has `end` characters."""
-  characters = lambda n: len(text.decode(tokenizer, tokens, n))  # noqa: E731
+  characters = lambda n: len(text.decode(tokenizer, tokens, n))
   return bisect.bisect_left(range(1, len(tokens)), end, key=characters)

@@ -70,15 +70,15 @@ def _keep(config: ConfigDict, prompts: Prompts, pool: Groups, prompt: np.ndarray
   """G completions of each prompt's pool, with the pool's mean and deviation (ddof 1) beside them."""
   P, G = len(prompts.id), pool.scored.reward.shape[1]
   who, reward, valid = np.repeat(prompt, G), pool.scored.reward.ravel(), pool.scored.valid.ravel()
-  total = lambda x: np.bincount(who, np.where(valid, x, 0), P)  # noqa: E731
+  total = lambda x: np.bincount(who, np.where(valid, x, 0), P)
   count = total(np.ones_like(reward))
   mean = total(reward) / np.maximum(count, 1)
   std = np.sqrt(total((reward - mean[who]) ** 2) / np.maximum(count - 1, 1))
 
   chosen = np.stack([_choose(np.flatnonzero(who == p), valid, reward > config.positive, G) for p in range(P)])
-  flat = lambda x: x.reshape(-1, *x.shape[2:])[chosen]  # noqa: E731
+  flat = lambda x: x.reshape(-1, *x.shape[2:])[chosen]
   scored = pool.scored
-  spread = lambda x: np.repeat(x[:, None], G, 1).astype(np.float32)  # noqa: E731
+  spread = lambda x: np.repeat(x[:, None], G, 1).astype(np.float32)
   scored = scored._replace(
     reward=flat(scored.reward),
     accuracy=flat(scored.accuracy),

@@ -219,7 +219,7 @@ def _filled(groups: Groups, real: np.ndarray) -> Groups:
 
 def take(groups: Groups, rows: np.ndarray) -> Groups:
   """The groups of these rows."""
-  pick = lambda x: x[rows] if isinstance(x, np.ndarray) else x  # noqa: E731
+  pick = lambda x: x[rows] if isinstance(x, np.ndarray) else x
   taken = jax.tree.map(pick, groups._replace(prompts=groups.prompts._replace(example=None)))
   example = [groups.prompts.example[i] for i in rows]
   return taken._replace(prompts=taken.prompts._replace(example=example))

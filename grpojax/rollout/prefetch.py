@@ -48,7 +48,7 @@ def collect(
   """A step's groups, the outcomes of all that were drawn, and stats; its first prompts are `asked`."""
   config = job.config
   if feeds(job):
-    draw_more = lambda number: (draw(job, known), generate.key_of(job, step, number))  # noqa: E731
+    draw_more = lambda number: (draw(job, known), generate.key_of(job, step, number))
     graded = partial(generate.graded, job, timer, troubles, asked)
     return dynamic_sampling.feed(
       config.dynamic_sampling, asked.prompts, draw_more, graded, job.data.stream.unread, troubles
@@ -62,7 +62,7 @@ def collect(
   collector = partial(dynamic_sampling.collect, config.dynamic_sampling)
   if config.adaptive_group.stop:
     collector = partial(adaptive_groups.collect, config.adaptive_group)
-  more = lambda: first.pop() if first else draw(job, known)  # noqa: E731
+  more = lambda: first.pop() if first else draw(job, known)
   groups, *rest = collector(more, answer, data_shards.of(job.mesh))
   if groups.prompts.example is None:  # came from another process
     groups = groups._replace(prompts=generate.take(job.data, generate.rows_of(job.data, groups.prompts.id)))

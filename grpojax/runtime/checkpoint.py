@@ -114,8 +114,8 @@ def _changed(tree, saved: dict[str, int]) -> list[str]:
 
 def _refuse_another(directory, step: int, saved, abstract) -> None:
   """ValueError naming the leaves in which a checkpoint differs from what this run would save."""
-  leaves = lambda tree: dict(zip(checksums.paths(tree), jax.tree.leaves(tree), strict=True))  # noqa: E731
-  form = lambda x: f"{x.dtype}{list(x.shape)}" if x is not None else "missing"  # noqa: E731
+  leaves = lambda tree: dict(zip(checksums.paths(tree), jax.tree.leaves(tree), strict=True))
+  form = lambda x: f"{x.dtype}{list(x.shape)}" if x is not None else "missing"
   there, here = leaves(saved), leaves(abstract)
   both = {path: (form(there.get(path)), form(here.get(path))) for path in sorted(there.keys() | here.keys())}
   other = [f"{path}: {was} -> {now}" for path, (was, now) in both.items() if was != now]

@@ -215,27 +215,27 @@ def wide_axes(mesh: Mesh, cut) -> tuple[str, ...]:
 
 def param_shardings(mesh: Mesh, axes, shapes, rules: Rules = RULES):
   """Logical axes and shapes, nested alike -> NamedShardings."""
-  one = lambda names, shape: NamedSharding(mesh, partition(mesh, names, shape.shape, rules))  # noqa: E731
+  one = lambda names, shape: NamedSharding(mesh, partition(mesh, names, shape.shape, rules))
   return jax.tree.map(one, axes, shapes, is_leaf=lambda leaf: isinstance(leaf, tuple))
 
 
 def bytes_per_chip(shapes, shardings) -> int:
   """Of the arrays of a tree, on the device that has most; `shardings` are a prefix of the tree."""
   places = jax.tree.leaves(jax.tree.broadcast(shardings, shapes))
-  one = lambda x, where: math.prod(where.shard_shape(x.shape)) * x.dtype.itemsize  # noqa: E731
+  one = lambda x, where: math.prod(where.shard_shape(x.shape)) * x.dtype.itemsize
   leaves = zip(jax.tree.leaves(shapes), places, strict=True)
   return sum(one(x, where) for x, where in leaves if hasattr(x, "shape"))  # else a number of the objective
 
 
 def abstract(shapes, shardings):
   """What Orbax restores into: shapes and dtypes with the place of each."""
-  struct = lambda s, where: jax.ShapeDtypeStruct(s.shape, s.dtype, sharding=where)  # noqa: E731
+  struct = lambda s, where: jax.ShapeDtypeStruct(s.shape, s.dtype, sharding=where)
   return jax.tree.map(struct, shapes, shardings)
 
 
 def to_device(mesh: Mesh, tree):
   """This process's rows of a batch -> global arrays, cut over the batch axes."""
-  put = lambda x: jax.make_array_from_process_local_data(batch_sharding(mesh), np.asarray(x))  # noqa: E731
+  put = lambda x: jax.make_array_from_process_local_data(batch_sharding(mesh), np.asarray(x))
   return jax.tree.map(put, tree)
 
 

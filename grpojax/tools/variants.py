@@ -73,7 +73,7 @@ def _knob(parameter: inspect.Parameter) -> str:
 def markdown(rows: list[dict[str, str]]) -> str:
   """Rows as a GitHub table."""
   lines = [list(rows[0]), ["---"] * len(rows[0]), *(row.values() for row in rows)]
-  escape = lambda cell: cell.replace("|", "\\|")  # noqa: E731
+  escape = lambda cell: cell.replace("|", "\\|")
   return "\n".join("| " + " | ".join(map(escape, line)) + " |" for line in lines)
 
 

@@ -48,7 +48,7 @@ def prepare(config: ConfigDict, workdir: Path) -> Job:
 
   Several processes agree here on code, config, workdir and data.
   """
-  said = lambda: checkpoint.flatten(config.to_dict(), "config.") | {"--workdir": workdir}  # noqa: E731
+  said = lambda: checkpoint.flatten(config.to_dict(), "config.") | {"--workdir": workdir}
   processes.assert_equal(lambda: processes.code() | said())
   config_lib.check(config, jax.device_count())
   scorer = rewards.build(config.reward)

@@ -40,7 +40,7 @@ def table(model: Model, mesh) -> list[str]:
     rows.append((name, str(leaf.shape), leaf.dtype.name, f"({cuts})", f"{size:,}"))
   rows.append(("total", "", "", "", f"{sharding.bytes_per_chip(shapes, where):,}"))
   *left, last = (max(map(len, column)) for column in zip(*rows, strict=True))
-  aligned = lambda row: [cell.ljust(width) for cell, width in zip(row[:-1], left, strict=True)]  # noqa: E731
+  aligned = lambda row: [cell.ljust(width) for cell, width in zip(row[:-1], left, strict=True)]
   return ["  ".join([*aligned(row), row[-1].rjust(last)]) for row in rows]
 
 

@@ -140,7 +140,7 @@ def build_programs(config: ConfigDict, model: models.Model, tokenizer, mesh: Mes
   where, frozen = learner.state_shardings(model, tx, mesh), frozen_layout(model, mesh)
   everywhere, rows = sharding.replicated(mesh), sharding.batch_sharding(mesh)
   packing, logp = packing_of(config, mesh), _logp(config, model)
-  make = lambda name, how: _sampler(config, name, model, tokenizer, mesh, *how)  # noqa: E731
+  make = lambda name, how: _sampler(config, name, model, tokenizer, mesh, *how)
   c = config.rollout
   record = config.routing_replay == "R3"
   train_how = c.group_size, c.max_tokens, sampler.Choice(c.temperature), record, (c.weights, c.kv_cache)

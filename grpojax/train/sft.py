@@ -121,7 +121,7 @@ def make_optimizer(model: Model, schedule: optax.Schedule) -> optax.GradientTran
     ins = [i for i in matrix if (axes[i] == "embed") != (axes[-1] == "embed")]
     return MuonDimensionNumbers(tuple(ins), tuple(i for i in matrix if i not in ins))
 
-  is_axes = lambda leaf: isinstance(leaf, tuple)  # noqa: E731
+  is_axes = lambda leaf: isinstance(leaf, tuple)
   dimensions = jax.tree.map(one, model.axes, is_leaf=is_axes)
   muon = optax.contrib.muon(schedule, adam_b2=0.95, muon_weight_dimension_numbers=dimensions)
   return optax.chain(optax.clip_by_global_norm(1.0), muon)

@@ -254,7 +254,7 @@ def test_processes_that_prepare_at_once_all_get_the_folder(tmp_path, monkeypatch
     to_disk(*args)
 
   monkeypatch.setattr(pipeline.os, "rename", rename_together)
-  one = lambda: folders.append(pipeline.prepare(config(train=20, test=3), tmp_path))  # noqa: E731
+  one = lambda: folders.append(pipeline.prepare(config(train=20, test=3), tmp_path))
   threads = [threading.Thread(target=one) for _ in range(2)]
   for thread in threads:
     thread.start()
@@ -450,7 +450,7 @@ def test_demonstrations_are_conversations_and_long_ones_lose_their_end(train):
 
 
 def test_demonstrations_are_addressed_by_their_step(train):
-  at = lambda step, seed=0: pipeline.demonstrations(train, TOKENIZER, 64, 80, seed, step)  # noqa: E731
+  at = lambda step, seed=0: pipeline.demonstrations(train, TOKENIZER, 64, 80, seed, step)
   np.testing.assert_array_equal(at(9)["tokens"], at(9)["tokens"])
   assert (at(9)["tokens"] != at(10)["tokens"]).any()
   assert (at(9)["tokens"] != at(9, seed=1)["tokens"]).any()

@@ -17,7 +17,7 @@ WRAPPED = (
 )
 SLIME = WRAPPED.replace("$Answer (without quotes)", "\\boxed{{$Answer}}")
 DAPO = dict(data_source="math_dapo", ability="MATH", extra_info=dict(index="9a9b"))
-USER = lambda text: [dict(role="user", content=text)]  # noqa: E731
+USER = lambda text: [dict(role="user", content=text)]
 STDIN = [dict(input="1 2\n", output="3\n", testtype="stdin")]
 CALL = [dict(input='[1, 2]\n"a"', output="[2, 1]", testtype="functional")]
 

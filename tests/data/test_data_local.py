@@ -13,8 +13,8 @@ from grpojax.data import pipeline
 from grpojax.data.local import clean, files, sources
 
 TOKENIZER = data_toys.tokenizer()
-gsm8k = lambda question, answer: dict(question=question, answer=f"so\n#### {answer}")  # noqa: E731
-math = lambda problem, answer: dict(problem=problem, answer=answer)  # noqa: E731
+gsm8k = lambda question, answer: dict(question=question, answer=f"so\n#### {answer}")
+math = lambda problem, answer: dict(problem=problem, answer=answer)
 
 EASY = [
   gsm8k("Two and two?", 4),

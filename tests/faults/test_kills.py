@@ -71,7 +71,7 @@ def more_points():
 def spoilt(workdir):
   """The last checkpoint is lost, one record is there twice, one is missing, and the report is another."""
   shutil.rmtree(workdir / "checkpoints" / str(checkpoint.steps(workdir)[-1]))
-  lines = lambda name: (workdir / name).read_text().splitlines(keepends=True)  # noqa: E731
+  lines = lambda name: (workdir / name).read_text().splitlines(keepends=True)
   (workdir / "metrics.jsonl").write_text("".join([*(kept := lines("metrics.jsonl")), kept[-1]]))
   (workdir / "completions.jsonl").write_text("".join(lines("completions.jsonl")[:-1]))
   report = (workdir / "report.html").read_text()

@@ -90,7 +90,7 @@ def test_so_many_in_a_row_stop_the_run_also_across_a_restart(cache, tmp_path):
 
 
 def test_a_spike_is_skipped_if_asked_for_and_does_not_move_the_average(cache, tmp_path, capsys):
-  larger = lambda batch: batch._replace(reward=batch.reward * 1000)  # noqa: E731
+  larger = lambda batch: batch._replace(reward=batch.reward * 1000)
   records, states = run(config(cache, spike=5.0), tmp_path / "a", at({3}, larger))
   assert [r["update/skipped"] for r in records] == [0, 0, 1, 0] and not records[2]["update/nonfinite"]
   assert same(states[2], states[3]) and "is a spike; the update was skipped" in capsys.readouterr().out

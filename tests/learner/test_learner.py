@@ -286,7 +286,7 @@ def test_the_first_update_of_a_step_needs_no_pass_before_it():
   passes, reference = [], jax.tree.map(lambda x: 1.1 * x, state.params)
 
   def step(first_pass):
-    counted = lambda params, *args: (passes.append(params is reference), logp(params, *args))[1]  # noqa: E731
+    counted = lambda params, *args: (passes.append(params is reference), logp(params, *args))[1]
     after, seen = state, []
     for batch in batching.compared(counted, state.params, reference, dealt, first_pass):
       after, metrics = update(after, objective, batch)
@@ -395,7 +395,7 @@ def test_the_policy_that_is_rewarded_becomes_likelier():
   objective = objective_lib.build(gspo.get_config("tiny").objective)
   logp = jax.jit(learner.make_logp(MODEL, response_budget=T, temperature=1.0, chunk=4))
   batch = make_batch()
-  mean = lambda lp, on: float((lp * batch.mask * on[..., None]).sum() / (batch.mask * on[..., None]).sum())  # noqa: E731
+  mean = lambda lp, on: float((lp * batch.mask * on[..., None]).sum() / (batch.mask * on[..., None]).sum())
 
   def gap():
     lp, *_ = logp(state.params, batch.tokens, batch.prompt_length)

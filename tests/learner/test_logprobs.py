@@ -46,8 +46,8 @@ def direct(hidden, unembedding, targets, temperature, cap):
 @pytest.mark.parametrize("cap", [0.0, 3.0])
 def test_gradients_equal_those_of_the_unchunked_formula_in_float64(cap):
   hidden, unembedding, targets = inputs()
-  weigh = lambda outs: (outs[0] * jnp.arange(T)[None]).sum() - (outs[1] * jnp.arange(1, T + 1)[None]).sum()  # noqa: E731
-  scanned = lambda h, w: weigh(token_logprobs(h, w, targets, temperature=0.7, chunk=3, cap=cap))  # noqa: E731
+  weigh = lambda outs: (outs[0] * jnp.arange(T)[None]).sum() - (outs[1] * jnp.arange(1, T + 1)[None]).sum()
+  scanned = lambda h, w: weigh(token_logprobs(h, w, targets, temperature=0.7, chunk=3, cap=cap))
   with jax.enable_x64(True), jax.numpy_rank_promotion("allow"):
     wide = jnp.asarray(hidden, jnp.float64), jnp.asarray(unembedding, jnp.float64)
     expected = jax.grad(lambda h, w: weigh(direct(h, w, targets, 0.7, cap)), (0, 1))(*wide)
@@ -63,7 +63,7 @@ def test_bfloat16_activations_are_summed_in_float32():
   exact = reference(*(np.asarray(x, np.float32) for x in narrow), targets, 1.0)
   np.testing.assert_allclose(logp, exact[0], atol=1e-5)
   np.testing.assert_allclose(entropy, exact[1], atol=1e-5)
-  total = lambda h, w: token_logprobs(h, w, targets, temperature=1.0, chunk=8)[0].sum()  # noqa: E731
+  total = lambda h, w: token_logprobs(h, w, targets, temperature=1.0, chunk=8)[0].sum()
   got = jax.grad(total, (0, 1))(*narrow)
   with jax.enable_x64(True), jax.numpy_rank_promotion("allow"):
     wide = [jnp.asarray(np.asarray(x, np.float64)) for x in narrow]
@@ -76,7 +76,7 @@ def test_bfloat16_activations_are_summed_in_float32():
 
 def memory(length, vocabulary, chunk, width=128, rows=1, backward=True):
   """(bytes of temporaries, bytes of all logits) of the compiled pass; nothing is computed."""
-  f = lambda h, w, t: sum(o.sum() for o in token_logprobs(h, w, t, temperature=0.9, chunk=chunk))  # noqa: E731
+  f = lambda h, w, t: sum(o.sum() for o in token_logprobs(h, w, t, temperature=0.9, chunk=chunk))
   inputs = (rows, length, width), jnp.float32, (vocabulary, width), jnp.float32, (rows, length), jnp.int32
   args = [jax.ShapeDtypeStruct(*of) for of in zip(inputs[::2], inputs[1::2], strict=True)]
   compiled = jax.jit(jax.grad(f, (0, 1)) if backward else f).lower(*args).compile()

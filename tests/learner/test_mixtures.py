@@ -139,7 +139,7 @@ def test_replaying_the_choice_of_pi_old_is_exact_first_and_holds_when_the_router
   groups = groups._replace(rollout=groups.rollout._replace(routing=None))
   batch = batching.deal(job.config, job.mesh, groups, None)[0]
   batch = batching.with_logps(job.programs.logp, params, None, batch)
-  update = lambda params, batch: job.programs.update(  # noqa: E731
+  update = lambda params, batch: job.programs.update(
     job.programs.fresh(jax.tree.map(jnp.copy, params)), job.objective, batch, {}, np.float32(np.inf)
   )
   first, seen = update(params, batch)
@@ -157,11 +157,11 @@ def test_replaying_the_choice_of_pi_old_is_exact_first_and_holds_when_the_router
 
 def test_muon_sees_each_expert_as_a_matrix_of_its_own():
   model = models.build(recipe("moe").model, 30)
-  mixture = lambda tree: {"layers": {"moe": tree["layers"]["moe"]}}  # noqa: E731
+  mixture = lambda tree: {"layers": {"moe": tree["layers"]["moe"]}}
   tx = sft.make_optimizer(model._replace(axes=mixture(model.axes)), optax.constant_schedule(1.0))
   step = jax.jit(lambda grads: tx.update(grads, tx.init(grads), grads)[0])
   grads = mixture(model.init(jax.random.key(1)))
-  stretch = lambda g: g.at[:, 0].multiply(jnp.arange(32.0)[:, None]) if g.ndim == 4 else g  # noqa: E731
+  stretch = lambda g: g.at[:, 0].multiply(jnp.arange(32.0)[:, None]) if g.ndim == 4 else g
   before, after = step(grads), step(jax.tree.map(stretch, grads))
   for name in ("gate", "up", "down"):
     change = abs(before["layers"]["moe"][name] - after["layers"]["moe"][name]).max((0, 2, 3))

@@ -113,7 +113,7 @@ def test_mu_with_a_cache_in_int8_is_that_of_reading_what_was_rounded():
   @jax.jit
   def step(tokens, column, cache):
     def attention(i, q, k, v, scale, cap):
-      put = lambda a, x: jax.lax.dynamic_update_slice_in_dim(a, there(x), column, 1)  # noqa: E731
+      put = lambda a, x: jax.lax.dynamic_update_slice_in_dim(a, there(x), column, 1)
       k, v = put(cache[i][0], k), put(cache[i][1], v)
       mask = (columns[None] >= first[:, None]) & (columns <= column)[None]
       mask &= (column - columns < (s.windows[i] or 999))[None]
@@ -157,7 +157,7 @@ def compiled_decode(weights, kv_cache):
     params = jax.eval_shape(lambda p: int8.weights(p, model.spec), params)
   prefilled = jax.eval_shape(prefill, params, S((4, L), jnp.int32), S((4,), jnp.int32))
   compiled = jax.jit(decode).lower(params, prefilled, jax.random.key(0), S((4,), jnp.int32)).compile()
-  size = lambda tree: sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(tree))  # noqa: E731
+  size = lambda tree: sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(tree))
   return compiled, size(params), size(prefilled.cache)
 
 
@@ -189,7 +189,7 @@ def test_the_adapters_of_now_are_merged_and_then_rounded():
   small = made.ready(jax.device_put(params | trained, layout))
   assert jax.tree.structure(made.where) == jax.tree.structure(small)
   expected = int8.weights(lora.merge_all(params | trained, model.spec, 2.0), model.spec)
-  near = lambda a, b: np.testing.assert_allclose(a, b, atol=1 if a.dtype == jnp.int8 else 1e-6)  # noqa: E731
+  near = lambda a, b: np.testing.assert_allclose(a, b, atol=1 if a.dtype == jnp.int8 else 1e-6)
   jax.tree.map(near, small, expected)
   assert not np.array_equal(small["layers"]["q"], int8.weights(params, model.spec)["layers"]["q"])
 

@@ -34,7 +34,7 @@ def segments(columns: int = S):
 
 @cache
 def inputs():
-  shape = lambda heads: (B, S, heads, H)  # noqa: E731
+  shape = lambda heads: (B, S, heads, H)
   keys = jax.random.split(jax.random.key(0), 4)
   return [jax.random.normal(k, shape(n)) for k, n in zip(keys, (N, K, K, N), strict=True)]
 
@@ -99,7 +99,7 @@ def test_a_decoder_may_take_a_kernel_for_its_updates():
 
   reference = models.from_spec(spec, mesh())._replace(remat="attention")
   params = reference.init(jax.random.key(0))
-  run = lambda model: jax.jit(jax.value_and_grad(partial(loss, model=model), has_aux=True))(params)  # noqa: E731
+  run = lambda model: jax.jit(jax.value_and_grad(partial(loss, model=model), has_aux=True))(params)
   splash = reference._replace(attention="splash")
   for policy in "attention", "full":  # the kernel's normalisers [layers, B, heads, columns] are kept, or not
     of_policy = splash._replace(remat=policy)

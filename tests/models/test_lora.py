@@ -63,7 +63,7 @@ def lora_config():
 def test_logits_are_those_of_peft_merged_layer_by_layer_or_as_a_whole(family):
   model, params = of(lora_config(), family)
   stored, expected = np.load(FOLDERS / family / "expected.npz"), np.load(ADAPTERS / family / "expected.npz")
-  forward = lambda m, p: m.bind(p).logits(m.bind(p)(stored["tokens"], stored["first"]))  # noqa: E731
+  forward = lambda m, p: m.bind(p).logits(m.bind(p)(stored["tokens"], stored["first"]))
   merged = lora.merge_all(params, model.spec, model.lora.scale)
   real = (np.arange(stored["tokens"].shape[1])[None] >= stored["first"][:, None])[:, ::4]
   bare = model._replace(lora=None)
@@ -120,7 +120,7 @@ def test_the_sampler_samples_what_the_learner_scores():
   )
   prefilled = jax.jit(prefill)(params, tokens, 16 - first)
   rollout = jax.jit(decode)(params, prefilled, jax.random.key(0), jnp.arange(3))
-  repeat = lambda x: np.repeat(x[:, None], 2, axis=1)  # noqa: E731
+  repeat = lambda x: np.repeat(x[:, None], 2, axis=1)
   rows = np.concatenate([repeat(tokens), rollout.tokens], axis=-1)
   score = learner.make_logp(model, response_budget=12, temperature=1.0, chunk=5)
   logp, *_ = jax.jit(score)(params, rows, repeat(16 - first))
@@ -363,7 +363,7 @@ def test_a_run_resumes_bit_for_bit_and_leaves_what_others_read(tmp_path):
   run(job_config(tmp_path, 2), tmp_path / "cut")
   resumed = run(job_config(tmp_path, 3), tmp_path / "cut")
   timed = ("time/", "tokens_per_second/", "wall")
-  comparable = lambda rs: [{k: v for k, v in r.items() if not k.startswith(timed)} for r in rs]  # noqa: E731
+  comparable = lambda rs: [{k: v for k, v in r.items() if not k.startswith(timed)} for r in rs]
   assert comparable(resumed) == comparable(whole)
   model, trained, frozen = final(tmp_path / "whole")
   jax.tree.map(np.testing.assert_array_equal, (trained, frozen), final(tmp_path / "cut")[1:])

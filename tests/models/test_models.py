@@ -47,8 +47,8 @@ def test_matrices_in_pieces_multiply_as_whole_ones(tiny):
   model = models.build(config, VOCABULARY)
   decoder = model.bind(model.init(jax.random.key(0)))
   whole, cut = decoder.unstacked_layers(), decoder.unstacked_layers(piece_bytes=40_000)
-  number = lambda name: len(getattr(cut[0][0], name).get_value())  # noqa: E731
-  size = lambda name: getattr(whole[0][0], name)[...].nbytes  # noqa: E731
+  number = lambda name: len(getattr(cut[0][0], name).get_value())
+  size = lambda name: getattr(whole[0][0], name)[...].nbytes
   assert 40_000 < size("q") == size("gate") // 2 < 80_000, "two pieces, and four"
   assert [number(name) for name in ("q", "o", "gate", "up", "down")] == [2, 2, 4, 4, 4]
   tokens, first = padded_batch()
@@ -87,7 +87,7 @@ def test_sequences_that_share_a_row_do_not_see_each_other(tiny):
 
 def test_every_parameter_names_its_axes_and_reaches_the_output(tiny):
   model, params = tiny
-  is_axes = lambda leaf: isinstance(leaf, tuple)  # noqa: E731
+  is_axes = lambda leaf: isinstance(leaf, tuple)
   assert jax.tree.map(len, model.axes, is_leaf=is_axes) == jax.tree.map(jnp.ndim, params)
   tokens, first = padded_batch()
   weigh = jnp.arange(32.0)[None, None]
@@ -108,7 +108,7 @@ def test_bfloat16_activations_stay_close_to_float32(tiny):
 
 def test_a_matrix_times_what_it_meets_has_the_gradients_of_the_sum_it_stands_for():
   rng = np.random.default_rng(0)
-  draw = lambda *shape: jnp.asarray(rng.normal(size=shape), jnp.float32)  # noqa: E731
+  draw = lambda *shape: jnp.asarray(rng.normal(size=shape), jnp.float32)
   cases = (("bsd,df->bsf", (2, 3, 4), (4, 5), 1), ("bsd,dnh->bsnh", (2, 3, 4), (4, 5, 6), 1))
   for formula, x, weight, axes in (*cases, ("bsnh,nhd->bsd", (2, 3, 5, 6), (5, 6, 4), 2)):
     x, weight = draw(*x), draw(*weight)
@@ -129,7 +129,7 @@ def gradient(model):
 @pytest.mark.parametrize(("queries", "before"), [(1, 0), (3, 2), (13, 0), (16, 7)])
 def test_queries_in_blocks_read_what_they_read_at_once(queries, before):
   keys = jax.random.split(jax.random.key(queries), 4)
-  shape = lambda n, heads: (2, n, heads, 4)  # noqa: E731
+  shape = lambda n, heads: (2, n, heads, 4)
   q, ct = (jax.random.normal(key, shape(queries, 4)) for key in keys[:2])
   k, v = (jax.random.normal(key, shape(before + queries, 2)) for key in keys[2:])
   causal = np.arange(before + queries) <= before + np.arange(queries)[:, None]

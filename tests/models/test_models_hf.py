@@ -87,10 +87,10 @@ def test_the_program_does_not_grow_with_depth(family):
 
   def lines(layers):
     spec = loaded(family)[0].spec
-    cycle = lambda kinds: tuple(kinds[i % len(kinds)] for i in range(layers))  # noqa: E731
+    cycle = lambda kinds: tuple(kinds[i % len(kinds)] for i in range(layers))
     kinds = dict(windows=cycle(spec.windows), rope_of=cycle(spec.rope_of))
     model = models.from_spec(dataclasses.replace(spec, num_hidden_layers=layers, **kinds))
-    run = lambda params, tokens: model.bind(params)(tokens, jnp.zeros(2, jnp.int32))  # noqa: E731
+    run = lambda params, tokens: model.bind(params)(tokens, jnp.zeros(2, jnp.int32))
     return str(jax.make_jaxpr(run)(model.shapes, jnp.zeros((2, 5), jnp.int32))).count("\n")
 
   assert abs(lines(40) - lines(4)) <= 2  # a constant may be printed on more lines

@@ -69,7 +69,7 @@ def test_choices_of_some_experts_are_worked_off_in_parts(crowded):
   """Two of eight experts are here: an even load is one part, all tokens on them are four."""
   (B, S, D), F, k, first = (16, 200, 24), 6, 2, 2
   keys = iter(jax.random.split(jax.random.key(0), 6))
-  draw = lambda *shape: jax.random.normal(next(keys), shape)  # noqa: E731
+  draw = lambda *shape: jax.random.normal(next(keys), shape)
   h, gates = draw(B, S, D), draw(B, S, k)
   weights = [0.2 * draw(2, *shape) for shape in ((D, F), (D, F), (F, D))]
   experts = jax.lax.top_k(draw(B, S, 8), k)[1]
@@ -84,13 +84,13 @@ def test_choices_of_some_experts_are_worked_off_in_parts(crowded):
 
   def by_all(h, gates, gate, up, down):
     """Every token through both experts."""
-    wide = lambda w: jnp.einsum("bsd,edf->bsef", h, w)  # noqa: E731
+    wide = lambda w: jnp.einsum("bsd,edf->bsef", h, w)
     of_expert = jnp.einsum("bsef,efd->bsed", jax.nn.silu(wide(gate)) * wide(up), down)
     chosen = jax.nn.one_hot(experts - first, 2) * gates[..., None]
     y = jnp.einsum("bske,bsed->bsd", chosen, of_expert)
     return (jnp.sin(y) * h).sum(), y
 
-  run = lambda f: jax.jit(jax.grad(f, range(5), has_aux=True))(h, gates, *weights)  # noqa: E731
+  run = lambda f: jax.jit(jax.grad(f, range(5), has_aux=True))(h, gates, *weights)
   for a, b in zip(*map(jax.tree.leaves, (run(in_parts), run(by_all))), strict=True):
     np.testing.assert_allclose(a, b, atol=1e-5 * float(jnp.abs(b).max()))
 
@@ -133,7 +133,7 @@ def replay_setting():
   prompts, length = expected["tokens"][:, :L], L - expected["first"]
   prefilled = jax.jit(prefill)(params, prompts, length)
   rollout = jax.jit(decode)(params, prefilled, jax.random.key(3), jnp.arange(3))
-  repeat = lambda x: np.repeat(x[:, None], 2, axis=1)  # noqa: E731
+  repeat = lambda x: np.repeat(x[:, None], 2, axis=1)
   tokens = jnp.asarray(np.concatenate([repeat(prompts), rollout.tokens], axis=-1))
 
   @jax.jit

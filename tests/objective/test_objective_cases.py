@@ -63,7 +63,7 @@ def test_dynamic_sampling_filters_on_accuracy_and_not_on_the_shaped_reward():
 
 def test_process_supervision_is_deepseekmaths():
   inputs, expected = read("process_supervision_grpo")
-  pad = lambda rows, filler: [row + [filler] * (3 - len(row)) for row in rows]  # noqa: E731
+  pad = lambda rows, filler: [row + [filler] * (3 - len(row)) for row in rows]
   mask = [[1, 1, 1, 1, 0], [1, 1, 1, 1, 1]]
   made = group([0, 0], mask, step_score=pad(inputs["step_rewards"], 9.0),
                step_end=pad(inputs["step_end_index"], -1))  # fmt: skip
@@ -98,7 +98,7 @@ def test_the_tracker_of_spo_and_its_batch():
   np.testing.assert_allclose(trackers.beta_mean(a, b), expected["value_after"])
 
   inputs, expected = read("spo_batch_normalised")
-  column = lambda x: np.float32(x)[:, None]  # noqa: E731
+  column = lambda x: np.float32(x)[:, None]
   made = batch(column(inputs["rewards"]), baseline=column(inputs["tracker_means"]))
   raw = jax.vmap(advantage.mixed_baseline)(made)
   got = rescale.batch_zscore(raw, made)[:, 0]
@@ -167,7 +167,7 @@ def test_kl_in_the_reward_pulls_at_the_kl():
     )
     made = batch(np.zeros((1, 3)), np.ones((1, 3, 1)), old_logp=logp, ref_logp=ref)
     reward = shape.kl_k1(made, beta=1.0).reward[0]
-    value = lambda x: -(jax.nn.softmax(logits) * reward * jax.nn.log_softmax(x)).sum()  # noqa: E731
+    value = lambda x: -(jax.nn.softmax(logits) * reward * jax.nn.log_softmax(x)).sum()
     wanted = expected["expected_grad_of_estimator"]["k1 in reward (sg(k1)*logp)"]
     np.testing.assert_allclose(jax.grad(value)(logits), wanted, atol=1e-7)
 

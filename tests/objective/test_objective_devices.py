@@ -32,7 +32,7 @@ def made():
   numbered = np.arange(P * G * T, dtype=np.int32).reshape(P, G, T)
   tokens = np.pad(numbered, ((0, 0), (0, 0), (1, 0)))  # behind a prompt of one token
   batch = batch._replace(tokens=tokens, prompt_length=np.ones((P, G), np.int32))
-  single = lambda x: np.float32(x) if x.dtype == np.float64 else x  # noqa: E731
+  single = lambda x: np.float32(x) if x.dtype == np.float64 else x
   return jax.tree.map(single, (batch, theta["logp"], theta["entropy"]))
 
 
@@ -40,7 +40,7 @@ def shuffled():
   """The same rows in another order, and that order as a function."""
   rng = np.random.default_rng(1)
   prompts, rows = rng.permutation(P), rng.permutation(G)
-  order = lambda tree: jax.tree.map(lambda x: np.asarray(x)[prompts][:, rows], tree)  # noqa: E731
+  order = lambda tree: jax.tree.map(lambda x: np.asarray(x)[prompts][:, rows], tree)
   return order(made()), order
 
 
@@ -62,7 +62,7 @@ def assert_same(got, expected):
     assert x.dtype == np.float32
     np.testing.assert_allclose(x, y, rtol=0, atol=1e-6 * np.abs(y).max())
   assert np.abs(expected[2]).max() > 1e-6  # a gradient of 0 would agree with anything
-  close = lambda x, y: np.testing.assert_allclose(x, y, rtol=3e-6, atol=3e-6)  # noqa: E731
+  close = lambda x, y: np.testing.assert_allclose(x, y, rtol=3e-6, atol=3e-6)
   jax.tree.map(close, got[:2], expected[:2])
 
 
@@ -88,12 +88,12 @@ def test_devices_and_the_order_of_rows_change_nothing(name):
 )
 def test_the_learners_program_over_devices_and_pieces_is_that_of_one(name, devices, rows, microbatches):
   """Its packing or microbatches, shardings and jit; what it differentiates is a table, not a model."""
-  entry = lambda table, tokens: (table["logp"].ravel()[tokens], table["entropy"].ravel()[tokens], None)  # noqa: E731
-  look_up = lambda table, tokens, *_: entry(table, tokens[..., 1:])  # noqa: E731
+  entry = lambda table, tokens: (table["logp"].ravel()[tokens], table["entropy"].ravel()[tokens], None)
+  look_up = lambda table, tokens, *_: entry(table, tokens[..., 1:])
   (batch, *_), _ = shuffled()
   how = None
   if rows:
-    look_up = lambda table, piece: entry(table, piece.target)  # noqa: E731
+    look_up = lambda table, piece: entry(table, piece.target)
     how, length = packing.Packing(T, devices, rows), batch.mask.sum(-1).astype(int)
     place = packing.places(batch.prompt_length, length, columns=T, shards=devices)
     batch = batch._replace(packing_index=place)

@@ -55,7 +55,7 @@ def test_the_order_of_prompts_and_of_completions_is_nothing(name):
   batch, logp, entropy = made()
   rng = np.random.default_rng(1)
   prompts, rows = rng.permutation(8), rng.permutation(4)
-  shuffle = lambda tree: jax.tree.map(lambda x: x[prompts][:, rows], tree)  # noqa: E731
+  shuffle = lambda tree: jax.tree.map(lambda x: x[prompts][:, rows], tree)
   loss, metrics, *grads = whole(name)
   again = step(OBJECTIVES[name], *shuffle((batch, logp, entropy)))
   expected = (loss, metrics, *shuffle(grads))
@@ -67,7 +67,7 @@ def test_what_is_behind_the_mask_is_nothing(name):
   batch, logp, entropy = made()
   masked = (batch.mask == 0) | ~batch.valid[..., None]
   garbage = np.resize([np.nan, np.inf, -np.inf, 1e30, -1e4, 7.0, 0.0], masked.shape)
-  poison = lambda x, shift: jnp.where(masked, np.roll(garbage, shift), x)  # noqa: E731
+  poison = lambda x, shift: jnp.where(masked, np.roll(garbage, shift), x)
   dirty = batch._replace(
     reward=jnp.where(batch.valid, batch.reward, np.nan),
     accuracy=jnp.where(batch.valid, batch.accuracy, np.inf),

@@ -32,7 +32,7 @@ def test_every_function_says_its_formula():
 
 def slope(fn, log_ratio, advantage):
   """d gain / d log π, with log_ratio and log π moving together; log π_old = -2."""
-  gain = lambda x: bound(fn)(x, x - 2.0, jnp.float32(advantage))  # noqa: E731
+  gain = lambda x: bound(fn)(x, x - 2.0, jnp.float32(advantage))
   return jax.vmap(jax.grad(gain))(jnp.asarray(log_ratio, jnp.float32))
 
 
@@ -176,7 +176,7 @@ def test_trust_is_never_negative_and_blind_to_what_is_masked(fn):
   batch = batch._replace(advantage=batch.old_logp)
   seen = (theta["logp"], batch) if fn in menu("veto") else (batch,)
   masked = batch.mask > 0
-  noise = lambda x: np.where(masked, x, x + 5)  # noqa: E731
+  noise = lambda x: np.where(masked, x, x + 5)
   other = batch._replace(sampler_logp=noise(batch.sampler_logp), old_logp=noise(batch.old_logp))
   also = (noise(theta["logp"]), other) if fn in menu("veto") else (other,)
   got = [np.broadcast_to(bound(fn)(*args), masked.shape)[masked] for args in (seen, also)]

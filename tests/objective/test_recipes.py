@@ -68,7 +68,7 @@ def gradient(objective, logits, key):
     extra=dict(trajectory=row, turn=0 * row, anchor=0 * row, step_reward=pays, baseline=half),
   )
   prepared = lib.prepare(objective, batch)
-  value = lambda x: lib.loss(objective, jax.nn.log_softmax(x)[tokens], prepared)[0]  # noqa: E731
+  value = lambda x: lib.loss(objective, jax.nn.log_softmax(x)[tokens], prepared)[0]
   return jax.grad(value)(logits)
 
 

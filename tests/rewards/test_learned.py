@@ -73,7 +73,7 @@ def test_a_reward_is_the_score_of_the_conversation_whatever_its_batch(folder):
   graded = rewards.score(scorer, rewards.samples(example, groups, np.full((2, 8), 3), np.ones((2, 8), bool)))
   assert graded.valid.all() and not any(graded.counts.values())
   graded_by_model = graded.parts["learned"]
-  by_itself = lambda whole: by_hand(folder("sequence"), "sequence", whole)[-1, 0]  # noqa: E731
+  by_itself = lambda whole: by_hand(folder("sequence"), "sequence", whole)[-1, 0]
   for i in (1, 7):
     theirs = by_itself(CHAT.format("What is 7 + 5?", texts[i]))
     assert graded_by_model[0, i] == pytest.approx(theirs, abs=1e-4)

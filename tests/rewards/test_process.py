@@ -39,7 +39,7 @@ def test_steps_beyond_the_budget_are_counted():
 
 def test_a_completion_whose_steps_have_no_score_has_none_and_is_counted():
   groups, tokens, length = sampled("1+1=2", "2+2=5")
-  first_fails = lambda samples: [RuntimeError(), *ARITHMETIC(samples[1:])]  # noqa: E731
+  first_fails = lambda samples: [RuntimeError(), *ARITHMETIC(samples[1:])]
   extra, counts = process.score(first_fails, TOKENIZER, groups, tokens, length, 1)
   assert counts == {"process/steps_left_out": 0, "process/failed": 1}
   assert extra["step_end"][0, 0].tolist() == [-1] and extra["step_end"][0, 1, 0] > 0

@@ -37,7 +37,7 @@ def continuous(devices: int):
   carried = places, state, rows
   begin, insert = (jax.jit(fn, out_shardings=carried) for fn in programs[:2])
   advance = jax.jit(programs[2], out_shardings=(state, rows, report), donate_argnums=2)
-  send = lambda *args: SENT.append(devices) or advance(*args)  # noqa: E731
+  send = lambda *args: SENT.append(devices) or advance(*args)
   params = jax.device_put(params, everywhere)
   return sampler.engine.continuous(where, None, begin, insert, send, S, SEGMENT), params
 

@@ -208,7 +208,7 @@ def test_evaluation_by_two_processes_is_that_by_one(two, folder):
   job = benchmark.prepare(config(folder, **{"mesh.data": 4}), str(two[0]), ["validation"], limit=11)
   params, done = benchmark.begin(job, folder / "eval-one")
   benchmark.run(job, folder / "eval-one", params, done)
-  read = lambda out: (out / "items.jsonl").read_text()  # noqa: E731
+  read = lambda out: (out / "items.jsonl").read_text()
   assert read(folder / "eval-two") == read(folder / "eval-one")
   assert len(metrics.read(folder / "eval-two", "items")) == 11
 

@@ -48,7 +48,7 @@ def test_a_wrong_number_of_slices_is_refused(asked, of):
 
 def test_a_dimension_is_cut_over_as_many_axes_as_divide_it():
   mesh = sharding.make_mesh(config(fsdp=2, context=4))
-  cut = lambda size, rule: sharding.partition(mesh, ["embed"], (size,), sharding.RULES | dict(embed=rule))  # noqa: E731
+  cut = lambda size, rule: sharding.partition(mesh, ["embed"], (size,), sharding.RULES | dict(embed=rule))
   assert cut(16, "fsdp,context") == PartitionSpec(("fsdp", "context"))
   assert cut(6, "fsdp,context") == PartitionSpec("fsdp")
   assert cut(3, "fsdp,context") == cut(16, "") == cut(16, "elsewhere") == PartitionSpec(None)
@@ -63,7 +63,7 @@ def test_the_table_says_what_every_device_holds(experts):
   mesh = sharding.make_mesh(config(fsdp=2, context=2, **dict(expert=2) if experts else dict(tensor=2)))
   model = models.build(c, 64, mesh, rules)
   where = sharding.param_shardings(mesh, model.axes, model.shapes, rules)
-  put = lambda s, place: jax.device_put(np.zeros(s.shape, s.dtype), place)  # noqa: E731
+  put = lambda s, place: jax.device_put(np.zeros(s.shape, s.dtype), place)
   params = jax.tree.map(put, model.shapes, where)
   lines = print_sharding.table(model, mesh)
   held = [sum(s.data.nbytes for s in x.addressable_shards if s.device == mesh.devices.flat[0])

@@ -108,7 +108,7 @@ def test_a_run_in_a_bucket_goes_on_from_there_alone(bucket, tmp_path, monkeypatc
   assert saved == [(1, 1), (2, 2)] and "resumed after step 1 of 2" in capsys.readouterr().out
 
   train.run(train.prepare(tiny(tmp_path / "cache", steps=2), tmp_path / "whole"))
-  trained = lambda folder: [r for r in comparable(metrics.read(folder)) if r["kind"] == "train"]  # noqa: E731
+  trained = lambda folder: [r for r in comparable(metrics.read(folder)) if r["kind"] == "train"]
   with storage.mirror(place) as (files, _):
     ours, theirs = trained(files), trained(tmp_path / "whole")
   assert ours == theirs and len(ours) == 2
@@ -169,7 +169,7 @@ def test_a_model_in_a_bucket_is_fetched_once_and_again_when_it_changes(bucket, t
   (bucket / "models" / "one" / "config.json").write_text("{}")
   (bucket / "models" / "one" / "model.safetensors").write_bytes(weights)
   (bucket / "models" / "one" / "pytorch_model.bin").write_bytes(b"not wanted")
-  fetch = lambda: storage.fetched("gs://bucket/models/one", "config.model.path", str(tmp_path))  # noqa: E731
+  fetch = lambda: storage.fetched("gs://bucket/models/one", "config.model.path", str(tmp_path))
   first = fetch()
   assert {file.name for file in first.iterdir()} == {"config.json", "model.safetensors"}
   assert (first / "model.safetensors").read_bytes() == weights

@@ -92,7 +92,7 @@ def test_the_batch_is_shaped_as_one_that_a_run_deals(case):
   reference = config.reference and {"some": 1}
   first_pass = batching.first_needs_pass(config)
   for batch in batching.compared(passes(config, model), {}, reference, dealt, first_pass):
-    shape = lambda x: (x.shape, x.dtype)  # noqa: E731
+    shape = lambda x: (x.shape, x.dtype)
     assert jax.tree.map(shape, batch) == jax.tree.map(shape, abstract.batch(config, model))
 
 
@@ -237,7 +237,7 @@ def test_suggestions_stop_at_the_first_that_fits(monkeypatch, tmp_path):
 
 
 def test_suggestions_end_with_all_that_is_possible_together(monkeypatch, tmp_path):
-  halves = lambda c: 40 / 2 ** ((c.rollout.kv_cache == "int8") + (c.optimizer.state_dtype == "bfloat16"))  # noqa: E731
+  halves = lambda c: 40 / 2 ** ((c.rollout.kv_cache == "int8") + (c.optimizer.state_dtype == "bfloat16"))
   tried = suggestions(monkeypatch, tmp_path, halves, remat="none")
   assert tried[-1].fits and {"rollout.kv_cache", "optimizer.state_dtype", "remat"} <= tried[-1].change.keys()
   alone = [t for t in tried[:-1] if not t.error]

@@ -53,7 +53,7 @@ def test_products_of_all_shapes():
 
 def test_a_loop_that_data_ends_is_open_and_takes_what_it_is_told():
   def until(x, w, n):
-    step = lambda c: (c[0] + 1, layers(c[1], w))  # noqa: E731
+    step = lambda c: (c[0] + 1, layers(c[1], w))
     with jax.named_scope("outer"):
       return jax.lax.while_loop(lambda c: c[0] < n, step, (0, x))
 
@@ -74,7 +74,7 @@ def test_an_open_loop_is_known_by_its_scope_in_any_other_and_backward():
 
   def fn(x, w, n, m):
     with jax.named_scope("outer"):
-      descend = lambda _, x: x - jax.grad(lambda x: (power(x, w, m) ** 2).sum())(x)  # noqa: E731
+      descend = lambda _, x: x - jax.grad(lambda x: (power(x, w, m) ** 2).sum())(x)
       return jax.lax.fori_loop(0, n, descend, x)
 
   found = counted(fn, square(), square(), jnp.int32(2), jnp.int32(3), unknown=dict(outer=5, inner=7))
@@ -126,7 +126,7 @@ def test_traffic_is_operands_and_results_and_of_updates_in_place_the_part():
   assert sum(r.bytes for r in found.rows) == 2 * 128 * 128 * 4
 
   def fill(x, new):
-    put = lambda i, x: jax.lax.dynamic_update_slice_in_dim(x, new * i, i, 0)  # noqa: E731
+    put = lambda i, x: jax.lax.dynamic_update_slice_in_dim(x, new * i, i, 0)
     return jax.lax.fori_loop(0, 128, put, x)
 
   found = counted(fill, jnp.ones((128, 128)), jnp.ones((1, 128)), donate_argnums=0)

@@ -24,13 +24,13 @@ def exact_ratio_is_unbiased(size: Size) -> Claim:
 
 def corrections_accept_bias(size: Size) -> Claim:
   text = "Against the exact ratio, TIS, IcePop, MIS, geometric RS and WTRS accept bias for less variance"
-  better = lambda mine, exact: mine.bias > exact.bias and mine.variance < exact.variance  # noqa: E731
+  better = lambda mine, exact: mine.bias > exact.bias and mine.variance < exact.variance
   return _compare(size, "mismatch_against_exact", text, "sequence_is", "more bias and less", better)
 
 
 def corrections_remove_bias(size: Size) -> Claim:
   text = "Against no correction, TIS, IcePop, MIS, geometric RS and WTRS pay variance for less bias"
-  better = lambda mine, none: mine.bias < none.bias and mine.variance > none.variance  # noqa: E731
+  better = lambda mine, none: mine.bias < none.bias and mine.variance > none.variance
   return _compare(size, "mismatch_against_none", text, "none", "less bias and more", better)
 
 

@@ -110,7 +110,7 @@ def insert(c: Setting, params, places, state, out, tokens, length, prompt_id, ke
   """Prompts take their places, of others whose samples all have ended; a prompt of length 0 takes none."""
   decoder = c.model.bind(params)
   fresh = length > 0
-  new = lambda x, old: jnp.where(fresh.reshape(-1, *[1] * (old.ndim - 1)), x, old)  # noqa: E731
+  new = lambda x, old: jnp.where(fresh.reshape(-1, *[1] * (old.ndim - 1)), x, old)
   how = dict(chunk=c.prefill_chunk, shards=c.shards, record_routing=c.record_routing)
   seen = prefill.read(decoder, tokens, length, **how)
   cache = [shared_prefix.laid_out(*kv, c.kv_cache) for kv in seen.cache]
@@ -153,7 +153,7 @@ def advance(c: Setting, params, places, state, out, steps) -> tuple[State, Rollo
     state = state._replace(count=state.count + busy, token=token, cache=cache, work=work)
     return _refilled(state, out.tokens, done), out
 
-  goes_on = lambda carry: (carry[0].work.steps < until) & jnp.any(carry[0].request < Bl)  # noqa: E731
+  goes_on = lambda carry: (carry[0].work.steps < until) & jnp.any(carry[0].request < Bl)
   with jax.named_scope("decode"):
     state, out = jax.lax.while_loop(goes_on, step, (state, _by_shard(c, out)))
   out = jax.tree.map(lambda x: x.reshape(P, G, *x.shape[2:]), out)
@@ -229,7 +229,7 @@ def _refilled(state: State, tokens, done) -> State:
   taken = _take(state.queue, jnp.minimum(place, Bl - 1))
   taken = jnp.where(place < state.tail[:, None], taken, Bl)
   token = jax.vmap(lambda t, r: t[r, 0])(tokens, jnp.minimum(taken, Bl - 1))
-  new = lambda x, y: jnp.where(done, x, y)  # noqa: E731
+  new = lambda x, y: jnp.where(done, x, y)
   return state._replace(
     head=jnp.minimum(state.head + done.sum(axis=1), state.tail),
     request=new(taken, state.request),

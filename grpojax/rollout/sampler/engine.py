@@ -146,7 +146,7 @@ class _Supply:
     prompts, key = self.batch
     rows = np.arange(self.row, min(self.row + len(free), len(prompts.id)))
     to = free[: len(rows)]
-    place = lambda x: _placed(np.zeros_like(x), to, x[rows])  # noqa: E731
+    place = lambda x: _placed(np.zeros_like(x), to, x[rows])
     at[to] = self.number + np.arange(len(rows))
     self.number, self.row = self.number + len(rows), self.row + len(rows)
     return Prompts(*map(place, prompts[:3]), []), key

@@ -48,10 +48,10 @@ def read(decoder: Decoder, tokens, length, *, chunk: int, shards: int, record_ro
   def body(carry):
     i, hidden, kept = carry
     start = i * chunk
-    cut = lambda x: jax.lax.dynamic_slice_in_dim(x, start, chunk, axis=1)  # noqa: E731
+    cut = lambda x: jax.lax.dynamic_slice_in_dim(x, start, chunk, axis=1)
     before = tuple(jax.lax.dynamic_slice_in_dim(x, start, L, axis=2) for x in kept[:2])
     x, (keys, values), routed = decoder.extend(cut(stream.tokens), cut(stream.position), before)
-    put = lambda x, new, axis: jax.lax.dynamic_update_slice_in_dim(x, new, L + start, axis)  # noqa: E731
+    put = lambda x, new, axis: jax.lax.dynamic_update_slice_in_dim(x, new, L + start, axis)
     routing = put(kept.routing, by_rows(routed.experts, s), 1) if record_routing else None
     last = stream.end - 1 - start
     here = whole & (last >= 0) & (last < chunk)
@@ -63,10 +63,10 @@ def read(decoder: Decoder, tokens, length, *, chunk: int, shards: int, record_ro
   kv = jnp.zeros((s.num_hidden_layers, shards, columns, s.num_key_value_heads, s.head_dim), s.dtype)
   routing = unrouted(s, shards, columns) if record_routing else None
   start = jnp.int32(0), jnp.zeros((shards, P // shards, s.hidden_size), s.dtype), Kept(kv, kv, routing)
-  more = lambda carry: carry[0] * chunk < stream.end.max()  # noqa: E731
+  more = lambda carry: carry[0] * chunk < stream.end.max()
   with jax.named_scope("prefill"):
     chunks, hidden, kept = jax.lax.while_loop(more, body, start)
-  lay = lambda x: by_prompt(x, stream.end, L)  # noqa: E731
+  lay = lambda x: by_prompt(x, stream.end, L)
   cache = [(lay(k), lay(v)) for k, v in zip(kept.keys, kept.values, strict=True)]
   if record_routing:
     real = jnp.arange(L)[None] >= L - length[:, None]

@@ -32,7 +32,7 @@ def laid_out(keys, values, kv_cache: str) -> Kv:
   """keys and values [B, columns, K, H], as a layer computes them; kv_cache "int8" rounds them."""
   if kv_cache == "int8":
     keys, values = int8.rounded(keys, (-1,)), int8.rounded(values, (-1,))
-  lay = lambda tree, *axes: jax.tree.map(lambda x: x.transpose(axes), tree)  # noqa: E731
+  lay = lambda tree, *axes: jax.tree.map(lambda x: x.transpose(axes), tree)
   return Kv(lay(keys, 2, 0, 3, 1), lay(values, 2, 0, 1, 3))
 
 
@@ -73,7 +73,7 @@ def join(*parts: Part):
   """The whole softmax's answer, [B, K, M, H] float32.  One of the parts must have seen a key."""
   top = reduce(jnp.maximum, (part.top for part in parts))
   shares = [jnp.exp(part.top - top) for part in parts]
-  over_all = lambda xs: sum(share * x for share, x in zip(shares, xs, strict=True))  # noqa: E731
+  over_all = lambda xs: sum(share * x for share, x in zip(shares, xs, strict=True))
   return over_all(part.read for part in parts) / over_all(part.total for part in parts)
 
 
@@ -97,7 +97,7 @@ class Rings(NamedTuple):
     parts = [part(*one, scale, cap) for one in asked]
     if len(parts) == 1:
       return parts[0]
-    together = lambda *xs: jnp.stack([x.reshape(shards, -1, *x.shape[1:]) for x in xs], axis=1)  # noqa: E731
+    together = lambda *xs: jnp.stack([x.reshape(shards, -1, *x.shape[1:]) for x in xs], axis=1)
     return Part(*(together(*xs).reshape(-1, *xs[0].shape[1:]) for xs in zip(*parts, strict=True)))
 
   def write(self, new: Kv, column, shards: int) -> "Rings":
@@ -184,7 +184,7 @@ def order(request, prompts: int, group_size: int) -> Order:
   begin = begins(jnp.argsort(~worked, axis=0))
   row, here = rows(begin)
   row = jnp.where(here, row, width * G)
-  number = lambda r: jnp.zeros(width * G, jnp.int32).at[r].set(jnp.arange(S), mode="drop")  # noqa: E731
+  number = lambda r: jnp.zeros(width * G, jnp.int32).at[r].set(jnp.arange(S), mode="drop")
   slot = jax.vmap(jax.vmap(number))(row)
   return Order(Block(begin, slot, row, here), worked.sum(axis=0).max(), width, G)
 

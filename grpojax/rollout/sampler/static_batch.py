@@ -63,7 +63,7 @@ def build(
     keys = row_keys(key, prompt_id, group_size)
     L = prefilled.cache[0][0].shape[1] - max_tokens
     B = keys.shape[0]
-    is_eos = lambda token: jnp.isin(token, jnp.asarray(eos_ids, jnp.int32))  # noqa: E731
+    is_eos = lambda token: jnp.isin(token, jnp.asarray(eos_ids, jnp.int32))
 
     def record(t, logits, tokens, logps, ended):
       token, logp = choose(keys, t, logits, choice)
@@ -82,14 +82,14 @@ def build(
 
     empty = jnp.zeros((B, max_tokens), jnp.int32), jnp.zeros((B, max_tokens), jnp.float32)
     token, tokens, logps, ended = record(0, prefilled.logits, *empty, jnp.zeros(B, bool))
-    unfinished = lambda c: (c[0] < max_tokens) & ~jnp.all(c[5])  # noqa: E731
+    unfinished = lambda c: (c[0] < max_tokens) & ~jnp.all(c[5])
     routing = prefilled.routing
     if record_routing:
       routing = jnp.pad(routing, ((0, 0), (0, max_tokens - 1), (0, 0), (0, 0)), constant_values=-1)
     start = jnp.int32(1), token, tokens, logps, jnp.ones(B, jnp.int32), ended, prefilled.cache, routing
     with jax.named_scope("decode"):
       _, _, tokens, logps, length, ended, _, routing = jax.lax.while_loop(unfinished, step, start)
-    grouped = lambda a: a.reshape(-1, group_size, *a.shape[1:])  # noqa: E731
+    grouped = lambda a: a.reshape(-1, group_size, *a.shape[1:])
     return jax.tree.map(grouped, Rollout(tokens, length, ended, logps, routing))
 
   return prefill, decode

@@ -62,7 +62,7 @@ def choose(keys, position, logits, choice: Choice):
     tokens = jnp.argmax(logits, axis=-1)
   else:
     logits = filtered(logits, choice)
-    draw = lambda k, t, row: jax.random.categorical(jax.random.fold_in(k, t), row)  # noqa: E731
+    draw = lambda k, t, row: jax.random.categorical(jax.random.fold_in(k, t), row)
     tokens = jax.vmap(draw)(keys, jnp.broadcast_to(position, keys.shape), logits)
   logp = jax.nn.log_softmax(logits, axis=-1)
   return tokens.astype(jnp.int32), jnp.take_along_axis(logp, tokens[:, None], axis=-1)[:, 0]

@@ -59,7 +59,7 @@ def prepare(config: ConfigDict, checkpoint: str, wanted: list[str], limit: int |
   tokenizer, path, read = setup.reader(config, scorer.needs)
   chosen, notes = suites.find(config, path, read, wanted, limit)
   train = None if whose.folder else read("train")
-  read = lambda: {f"suite '{s.name}'": pipeline.fingerprint(s.questions) for s in chosen}  # noqa: E731
+  read = lambda: {f"suite '{s.name}'": pipeline.fingerprint(s.questions) for s in chosen}
   processes.assert_equal(read)
   mesh = sharding.make_mesh(config.mesh)
   data_shards.check_sampler(mesh, sharding.sampler_mesh(config.mesh, mesh))

@@ -17,7 +17,7 @@ def of_suite(answered: list[dict]) -> dict:
   `no_verdict` counts the samples that the reward said nothing of; they count as wrong.
   """
   samples = [item["samples"] for item in answered]
-  column = lambda name: [[sample[name] for sample in group] for group in samples]  # noqa: E731
+  column = lambda name: [[sample[name] for sample in group] for group in samples]
   right = np.array([[verdict is True for verdict in group] for group in column("right")])
   length, ended = np.array(column("length")), np.array(column("ended"))
   questions = estimators.per_question(right, column("answer"), length, ended)

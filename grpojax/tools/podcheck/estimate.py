@@ -51,7 +51,7 @@ def estimate(counts: Counts, chip: Chip | None) -> Estimate:
   travels = [(r.collective.hidden, r.times * _travel(r.collective, chip)) for r in rows if r.collective]
   waits, hides = (sum(seconds for hidden, seconds in travels if hidden == h) for h in (False, True))
   mxu, hbm, ici = flops / chip.flops, moved / chip.hbm, waits + hides
-  total = lambda share: max(work + _in_kernels(rows, chip, share), hides, hbm) + waits  # noqa: E731
+  total = lambda share: max(work + _in_kernels(rows, chip, share), hides, hbm) + waits
   shared = total(lambda r: MIXTURE if "ragged" in r.kernel.lower() else chip.attention)
   return Estimate(flops, kernel, moved, sent, mxu, hbm, ici, shared, total(lambda _: 1.0))
 

@@ -107,6 +107,6 @@ def _closing(text: str, start: int) -> int:
 
 def _arrays(kind: str) -> tuple[Array, ...]:
   found = re.findall(r"([a-z]\w*)\[([\d,]*)\](\{[^}]*\})?", kind)
-  space = lambda layout: int(re.search(r"S\((\d+)\)", layout + "S(0)").group(1))  # noqa: E731
-  shape = lambda sizes: tuple(int(n) for n in sizes.split(",") if n)  # noqa: E731
+  space = lambda layout: int(re.search(r"S\((\d+)\)", layout + "S(0)").group(1))
+  shape = lambda sizes: tuple(int(n) for n in sizes.split(",") if n)
   return tuple(Array(dtype, shape(sizes), space(layout)) for dtype, sizes, layout in found)

@@ -37,7 +37,7 @@ def trips(module: Module, at: Computation, loop: Instruction, known: Known) -> i
 def constants(module: Module, at: Computation, loop: Instruction, known: Known) -> Known:
   """What of the loop's tuple is a constant that its body hands on unchanged."""
   body = _computation(module, loop, "body")
-  same = lambda i: affine(module, body, body.root.operands[i]) == Affine(i, 0)  # noqa: E731
+  same = lambda i: affine(module, body, body.root.operands[i]) == Affine(i, 0)
   return {i: n for i, n in _initial(module, at, loop, known).items() if same(i)}
 
 

@@ -73,6 +73,6 @@ def _hopeless(plan: programs.Plan, where: Slice) -> str:
 def best(candidates: list[Candidate], number: int = 5) -> list[Candidate]:
   """The fastest that fit; where no time is estimated, those that need least memory."""
   known = [c for c in candidates if c.check and c.check.fits]
-  memory = lambda c: c.check.parts["update"].needed  # noqa: E731
-  order = lambda c: (c.seconds if not math.isnan(c.seconds) else 0.0, memory(c))  # noqa: E731
+  memory = lambda c: c.check.parts["update"].needed
+  order = lambda c: (c.seconds if not math.isnan(c.seconds) else 0.0, memory(c))
   return sorted(known, key=order)[:number]

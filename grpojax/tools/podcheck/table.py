@@ -75,7 +75,7 @@ def text(check: check_lib.Check) -> str:
   """The table."""
   found, chip = data(check), check.slice.chip
   parts, names = found["programs"], list(found["programs"])
-  line = lambda what, by, cells: f"| {what} | {by} | " + " | ".join(cells) + " |"  # noqa: E731
+  line = lambda what, by, cells: f"| {what} | {by} | " + " | ".join(cells) + " |"
   mesh = ", ".join(f"{axis} {n}" for axis, n in found["mesh"].items() if n > 1) or "one device"
   rows = [
     f"{found['config']}: {found['model']}, on {found['topology']} ({mesh}; {found['versions']})",
@@ -121,7 +121,7 @@ def _collectives(parts: dict) -> list[str]:
 
 
 def _summary(found: dict) -> list[str]:
-  of = lambda key: _number(found.get(key, math.nan))  # noqa: E731
+  of = lambda key: _number(found.get(key, math.nan))
   return [
     f"A step: {of('seconds_per_step')} s, {of('tokens_per_second_per_chip')} response tokens/s a chip.",
     f"Update: necessary FLOPs over its time and the peak {of('update_mfu')}, with kernels at the peak "

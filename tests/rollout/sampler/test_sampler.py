@@ -100,7 +100,7 @@ def test_logps_are_those_of_a_fresh_forward_pass(policy, temperature):
   model, params = policy
   tokens, length, ids = prompts()
   rollout = run(policy, tokens, length, ids, Choice(temperature))
-  repeat = lambda x: np.repeat(x[:, None], G, axis=1)  # noqa: E731
+  repeat = lambda x: np.repeat(x[:, None], G, axis=1)
   rows = np.concatenate([repeat(tokens), rollout.tokens], axis=-1)
   logp, *_ = response_logprobs(
     model.bind(params), rows, repeat(length), T, temperature=temperature, chunk=7

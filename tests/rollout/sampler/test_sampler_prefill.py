@@ -19,8 +19,8 @@ P, L = 6, 10
 def both(family, chunk, shards):
   """(packed, padded), jitted: (params, tokens [P, L], length [P]) -> hidden, cache, ..."""
   model = loaded(family)[0]
-  packed = lambda p, t, n: prefill.read(model.bind(p), t, n, chunk=chunk, shards=shards)  # noqa: E731
-  padded = lambda p, t, n: model.bind(p).prefill(t, L - n, L)  # noqa: E731
+  packed = lambda p, t, n: prefill.read(model.bind(p), t, n, chunk=chunk, shards=shards)
+  padded = lambda p, t, n: model.bind(p).prefill(t, L - n, L)
   return jax.jit(packed), jax.jit(padded)
 
 

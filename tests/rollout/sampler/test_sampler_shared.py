@@ -15,7 +15,7 @@ def case(seed, D, n, G, S, busy):
   rng = np.random.default_rng(seed)
   request = np.stack([rng.permutation(n * G)[:S] for _ in range(D)])
   request[rng.random((D, S)) > busy] = n * G
-  draw = lambda *shape: rng.standard_normal(shape).astype(np.float32)  # noqa: E731
+  draw = lambda *shape: rng.standard_normal(shape).astype(np.float32)
   kv = shared_prefix.Kv(draw(K, D * n, H, L), draw(K, D * n, L, H))
   return request.astype(np.int32), draw(D * S, K, m, H), kv, rng.random((D * n, L)) < 0.7
 

@@ -110,7 +110,7 @@ def test_logps_are_those_of_a_fresh_forward_pass():
   model, params = tiny()
   tokens, length, ids = prompts()
   rollout, _ = programs(eos=EOS[0], slots=5, shards=1)(tokens, length, ids)
-  repeat = lambda x: np.repeat(x[:, None], G, axis=1)  # noqa: E731
+  repeat = lambda x: np.repeat(x[:, None], G, axis=1)
   rows = np.concatenate([repeat(tokens), rollout.tokens], axis=-1)
   logp, *_ = response_logprobs(model.bind(params), rows, repeat(length), T, temperature=1.0, chunk=6)
   real = np.arange(T)[None, None] < rollout.length[..., None]
@@ -165,7 +165,7 @@ def test_rings_lie_in_pieces_of_about_the_bytes_asked_for():
     how = dict(group_size=G, max_tokens=T, choice=sampler.Choice(), eos_ids=EOS[0])
     build = partial(sampler.continuous.build, **how)
     begin, *_ = build(model, slots=slots, piece_bytes=piece_bytes)
-    ints = lambda *n: shape(n, jnp.int32)  # noqa: E731
+    ints = lambda *n: shape(n, jnp.int32)
     key = jax.eval_shape(lambda: jax.random.key(0))
     _, state, _ = jax.eval_shape(begin, model.shapes, ints(P, L), ints(P), ints(P), key)
     rings = state.cache[0].pieces
@@ -212,7 +212,7 @@ def test_kv_memory_is_at_least_two_fifths_below_the_unshared_layout():
   begin, _, advance = sampler.continuous.build(
     model, group_size=16, max_tokens=long, choice=sampler.Choice(), eos_ids=(3,), slots=32
   )
-  shape = lambda *s: jax.ShapeDtypeStruct(s, jnp.int32)  # noqa: E731
+  shape = lambda *s: jax.ShapeDtypeStruct(s, jnp.int32)
   key = jax.eval_shape(lambda: jax.random.key(0))
   carried = jax.eval_shape(begin, model.shapes, shape(2, long), shape(2), shape(2), key)
   loop = jax.jit(advance, donate_argnums=2).lower(model.shapes, *carried, shape())

@@ -39,7 +39,7 @@ def sampled(c, prompts):
   params = jax.device_put(models.build(c.model, len(tokenizer)).init(jax.random.key(0)), where)
   if model.lora:
     trained = sharding.param_shardings(mesh, model.lora.axes, model.lora.shapes, model.rules)
-    draw = lambda s, place: jax.device_put(np.random.default_rng(s.size).normal(0, 0.1, s.shape), place)  # noqa: E731
+    draw = lambda s, place: jax.device_put(np.random.default_rng(s.size).normal(0, 0.1, s.shape), place)
     params = params | jax.tree.map(lambda s, w: draw(s, w).astype(s.dtype), model.lora.shapes, trained)
   run = setup.build_programs(c, model, tokenizer, mesh).sample
   return run(params, prompts, jax.random.key(1))[0], run, params
