@@ -22,8 +22,8 @@ import numpy as np
 from benchmarks import clock, ends
 from benchmarks.setting import keep, report, setting, where
 from configs import base
+from grpojax import train
 from grpojax.runtime import metrics
-from grpojax.train import loop as train
 
 SIZE = dict(prompts=8, group_size=8, max_tokens=48, layers=2)
 AXES = dict(group_size=(4, 8, 16), max_tokens=(24, 48, 96), prompts=(4, 8, 16), layers=(2, 4, 8))

@@ -10,10 +10,10 @@ import sys
 import jax
 from absl import flags
 
+from grpojax import train
 from grpojax.config import check as config_lib
 from grpojax.config import commandline
 from grpojax.runtime import storage
-from grpojax.train import loop as train
 from grpojax.train import print_sharding
 
 WORKDIR = flags.DEFINE_string("workdir", None, "Where the run lives: a folder or gs://...; default runs/NAME")

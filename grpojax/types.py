@@ -14,6 +14,9 @@ import numpy as np
 
 Array = jax.Array | np.ndarray
 
+# Kinds of tokens, int8.  The loss is over those that the policy chose: mask = kind == ACTION.
+PROMPT, ACTION, OBSERVATION, INJECTED, PADDING = range(5)
+
 
 class Prompts(NamedTuple):
   """Questions, as tokens for the sampler and as rows of the dataset for the rewards."""
@@ -32,6 +35,8 @@ class Rollout(NamedTuple):
   ended: Array  # [P, G] bool: an EOS was sampled; False means that the budget cut it
   sampler_logp: Array  # [P, G, T] float32: log-probs under the sampling distribution
   routing: Array | None = None  # [P, G, L + T - 1, layers, k] int8/16: experts of what was fed; -1: none
+  kind: Array | None = None  # [P, G, T] int8, of the response's tokens; None: all of `length` are actions
+  version: Array | None = None  # [P, G, T] int32, training steps behind the policy that chose the token
 
 
 class Scored(NamedTuple):
@@ -42,6 +47,14 @@ class Scored(NamedTuple):
   valid: Array  # [P, G] bool: False where a reward raised, abstained or was not finite
   parts: dict[str, Array]  # name of the reward -> [P, G] float32
   extra: dict[str, Array]  # what joins Batch.extra: step scores, statistics of a pool; [P, G, ...]
+
+
+class Groups(NamedTuple):
+  """P scored groups on this host, numpy throughout."""
+
+  prompts: Prompts
+  rollout: Rollout
+  scored: Scored
 
 
 class Batch(NamedTuple):

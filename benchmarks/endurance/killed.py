@@ -17,7 +17,7 @@ from grpojax.config import commandline
 from grpojax.data import pipeline
 from grpojax.rollout import generate, prefetch
 from grpojax.runtime import checkpoint
-from grpojax.train import sft
+from grpojax.train import session, sft
 
 
 def watch(enters: Callable[[str], None]) -> None:
@@ -51,13 +51,13 @@ def watch(enters: Callable[[str], None]) -> None:
     finally:
       collecting.clear()
 
-  collects, prefetch.collect = prefetch.collect, collect
+  collects, prefetch._collect = prefetch._collect, collect
   before(pipeline.Stream, "next", drawn)
   before(sft, "cold_start", lambda *_: enters("cold start"))
-  before(generate, "ask", lambda *_: enters("rollout"))
+  before(generate, "start", lambda *_: enters("rollout"))
   before(checkpoint, "save", lambda *_: enters("save"))
   before(os, "rename", lambda old, new: "orbax-checkpoint-tmp" in str(old) and enters("commit"))
-  before(generate, "held_out", lambda *_: enters("evaluation"))
+  before(session, "evaluate", lambda *_: enters("evaluation"))
 
 
 def killer(point: str) -> Callable[[str], None]:

@@ -15,8 +15,8 @@ import serve  # first: what follows prints
 
 from benchmarks import ends
 from benchmarks.peers import workload as w
+from grpojax import train
 from grpojax.config import commandline
-from grpojax.train import loop as train
 
 import jax  # isort: skip  (after the command line has set its environment)
 

@@ -307,8 +307,8 @@ class Stream:
       return self[number]
     return take(self._split, self._draw(weights, number=number)[self._mine], self._pad)
 
-  def unread(self, batches: int) -> None:
-    """The last so many batches will be the next ones again."""
+  def rewind(self, batches: int) -> None:
+    """Gives the last so many batches back: they will be the next ones again."""
     self.position -= batches
 
   def get_state(self) -> dict[str, int]:

@@ -9,14 +9,13 @@ from ml_collections import ConfigDict
 from grpojax import objective
 from grpojax.config import check as config_lib
 from grpojax.learner import packing
-from grpojax.rollout.curriculum import Last
-from grpojax.rollout.dynamic_sampling import Groups, take
+from grpojax.rollout.groups import take
 from grpojax.runtime import data_shards, sharding
-from grpojax.types import Batch, Prompts, Rollout
+from grpojax.types import Batch, Groups, Prompts, Rollout
 
 
-def balanced(config: ConfigDict, mesh: Mesh, groups: Groups) -> Groups:
-  """The groups in an order in which the shards of each batch of `deal` have about as many tokens to pack."""
+def balance_shards(config: ConfigDict, mesh: Mesh, groups: Groups) -> Groups:
+  """Returns the groups in an order that gives the shards of each batch about as many tokens to pack."""
   shards = _own_shards(mesh)
   in_order = config.difficulty.kind == "beta"  # its outcomes stand beside the groups, as they were drawn
   if config.rows != "packed" or shards == 1 or in_order:
@@ -29,7 +28,7 @@ def balanced(config: ConfigDict, mesh: Mesh, groups: Groups) -> Groups:
   return take(groups, order)
 
 
-def deal(config: ConfigDict, mesh: Mesh, groups: Groups, baseline: np.ndarray | None) -> list[Batch]:
+def make_batches(config: ConfigDict, mesh: Mesh, groups: Groups, baseline: np.ndarray | None) -> list[Batch]:
   """Deals the groups like cards into `updates_per_rollout` batches.
 
   `baseline` [P] is what was expected of the prompts.  A completion is an episode of one turn, whose
@@ -62,7 +61,7 @@ def deal(config: ConfigDict, mesh: Mesh, groups: Groups, baseline: np.ndarray | 
   return [sharding.to_device(mesh, part) for part in parts]
 
 
-def first_needs_pass(config: ConfigDict) -> bool:
+def needs_old_logprobs(config: ConfigDict) -> bool:
   """Whether something reads log-probs of a step's first batch before its update, whose own pass has them."""
   kept = config.difficulty.kind == "beta" or config.routing_replay == "R2" or config.load_balance
   if config.staleness or kept:  # under staleness pi_old is not the policy that the update starts from
@@ -70,23 +69,23 @@ def first_needs_pass(config: ConfigDict) -> bool:
   return objective.reads_old_policy(config, config_lib.extra_fields(config))
 
 
-def compared(logp, params, reference, dealt: list[Batch], first_pass: bool) -> list[Batch]:
-  """A step's batches `with_logps`; the first without a pass unless `first_pass`.
+def add_logprobs(logp, params, reference, dealt: list[Batch], first_pass: bool) -> list[Batch]:
+  """A step's batches `add_policy_logprobs`; the first without a pass unless `first_pass`.
 
   Its update starts from pi_old, so the ratio is 1 and the gradient is the same.
   """
   if first_pass:
-    return [with_logps(logp, params, reference, batch) for batch in dealt]
+    return [add_policy_logprobs(logp, params, reference, batch) for batch in dealt]
   first, *later = dealt
   unknown = jnp.full_like(first.mask, jnp.nan)  # nothing may read it; all batches are alike to the compiler
   first = first._replace(old_logp=unknown, on_policy=jnp.ones_like(first.valid))
   known = jnp.zeros_like(first.valid)
-  later = [with_logps(logp, params, reference, batch) for batch in later]
+  later = [add_policy_logprobs(logp, params, reference, batch) for batch in later]
   later = [batch._replace(on_policy=known, entropy=None) for batch in later]
   return [_with_reference(logp, reference, first), *later]
 
 
-def with_logps(logp, params, reference, batch: Batch) -> Batch:
+def add_policy_logprobs(logp, params, reference, batch: Batch) -> Batch:
   """Adds log pi_old and what came with it, and log pi_ref if there is a reference."""
   old, entropy, routing, cost = logp(
     params, batch.tokens, batch.prompt_length, batch.routing, batch.balance_mask, batch.packing_index
@@ -103,20 +102,22 @@ def _with_reference(logp, reference, batch: Batch) -> Batch:
   return batch._replace(ref_logp=ref)
 
 
-def logps_of(config: ConfigDict, mesh: Mesh, logp, params, prompts: Prompts, last: Last) -> np.ndarray:
-  """Log-probs [P, G, T] of other responses to these prompts, on the host.  The shapes of `deal`."""
-  lengths = np.repeat(prompts.length[:, None], last.length.shape[1], axis=1)
+def score_responses(
+  config: ConfigDict, mesh: Mesh, logp, params, prompts: Prompts, tokens: np.ndarray, length: np.ndarray
+) -> np.ndarray:
+  """Log-probs [P, G, T] of other responses to these prompts, on the host.  The shapes of `make_batches`."""
+  lengths = np.repeat(prompts.length[:, None], length.shape[1], axis=1)
 
   def one(tokens, prompt_length, length):
     packing_index = _places(config, mesh, prompt_length, length) if config.rows == "packed" else None
     tokens, prompt_length, packing_index = sharding.to_device(mesh, (tokens, prompt_length, packing_index))
     return logp(params, tokens, prompt_length, None, None, packing_index)[0]
 
-  parts = _parts(config, (_sequences(prompts, last.tokens), lengths, last.length))
-  return gathered([one(*part) for part in parts])
+  parts = _parts(config, (_sequences(prompts, tokens), lengths, length))
+  return restore_prompt_order([one(*part) for part in parts])
 
 
-def gathered(parts: list) -> np.ndarray:
+def restore_prompt_order(parts: list) -> np.ndarray:
   """What is dealt into batches, [P / updates, ...] each, in the order of its groups again."""
   dealt = np.stack([sharding.to_host(part) for part in parts], axis=1)
   return dealt.reshape(-1, *dealt.shape[2:])

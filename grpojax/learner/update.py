@@ -5,7 +5,6 @@ weight before the batch is cut, so microbatches and devices only add up.
 """
 
 from functools import partial
-from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -15,19 +14,13 @@ from ml_collections import ConfigDict
 
 from grpojax import objective as objective_lib
 from grpojax.learner import packing as packing_lib
+from grpojax.learner import state as state_lib
 from grpojax.learner.logprobs import grouped_logprobs, packed_logprobs, response_logprobs
 from grpojax.learner.packing import Packing
+from grpojax.learner.state import State, StatsConfig
 from grpojax.models import Model, expert_cost, load_balance_loss
 from grpojax.runtime import sharding
 from grpojax.types import Batch
-
-
-class State(NamedTuple):
-  """All that an update changes.  Donated to the update, returned sharded as it came."""
-
-  params: dict  # what is trained: everything, or the adapters
-  opt_state: tuple
-  updates: jax.Array  # [] int32, optimiser steps taken
 
 
 def warmup_constant(config: ConfigDict) -> optax.Schedule:
@@ -72,7 +65,8 @@ def state_shardings(model: Model, tx: optax.GradientTransformation, mesh: Mesh) 
     return next((named[tail] for tail in tails if tail in named), everywhere)
 
   opt_state = jax.tree.map_with_path(beside, jax.eval_shape(tx.init, trained.shapes))
-  return State(params, opt_state, everywhere)
+  stats = jax.tree.map(lambda _: everywhere, jax.eval_shape(state_lib.start))
+  return State(params, opt_state, everywhere, stats)
 
 
 def _names(path) -> tuple[str, ...]:
@@ -91,7 +85,7 @@ def make_init(model: Model, tx: optax.GradientTransformation):
 
 def fresh(params, tx: optax.GradientTransformation) -> State:
   """Parameters with a new optimiser."""
-  return State(params, tx.init(params), jnp.int32(0))
+  return State(params, tx.init(params), jnp.int32(0), state_lib.start())
 
 
 def make_logp(model: Model, *, response_budget: int, temperature: float, chunk: int):
@@ -144,6 +138,7 @@ def make_old_logp(logp_fn, record_routing: bool, packing: Packing | None = None)
 def make_update(
   logp_fn, tx: optax.GradientTransformation, schedule: optax.Schedule, microbatches: int,
   load_balance: float = 0.0, packing: Packing | None = None, grouped: bool = False,
+  stats: StatsConfig = StatsConfig(),  # noqa: B008
 ):  # fmt: skip
   """Returns update(state, objective, batch, frozen=None, limit=inf) -> (state, metrics), a pure function to
   be jitted.
@@ -167,7 +162,8 @@ def make_update(
       loss, metrics = loss + balance, metrics | {"loss/load_balance": balance}
     return loss, (metrics, logp)
 
-  def update(state: State, objective, batch: Batch, frozen: dict | None = None, limit=jnp.inf):
+  def update(state: State, objective, batch: Batch, frozen: dict | None = None):
+    objective = objective_lib.scale_kl(objective, state.stats.kl_scale)
     padding = _padding(batch, packing, grouped)
     batch = objective_lib.prepare(objective, batch)
     gradient = partial(jax.value_and_grad(loss_fn, argnums=1, has_aux=True), frozen, state.params)
@@ -184,10 +180,15 @@ def make_update(
       metrics["grad_noise"] = _noise(squares, metrics["grad_norm"] ** 2, microbatches)
     metrics["learning_rate"] = jnp.asarray(schedule(state.updates), jnp.float32)
     finite = jnp.isfinite(metrics["grad_norm"]) & jnp.isfinite(metrics["loss"])
-    taken = finite & (metrics["grad_norm"] <= limit)
+    taken = finite & (metrics["grad_norm"] <= state_lib.limit(stats, state.stats))
     metrics["update/nonfinite"], metrics["update/skipped"] = 1.0 - finite, 1.0 - taken
-    moved = State(optax.apply_updates(state.params, updates), opt_state, state.updates + 1)
-    return jax.tree.map(partial(jnp.where, taken), moved, state), metrics
+    new = state_lib.after_update(stats, state.stats, metrics)
+    metrics["update/nonfinite_steps"] = new.nonfinite
+    if stats.target > 0:
+      metrics["kl_scale"] = new.kl_scale
+    moved = State(optax.apply_updates(state.params, updates), opt_state, state.updates + 1, None)
+    moved = jax.tree.map(partial(jnp.where, taken), moved, state._replace(stats=None))
+    return moved._replace(stats=new), metrics
 
   return update
 

@@ -12,17 +12,21 @@ import jax
 import numpy as np
 from ml_collections import ConfigDict
 
-from grpojax.rollout.dynamic_sampling import Groups, accuracy, concatenate, outcomes_of, take
+from grpojax.rollout.groups import concatenate, outcomes_of, take
+from grpojax.rollout.metrics import accuracy
 from grpojax.runtime.data_shards import SINGLE_PROCESS, ProcessShards
-from grpojax.types import Prompts
+from grpojax.types import Groups, Prompts
 
 STOPS = ("balanced", "positive_focused")
 
 
 def collect(
-  config: ConfigDict, draw: Callable[[], Prompts], ask: Callable, shards: ProcessShards = SINGLE_PROCESS
+  config: ConfigDict,
+  draw: Callable[[], Prompts],
+  generate: Callable[[Prompts, int], Groups],
+  shards: ProcessShards = SINGLE_PROCESS,
 ):
-  """Groups, Outcomes and stats of one step, as `rollouts.collect`; `scored.extra` has the pool's.
+  """Collective: groups, outcomes and metrics as `dynamic_sampling.collect`; `scored.extra` has the pool's.
 
   "balanced" wants G / 2 successes and G / 2 failures of each prompt, "positive_focused" one success.
   """
@@ -32,8 +36,7 @@ def collect(
   for number in range(config.rounds):
     # The sampler's shape is fixed: rows that are over repeat an active prompt and are not looked at.
     rows = np.resize(active if active.size else np.arange(P), P)
-    groups = take(Groups(prompts, None, None), rows)
-    groups = Groups(groups.prompts, *ask(groups.prompts, number))
+    groups = generate(take(Groups(prompts, None, None), rows).prompts, number)
     tokens += int(groups.rollout.length.sum())
     filler += int(groups.rollout.length[len(active) :].sum())
     drawn.append(take(groups, np.arange(len(active))))
@@ -44,7 +47,7 @@ def collect(
     if not shards.sum(active.size):
       break
   outcomes = outcomes_of([pool])
-  stats = {
+  metrics = {
     "num_tokens": shards.sum(tokens),
     "adaptive_group/rounds": number + 1,
     "adaptive_group/size": shards.sum(pool.rollout.length.size) / shards.sum(P),
@@ -52,11 +55,11 @@ def collect(
     "adaptive_group/filler_tokens": shards.sum(filler),
     "adaptive_group/accuracy": accuracy(outcomes, shards),
   }
-  return _keep(config, prompts, pool, prompt), outcomes, stats
+  return _keep(config, prompts, pool, prompt), outcomes, metrics
 
 
 def _enough(config: ConfigDict, scored, prompt: np.ndarray, P: int) -> np.ndarray:
-  """[P] bool: which prompts need no further round."""
+  """Returns [P] bool: which prompts need no further round."""
   success = scored.valid & (scored.reward > config.positive)
   wins = np.bincount(prompt, success.sum(1), P)
   if config.stop == "positive_focused":
@@ -67,7 +70,7 @@ def _enough(config: ConfigDict, scored, prompt: np.ndarray, P: int) -> np.ndarra
 
 
 def _keep(config: ConfigDict, prompts: Prompts, pool: Groups, prompt: np.ndarray) -> Groups:
-  """G completions of each prompt's pool, with the pool's mean and deviation (ddof 1) beside them."""
+  """Returns G completions of each prompt's pool, with the pool's mean and deviation (ddof 1) beside them."""
   P, G = len(prompts.id), pool.scored.reward.shape[1]
   who, reward, valid = np.repeat(prompt, G), pool.scored.reward.ravel(), pool.scored.valid.ravel()
   total = lambda x: np.bincount(who, np.where(valid, x, 0), P)
@@ -91,7 +94,7 @@ def _keep(config: ConfigDict, prompts: Prompts, pool: Groups, prompt: np.ndarray
 
 
 def _choose(mine: np.ndarray, valid: np.ndarray, success: np.ndarray, G: int) -> np.ndarray:
-  """Which G of a prompt's completions `mine` to keep, in order of arrival; the valid ones first."""
+  """Returns the G of a prompt's completions `mine` that are kept, in order of arrival; valid ones first."""
   good, bad = mine[valid[mine] & success[mine]], mine[valid[mine] & ~success[mine]]
   wins = min(len(good), max(G // 2, G - len(bad)))
   return np.concatenate([good[:wins], bad[: G - wins], mine[~valid[mine]]])[:G]

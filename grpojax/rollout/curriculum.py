@@ -17,7 +17,7 @@ from grpojax.objective import trackers
 
 
 class Last(NamedTuple):
-  """The completions that every prompt had when it was last seen.  G of them; length 0: never seen."""
+  """Completions that every prompt had when it was last seen.  G of them; length 0: never seen."""
 
   tokens: np.ndarray  # [rows, G, T] int32
   length: np.ndarray  # [rows, G] int32
@@ -31,7 +31,7 @@ class Difficulty(NamedTuple):
 
 
 class Outcomes(NamedTuple):
-  """What the groups that were drawn achieved, whether they were kept or not."""
+  """Results of the groups that were drawn, kept or not."""
 
   id: np.ndarray  # [D] int32, of the prompt
   right: np.ndarray  # [D] float32, sum of the accuracies of the valid completions
@@ -39,7 +39,7 @@ class Outcomes(NamedTuple):
 
 
 def start(config: ConfigDict, rows: int, group_size: int, max_tokens: int) -> Difficulty:
-  """Half a success and half a failure each (Jeffreys' prior), nothing seen."""
+  """Returns half a success and half a failure for each prompt (Jeffreys' prior), nothing seen."""
   half = np.full(rows, 0.5, np.float32)
   shape = (rows, group_size, max_tokens)
   last = Last(np.zeros(shape, np.int32), np.zeros(shape[:2], np.int32), np.zeros(shape, np.float32))
@@ -47,17 +47,20 @@ def start(config: ConfigDict, rows: int, group_size: int, max_tokens: int) -> Di
 
 
 def rate(d: Difficulty) -> np.ndarray:
-  """[rows] float32 in 0..1."""
+  """Returns the success rate of every prompt, [rows] float32 in 0..1."""
   return trackers.beta_mean(d.successes, d.failures)
 
 
-def weights(config: ConfigDict, d: Difficulty) -> np.ndarray:
-  """[rows]: how often to draw each prompt."""
-  return trackers.prompt_weight(rate(d), floor=config.floor)
+def draw_weights(config: ConfigDict, d: Difficulty | None, mixture: np.ndarray | None) -> np.ndarray | None:
+  """Returns [rows]: how often to draw each prompt, times what the mixture says; None: by epochs."""
+  if not (d and config.weighted):
+    return mixture
+  own = trackers.prompt_weight(rate(d), floor=config.floor)
+  return own if mixture is None else own * mixture
 
 
 def survey(d: Difficulty, rows, outcomes: Outcomes) -> Difficulty:
-  """Counts what was sampled before training."""
+  """Returns the counts with what was sampled before training."""
   successes, failures = d.successes.copy(), d.failures.copy()
   np.add.at(successes, rows, outcomes.right)
   np.add.at(failures, rows, outcomes.count - outcomes.right)
@@ -65,7 +68,7 @@ def survey(d: Difficulty, rows, outcomes: Outcomes) -> Difficulty:
 
 
 def begin(config: ConfigDict, d: Difficulty) -> Difficulty:
-  """After the survey: moving averages start from its rates, SPO's counts from its counts."""
+  """Returns what training starts from: of the survey, rates for moving averages, counts for SPO's counts."""
   if config.kind == "beta":
     return d
   total = d.successes + d.failures
@@ -73,7 +76,7 @@ def begin(config: ConfigDict, d: Difficulty) -> Difficulty:
 
 
 def update(config: ConfigDict, d: Difficulty, rows, outcomes: Outcomes, keep=None) -> Difficulty:
-  """After a step that drew `rows` [D]; `keep` [D] discounts their past under "beta".
+  """Returns the rates after a step that drew `rows` [D]; `keep` [D] discounts their past under "beta".
 
   Groups without a valid completion say nothing.  A prompt that was drawn twice is updated twice.
   """
@@ -90,7 +93,7 @@ def update(config: ConfigDict, d: Difficulty, rows, outcomes: Outcomes, keep=Non
 
 
 def keep(d: Difficulty, rows, logp: np.ndarray) -> np.ndarray:
-  """[D]: the discount of each prompt's past; 1 if it was never seen.
+  """Returns [D]: the discount of each prompt's past; 1 if the prompt was never seen.
 
   logp [D, G, T] is that of the last completions under the policy of now.
   """
@@ -101,7 +104,7 @@ def keep(d: Difficulty, rows, logp: np.ndarray) -> np.ndarray:
 
 
 def saw(d: Difficulty, rows, last: Last) -> Difficulty:
-  """The completions of this step are the last ones of `rows` now."""
+  """Returns the rates with this step's completions as the last ones of `rows`."""
 
   def put(old, new):
     old = old.copy()
@@ -112,7 +115,7 @@ def saw(d: Difficulty, rows, last: Last) -> Difficulty:
 
 
 def describe(config: ConfigDict, d: Difficulty) -> dict[str, float]:
-  """Shares of the training prompts by bucket; a prompt that was never drawn is learnable."""
+  """Returns the shares of the training prompts by bucket; a prompt that was never drawn is learnable."""
   p = rate(d)
   hard, easy = (p < config.too_hard).mean(), (p > config.too_easy).mean()
   return {

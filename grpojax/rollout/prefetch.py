@@ -1,69 +1,128 @@
-"""How a step gets its groups: which prompts are asked, when, and of which policy."""
+"""Rollouts of the coming steps: which prompts are sampled when, by which policy, and what is in flight."""
 
-from collections import Counter
+from collections import deque
+from collections.abc import Sequence
 from functools import partial
+from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
+import numpy as np
 
 from grpojax.rollout import adaptive_groups, dynamic_sampling, generate
+from grpojax.rollout.context import RolloutContext, rows_of, take_prompts
 from grpojax.rollout.curriculum import Outcomes
-from grpojax.rollout.dynamic_sampling import Groups
-from grpojax.rollout.generate import Asked
-from grpojax.runtime import data_shards
-from grpojax.train import run_stats
-from grpojax.train.run_stats import Memory
-from grpojax.train.setup import Job
-from grpojax.types import Prompts
+from grpojax.rollout.generate import PendingRollout
+from grpojax.types import ACTION, PADDING, Groups, Prompts
 
 
-def ask(job: Job, timer, params, known: Memory, step: int) -> Asked:
-  """The first prompts of a step, on their way through the sampler."""
-  return sample(job, timer, params, draw(job, known), step)
+class Collected(NamedTuple):
+  """A step's groups, and what is known of how they came about."""
+
+  groups: Groups
+  outcomes: Outcomes  # of all groups that were drawn, kept or not
+  metrics: dict[str, float]
+  params: dict  # trained parameters of the policy that sampled, whose log-probs are log π_old
 
 
-def sample(job: Job, timer, params, prompts: Prompts, step: int) -> Asked:
-  """Those prompts; beyond the last step nothing is sampled, but a longer run will know what to ask."""
-  if step > job.config.steps:
-    return Asked(prompts, params, None)
-  return generate.ask(job, timer, params, prompts, step, 0)
+class Prefetcher:
+  """Gives each step's groups; with `depth` k > 0 the prompts of the next k steps are sampled meanwhile.
 
-
-def draw(job: Job, known: Memory) -> Prompts:
-  """The next of the training prompts."""
-  return job.data.stream.next(run_stats.weights(job.config, known, job.data.train.weights))
-
-
-def feeds(job: Job) -> bool:
-  """Whether dynamic sampling draws prompts as slots free up, not round by round.
-
-  Several processes would have to agree on every draw; and what was sampled ahead is all there at once.
+  A step's groups are then of the policy of k updates before.  `frozen` are the parameters that no update
+  changes.  `in_flight` is what `checkpoint` gave before the run was interrupted.
   """
-  one = jax.process_count() == 1 and not job.config.staleness
-  return job.config.dynamic_sampling.enabled and job.programs.sample.feeds and one
+
+  def __init__(self, context: RolloutContext, depth: int, frozen: dict, in_flight: Sequence = ()):
+    self.context, self.depth, self.frozen = context, depth, frozen
+    self.pending = deque(self._restored(*one) for one in in_flight)
+
+  def next(self, step: int, params: dict, weights: np.ndarray | None) -> Collected:
+    """Collective: the groups of `step`.  `params` are the policy's after the step before.
+
+    New prompts are drawn by `weights` [rows], None: by epochs.  Groups whose policy is more than `depth`
+    updates old are dropped, counted, and sampled again by the policy of now.
+    """
+    if self.depth:  # the next updates are made in place, and these parameters go on sampling
+      params = jax.tree.map(jnp.copy, params)
+    while len(self.pending) <= self.depth:
+      ahead = step + len(self.pending)
+      self.pending.append(self._start(ahead, params, self.context.data.stream.next(weights), step - 1))
+    pending, dropped = self.pending.popleft(), 0
+    if step - 1 - pending.version > self.depth:
+      dropped = self.context.shards.sum(len(pending.prompts.id))
+      pending = self._start(step, params, pending.prompts, step - 1)
+    collected = _collect(self.context, StepSource(self.context, self.frozen, pending, weights))
+    metrics = collected.metrics | ({"staleness/dropped_groups": dropped} if self.depth else {})
+    return collected._replace(metrics=metrics)
+
+  def checkpoint(self) -> tuple[tuple[dict, ...], list[dict]]:
+    """Collective: (parameters of the policies that sample ahead, what they sample as plain data)."""
+    rows = (rows_of(self.context.data, one.prompts.id) for one in self.pending)
+    rows = [self.context.shards.gather(own).tolist() for own in rows]
+    plain = [
+      dict(step=one.step, version=one.version, rows=own) for one, own in zip(self.pending, rows, strict=True)
+    ]
+    return tuple(one.params for one in self.pending), plain
+
+  def _restored(self, params: dict, plain: dict[str, Any]) -> PendingRollout:
+    rows = self.context.shards.local(plain["rows"])
+    return self._start(plain["step"], params, take_prompts(self.context.data, rows), plain["version"])
+
+  def _start(self, step: int, params: dict, prompts: Prompts, version: int) -> PendingRollout:
+    """Starts to sample; beyond the last step nothing is, but a longer run knows what to sample."""
+    if step > self.context.config.steps:
+      return PendingRollout(step, version, prompts, params, None)
+    return generate.start(self.context, self.frozen, params, prompts, step, 0, version)
 
 
-def collect(
-  job: Job, timer, troubles: Counter, known: Memory, asked: Asked, step: int
-) -> tuple[Groups, Outcomes, dict[str, float]]:
-  """A step's groups, the outcomes of all that were drawn, and stats; its first prompts are `asked`."""
-  config = job.config
-  if feeds(job):
-    draw_more = lambda number: (draw(job, known), generate.key_of(job, step, number))
-    graded = partial(generate.graded, job, timer, troubles, asked)
-    return dynamic_sampling.feed(
-      config.dynamic_sampling, asked.prompts, draw_more, graded, job.data.stream.unread, troubles
+class StepSource:
+  """Draws, samples and scores the prompts of one step, of which the first batch is on its way."""
+
+  def __init__(self, context: RolloutContext, frozen: dict, pending: PendingRollout, weights):
+    self.context, self.frozen, self.pending, self.weights = context, frozen, pending, weights
+    self.draws = 0
+
+  def draw(self) -> Prompts:
+    """Returns this process's shard of the next P prompts."""
+    self.draws += 1
+    return self.pending.prompts if self.draws == 1 else self.context.data.stream.next(self.weights)
+
+  def generate(self, prompts: Prompts, number: int) -> Groups:
+    """Collective: the scored groups of draw `number`."""
+    one = self.pending
+    if number:
+      one = generate.start(
+        self.context, self.frozen, one.params, prompts, one.step, number, one.version
+      )
+    return generate.generate_and_score(self.context, one)
+
+
+def _collect(context: RolloutContext, source: StepSource) -> Collected:
+  """Collective: one step's groups, by the rule that the config chooses."""
+  config, pending = context.config, source.pending
+  if context.streams:
+    stream, draws = generate.ScoredStream(context, pending), context.data.stream
+    groups, outcomes, metrics = dynamic_sampling.collect_streaming(
+      config.dynamic_sampling, stream, partial(draws.next, source.weights), draws.rewind
     )
-  first = [asked.prompts]
+  elif config.adaptive_group.stop:
+    groups, outcomes, metrics = adaptive_groups.collect(
+      config.adaptive_group, source.draw, source.generate, context.shards
+    )
+  else:
+    groups, outcomes, metrics = dynamic_sampling.collect(
+      config.dynamic_sampling, source.draw, source.generate, context.shards
+    )
+  if groups.prompts.example is None:  # the groups came from another process
+    prompts = take_prompts(context.data, rows_of(context.data, groups.prompts.id))
+    groups = groups._replace(prompts=prompts)
+  return Collected(_labelled(groups, pending.version), outcomes, metrics, pending.params)
 
-  def answer(prompts: Prompts, number: int):
-    again = generate.ask(job, timer, asked.params, prompts, step, number) if number else asked
-    return generate.grade(job, timer, troubles, again)
 
-  collector = partial(dynamic_sampling.collect, config.dynamic_sampling)
-  if config.adaptive_group.stop:
-    collector = partial(adaptive_groups.collect, config.adaptive_group)
-  more = lambda: first.pop() if first else draw(job, known)
-  groups, *rest = collector(more, answer, data_shards.of(job.mesh))
-  if groups.prompts.example is None:  # came from another process
-    groups = groups._replace(prompts=generate.take(job.data, generate.rows_of(job.data, groups.prompts.id)))
-  return groups, *rest
+def _labelled(groups: Groups, version: int) -> Groups:
+  """Returns the groups with the kind of every response token and the version of the policy that chose it."""
+  rollout = groups.rollout
+  action = np.arange(rollout.tokens.shape[-1]) < rollout.length[..., None]
+  kind = np.where(action, np.int8(ACTION), np.int8(PADDING))
+  version = np.where(action, np.int32(version), np.int32(-1))
+  return groups._replace(rollout=rollout._replace(kind=kind, version=version))

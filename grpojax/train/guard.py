@@ -1,4 +1,4 @@
-"""What a run does about numbers that no training should come from: it skips, keeps, warns, and stops."""
+"""Numbers that no training should come from: batches are kept, a person is warned, the run is stopped."""
 
 import re
 from pathlib import Path
@@ -6,43 +6,38 @@ from pathlib import Path
 import numpy as np
 from ml_collections import ConfigDict
 
-from grpojax.rollout.dynamic_sampling import Groups
 from grpojax.runtime import console
-from grpojax.train.run_stats import Memory
+from grpojax.types import Groups
 
 MISMATCH = "sampling/sampling_logp_difference/mean"
+NONFINITE_STEPS = "update/nonfinite_steps"
 FAILED = re.compile(r"rewards/.+/failed")
 
 
-def limit(config: ConfigDict, known: Memory) -> np.float32:
-  """The gradient norm above which an update is skipped; infinite unless asked for, and at first."""
-  c = config.guard
-  return np.float32(np.inf if np.isnan(known.grad_norm) or not c.spike else c.spike * known.grad_norm)
+def check(config: ConfigDict, step: int, nonfinite_steps: int, metrics: dict[str, float]) -> None:
+  """Warns of a step's metrics, or raises ArithmeticError.
 
-
-def check(config: ConfigDict, step: int, known: Memory, seen: dict[str, float]) -> None:
-  """Warns, or raises ArithmeticError, of what a step `seen` has measured; `known` has taken note of it.
-
-  All of it is the same on every process, so that all stop at the same step.
+  `nonfinite_steps` counts the steps in a row, up to this one, with a loss or gradient that was not finite.
+  The metrics are the same on every process, so that all processes stop at the same step.
   """
   c = config.guard
-  if seen["update/nonfinite"]:
+  if metrics["update/nonfinite"]:
     console.say(f"step {step}: a loss or gradient was not finite; the update was skipped")
-  elif seen["update/skipped"]:
-    console.say(f"step {step}: gradient norm {seen['grad_norm']:.3g} is a spike; the update was skipped")
-  if c.nonfinite and known.nonfinite >= c.nonfinite:
+  elif metrics["update/skipped"]:
+    console.say(f"step {step}: gradient norm {metrics['grad_norm']:.3g} is a spike; the update was skipped")
+  if c.nonfinite and nonfinite_steps >= c.nonfinite:
     raise FloatingPointError(
       f"no finite loss and gradient in {c.nonfinite} steps in a row, up to step {step} (their batches are in "
       "bad_batches/ of the workdir); lower config.optimizer.learning_rate, or see what the batches have"
     )
-  graded = seen["rewards/graded"]
-  for name, failed in seen.items():
+  graded = metrics["rewards/graded"]
+  for name, failed in metrics.items():
     if FAILED.fullmatch(name) and c.failed_rewards and failed > c.failed_rewards * graded:
       raise ArithmeticError(
         f"step {step}: {name} = {failed:.0f} of {graded:.0f} completions, a larger share than "
         "config.guard.failed_rewards; mend the reward, whose first error was printed above"
       )
-  apart = seen.get(MISMATCH, 0.0)
+  apart = metrics.get(MISMATCH, 0.0)
   if c.stop_mismatch and not apart <= c.stop_mismatch:
     raise ArithmeticError(
       f"step {step}: log-probs of sampler and learner are {apart:.3g} nats a token apart, more than "

@@ -1,5 +1,6 @@
 """Everything that is made once: data, model, programs.  Nothing here runs on the device yet."""
 
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -9,37 +10,43 @@ import numpy as np
 from jax.sharding import Mesh
 from ml_collections import ConfigDict
 
-from grpojax import models
+from grpojax import models, rewards
+from grpojax import objective as objective_lib
+from grpojax.config import check as config_lib
 from grpojax.data import pipeline, templates, text
+from grpojax.learner import batching
 from grpojax.learner import update as learner
 from grpojax.learner.packing import Packing
-from grpojax.models import kernels, lora
+from grpojax.learner.state import StatsConfig
+from grpojax.models import kernels, lora, peft
 from grpojax.objective import Objective, trackers
-from grpojax.rewards import Rewards
 from grpojax.rollout import sampler
-from grpojax.rollout.sampler import Sampler, weights
+from grpojax.rollout.context import Data, RolloutContext
+from grpojax.rollout.sampler import Engine, weights
 from grpojax.rollout.sampler.weights import Weights
-from grpojax.runtime import compiler_options, sharding, storage
+from grpojax.runtime import checkpoint, compiler_options, data_shards, processes, sharding, storage
 from grpojax.runtime.compile import aot_jit
 from grpojax.runtime.data_shards import SINGLE_PROCESS, ProcessShards
+from grpojax.runtime.metrics import Timer
 
 
-class Data(NamedTuple):
+class Policy(NamedTuple):
+  """A named model of a run.  The parameters that training changes are in RunState, by the same name."""
+
+  model: models.Model
   tokenizer: Any
-  train: pipeline.Split
-  held_out: pipeline.Split
-  stream: pipeline.Stream  # of this process's share of the training prompts
+  logp: Callable  # log-probs of a whole optimiser batch: learner.make_old_logp's program
 
 
 class Programs(NamedTuple):
   """Compiled at their first call; every shape is static."""
 
-  sample: Sampler
-  sample_eval: Sampler  # with config.eval's choice of tokens, budget and number of samples
+  sample: Engine
+  sample_eval: Engine  # with config.eval's sampling, budget and number of samples
   logp: Callable  # learner.make_old_logp's, of a whole optimiser batch
-  update: Callable  # (state, objective, batch, frozen, limit) -> (state, metrics)
+  update: Callable  # (state, objective, batch, frozen) -> (state, metrics)
   fresh: Callable  # params -> State with a new optimiser
-  follow: Callable  # (reference, params, rate) -> the reference that has moved towards the policy
+  sync_reference: Callable  # (reference, params, rate) -> the reference, moved towards the policy
 
 
 class Job(NamedTuple):
@@ -47,14 +54,56 @@ class Job(NamedTuple):
 
   config: ConfigDict
   workdir: Path
-  scorer: Rewards
-  data: Data
   mesh: Mesh
-  model: models.Model
   objective: Objective
+  policies: dict[str, Policy]  # "policy" is trained, "reference" is what KL penalties measure against
   programs: Programs
-  scorer_of_steps: Callable | None  # samples -> the steps of each
-  first_pass: bool  # whether a step's first batch needs its log-probs before its update
+  rollout: RolloutContext
+  needs_old_logprobs: bool  # whether a step's first batch needs its log-probs before its update
+
+  @property
+  def data(self) -> Data:
+    """Returns the questions."""
+    return self.rollout.data
+
+  @property
+  def model(self) -> models.Model:
+    """Returns the architecture of the policy that is trained."""
+    return self.policies["policy"].model
+
+
+def prepare(config: ConfigDict, workdir: Path) -> Job:
+  """Returns the run that `config` describes, ready to start.  Raises ValueError for all that can be wrong.
+
+  Collective: several processes must have the same code, config, workdir and data.
+  """
+  said = lambda: checkpoint.flatten(config.to_dict(), "config.") | {"--workdir": workdir}
+  processes.assert_equal(lambda: processes.code() | said())
+  config_lib.check(config, jax.device_count())
+  scorer, step_scorer = rewards.build(config.reward), None
+  if config.process.scorer:
+    step_scorer = rewards.load_scorer(config.process.scorer, config.process.knobs)
+  objective = objective_lib.build(config.objective)
+  mesh = sharding.make_mesh(config.mesh)
+  data_shards.check_sampler(mesh, sharding.sampler_mesh(config.mesh, mesh))
+  shards = data_shards.of(mesh)
+  data = load_data(config, scorer.needs, shards)
+  splits = data.train, data.held_out
+  processes.assert_equal(lambda: {f"split '{s.name}'": pipeline.fingerprint(s) for s in splits})
+  model = build_model(config, data.tokenizer, mesh)
+  if config.lora.path:
+    peft.check(Path(config.lora.path).expanduser(), config.lora, model)
+  check_prompts(model, *splits)
+  programs = build_programs(config, model, data.tokenizer, mesh)
+  policy = Policy(model, data.tokenizer, programs.logp)
+  policies = {"policy": policy} | ({"reference": policy} if config.reference else {})
+  rollout = RolloutContext(
+    config, data, scorer, step_scorer, programs.sample, programs.sample_eval, shards, Timer(), Counter()
+  )
+  first_pass = batching.needs_old_logprobs(config)
+  # Last: who is refused and mends the config shall not find the workdir taken by what was refused.
+  processes.on_process_0(lambda: checkpoint.claim_workdir(workdir, config))
+  return Job(config, workdir, mesh, objective, policies, programs, rollout, first_pass)
 
 
 def load_data(config: ConfigDict, needs: tuple[str, ...], shards: ProcessShards = SINGLE_PROCESS) -> Data:
@@ -161,20 +210,28 @@ def build_programs(config: ConfigDict, model: models.Model, tokenizer, mesh: Mes
     update=aot_jit(
       "update",
       learner.make_update(
-        logp, tx, schedule, config.microbatches, config.load_balance, packing, config.rows == "grouped"
+        logp, tx, schedule, config.microbatches, config.load_balance, packing, config.rows == "grouped",
+        stats_config(config),
       ),
-      in_shardings=(where, everywhere, rows, frozen, everywhere),
+      in_shardings=(where, everywhere, rows, frozen),
       out_shardings=(where, everywhere),
       donate_argnums=0,
       compiler_options=compiler_options.options(mesh),
     ),
     fresh=jax.jit(lambda params: learner.fresh(params, tx), out_shardings=where),
-    follow=jax.jit(
+    sync_reference=jax.jit(
       lambda reference, params, rate: trackers.ema(reference, params, rate=rate),
       out_shardings=where.params,
       donate_argnums=0,
     ),
   )
+
+
+def stats_config(config: ConfigDict) -> StatsConfig:
+  """Returns the numbers of the updates' running statistics."""
+  r, k, g = config.rollout, config.kl_control, config.guard
+  n = r.prompts * r.group_size
+  return StatsConfig(config.updates_per_rollout, n, k.target, k.horizon, g.spike, g.rate)
 
 
 def packing_of(config: ConfigDict, mesh: Mesh) -> Packing | None:
@@ -213,7 +270,7 @@ def weights_of(config: ConfigDict, name: str, model: models.Model, mesh: Mesh, p
 
 def _sampler(
   config, name, model, tokenizer, mesh, group_size, max_tokens, choice, record_routing, bits
-) -> Sampler:
+) -> Engine:
   precision, kv_cache = bits
   model, mesh, where, ready, _ = weights_of(config, name, model, mesh, precision)
   common = dict(

@@ -1,4 +1,4 @@
-"""What a step leaves in metrics.jsonl, written while the device already works on the next one."""
+"""A step's record in metrics.jsonl, written while the device already works on the next step."""
 
 from pathlib import Path
 from typing import NamedTuple
@@ -6,55 +6,56 @@ from typing import NamedTuple
 import jax
 from ml_collections import ConfigDict
 
-from grpojax.rollout.dynamic_sampling import Groups
-from grpojax.runtime import console, metrics
-from grpojax.train import guard, run_stats
-from grpojax.train.run_stats import Memory
+from grpojax.runtime import console
+from grpojax.runtime import metrics as metrics_lib
+from grpojax.train import guard
+from grpojax.types import Groups
+
+AFTER_STEP = ("kl_scale", guard.NONFINITE_STEPS)  # of a step's updates the last one has these
 
 
-class Owed(NamedTuple):
+class PendingRecord(NamedTuple):
   """A step whose updates may still run."""
 
   step: int
-  learned: list[dict]  # metrics of its updates, on the device
-  seen: dict[str, float]  # all that the host knows already
-  showcase: list[dict]  # for completions.jsonl
-  times: dict[str, float] | None  # the step's seconds by phase; None: it ends when the updates have
+  updates: list[dict]  # metrics of the step's updates, on the device
+  metrics: dict[str, float]  # all that the host knows already
+  samples: list[dict]  # for completions.jsonl
+  times: dict[str, float]  # seconds by phase since the record before
   groups: Groups  # to be kept if an update was skipped
 
 
-def settle(
-  config: ConfigDict, files: Path, timer, writer, progress, known: Memory, owed: Owed | None
-) -> Memory:
-  """Waits for the step's updates, writes its record and shows it; the memory that has taken note of it.
-
-  ArithmeticError where `guard` stops the run.
-  """
-  if owed is None:
-    return known
-  with timer.phase("update"):
-    learned = metrics.over_updates(jax.device_get(owed.learned))
-  seen = learned | owed.seen | (owed.times or timer.take())
-  seen |= rates(config, seen)
-  known = run_stats.after(config, known, seen)
-  seen |= run_stats.describe(config, known)
-  writer.write("train", owed.step, seen)
-  writer.completions(owed.step, owed.showcase)
-  console.advance(progress, owed.step, seen)
-  if seen["update/skipped"]:
-    guard.keep(files, owed.step, jax.process_index(), owed.groups)
-  guard.check(config, owed.step, known, seen)
-  return known
+def write(config: ConfigDict, files: Path, writer, progress, pending: PendingRecord) -> None:
+  """Writes and shows the record.  Raises ArithmeticError where `guard` stops the run."""
+  updates = jax.device_get(pending.updates)
+  found = metrics_lib.over_updates(updates)
+  found |= {name: float(updates[-1][name]) for name in AFTER_STEP if name in found}
+  nonfinite_steps = int(found.pop(guard.NONFINITE_STEPS))
+  found |= pending.metrics | pending.times
+  found |= rates(config, found)
+  writer.write("train", pending.step, found)
+  writer.completions(pending.step, pending.samples)
+  console.advance(progress, pending.step, found)
+  if found["update/skipped"]:
+    guard.keep(files, pending.step, jax.process_index(), pending.groups)
+  guard.check(config, pending.step, nonfinite_steps, found)
 
 
-def rates(config: ConfigDict, seen: dict[str, float]) -> dict[str, float]:
-  """Sampled tokens per second; the shares of slots at work and of padding in prefill.
+def add_times(times: dict[str, float], more: dict[str, float]) -> dict[str, float]:
+  """Returns the seconds of both, by phase."""
+  return {name: times.get(name, 0.0) + more.get(name, 0.0) for name in times | more}
+
+
+def rates(config: ConfigDict, metrics: dict[str, float]) -> dict[str, float]:
+  """Returns sampled tokens per second, and the shares of slots at work and of padding in prefill.
 
   A phase has a speed only if the device is waited for in it.
   """
   phases = ("step",) if config.staleness else ("step", "rollout", "update")
-  shares = {f"tokens_per_second/{p}": seen["num_tokens"] / seen[f"time/{p}"] for p in phases}
-  if "rollout/slot_steps" in seen:
-    shares["rollout/slot_utilisation"] = seen["rollout/fed_slot_steps"] / max(seen["rollout/slot_steps"], 1)
-    shares["rollout/prefill_padding"] = 1 - seen["rollout/prompt_tokens"] / seen["rollout/prefill_columns"]
+  shares = {f"tokens_per_second/{p}": metrics["num_tokens"] / metrics[f"time/{p}"] for p in phases}
+  if "rollout/slot_steps" in metrics:
+    steps = max(metrics["rollout/slot_steps"], 1)
+    shares["rollout/slot_utilisation"] = metrics["rollout/fed_slot_steps"] / steps
+    padding = 1 - metrics["rollout/prompt_tokens"] / metrics["rollout/prefill_columns"]
+    shares["rollout/prefill_padding"] = padding
   return shares

@@ -13,9 +13,10 @@ import numpy as np
 import pytest
 import subprocesses
 
+from grpojax import train
 from grpojax.runtime import checkpoint, metrics
 from grpojax.runtime.signals import Interrupt
-from grpojax.train import loop as train
+from grpojax.train import state as run_state
 
 ROOT = Path(__file__).parents[2]
 
@@ -110,7 +111,7 @@ def test_a_second_ctrl_c_ends_at_once_and_damages_nothing(cache, tmp_path):
   assert error.startswith("Interrupted; the same command goes on from the last checkpoint"), error
   job = train.prepare(config(cache), tmp_path / "other")
   checkpoints = checkpoint.open_checkpoints(tmp_path / "run", 2)
-  tree, host = checkpoint.latest(checkpoints, *train.layout(job))
+  tree, host = checkpoint.latest(checkpoints, *run_state.tree_layout(job))
   checkpoints.close()
   assert host["step"] == 2
   assert all(np.isfinite(x).all() for x in jax.tree.leaves(tree))

@@ -7,8 +7,9 @@ import subprocess
 import sys
 import threading
 
+from grpojax import train
 from grpojax.runtime.watchdog import watchdog
-from grpojax.train import loop as train
+from grpojax.train import session
 
 HANGS = """
 import sys, threading, time
@@ -60,6 +61,6 @@ def test_every_step_and_evaluation_is_progress(tmp_path, monkeypatch):
     assert (minutes, stacks) == (config.guard.minutes, tmp_path / "run" / "stacks_0.txt")
     yield lambda: calls.append(1)
 
-  monkeypatch.setattr(train, "watchdog", counted)
+  monkeypatch.setattr(session, "watchdog", counted)
   train.run(train.prepare(config, tmp_path / "run"))
   assert len(calls) == 3 + 2  # steps; evaluations after 2 and 3

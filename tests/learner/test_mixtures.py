@@ -106,11 +106,11 @@ def gap(batch):
 def test_replaying_the_samplers_choice_closes_the_gap_that_its_router_opens(recorded):
   """R3.  What is left is that of the gates, which are the learner's own."""
   job, params, groups = recorded
-  batch = batching.deal(job.config, job.mesh, groups, None)[0]
-  compare = functools.partial(batching.with_logps, job.programs.logp, params, params)
+  batch = batching.make_batches(job.config, job.mesh, groups, None)[0]
+  compare = functools.partial(batching.add_policy_logprobs, job.programs.logp, params, params)
   free, replayed = compare(batch._replace(routing=None)), compare(batch)
   fed = batch.routing[..., 0, 0] >= 0
-  chosen = lambda routing: np.sort(routing, -1)  # noqa: E731  (in whatever order)
+  chosen = lambda routing: np.sort(routing, -1)  # in whatever order
   switched = (chosen(free.routing) != chosen(batch.routing)).any((-1, -2)) & fed
   assert 0.005 < switched.sum() / fed.sum() < 0.3
   np.testing.assert_array_equal(
@@ -125,7 +125,7 @@ def test_replaying_the_samplers_choice_closes_the_gap_that_its_router_opens(reco
   valid = groups.scored.valid.copy()
   valid[0] = False
   scored = groups.scored._replace(valid=valid)
-  dealt = batching.deal(job.config, job.mesh, groups._replace(scored=scored), None)[0]
+  dealt = batching.make_batches(job.config, job.mesh, groups._replace(scored=scored), None)[0]
   np.testing.assert_array_equal(dealt.balance_mask, fed & valid[..., None])
 
 
@@ -137,8 +137,8 @@ def test_replaying_the_choice_of_pi_old_is_exact_first_and_holds_when_the_router
   _, params, groups = recorded
   job = prepared(cache, "R2", tmp_path)
   groups = groups._replace(rollout=groups.rollout._replace(routing=None))
-  batch = batching.deal(job.config, job.mesh, groups, None)[0]
-  batch = batching.with_logps(job.programs.logp, params, None, batch)
+  batch = batching.make_batches(job.config, job.mesh, groups, None)[0]
+  batch = batching.add_policy_logprobs(job.programs.logp, params, None, batch)
   update = lambda params, batch: job.programs.update(
     job.programs.fresh(jax.tree.map(jnp.copy, params)), job.objective, batch, {}, np.float32(np.inf)
   )
@@ -149,7 +149,7 @@ def test_replaying_the_choice_of_pi_old_is_exact_first_and_holds_when_the_router
   for a, b in zip(*map(jax.tree.leaves, (first.opt_state, natural.opt_state)), strict=True):
     np.testing.assert_allclose(a, b, atol=1e-6)  # Adam's moments: the gradient, leaf by leaf
 
-  later = batching.with_logps(job.programs.logp, moved(params), None, batch)
+  later = batching.add_policy_logprobs(job.programs.logp, moved(params), None, batch)
   assert (later.routing == batch.routing).all()
   assert update(moved(params), later)[1]["ppo_kl"] < 1e-9
   assert update(moved(params), later._replace(routing=None))[1]["ppo_kl"] > 1e-6

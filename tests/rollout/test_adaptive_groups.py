@@ -9,7 +9,7 @@ from objective_toys import batch
 
 from grpojax.objective.advantage import pooled
 from grpojax.rollout import adaptive_groups
-from grpojax.types import Prompts, Rollout, Scored
+from grpojax.types import Groups, Prompts, Rollout, Scored
 
 P, G, T = 3, 4, 2
 
@@ -35,7 +35,7 @@ def world(wins):
       np.broadcast_to(name[..., None, None], (len(right), G, T, 1, 2)),
     )
     valid = np.ones(right.shape, bool)
-    return rollout, Scored(right, right, valid, {"accuracy": right}, {})
+    return Groups(prompts, rollout, Scored(right, right, valid, {"accuracy": right}, {}))
 
   return draw, ask, asked
 
@@ -98,10 +98,10 @@ def test_unscored_completions_are_neither_and_are_kept_last():
   draw, ask, _ = world([[2], [2], [2]])
 
   def ask_some(prompts, number):
-    rollout, scored = ask(prompts, number)
-    valid = scored.valid.copy()
+    groups = ask(prompts, number)
+    valid = groups.scored.valid.copy()
     valid[0, :3] = False
-    return rollout, scored._replace(valid=valid)
+    return groups._replace(scored=groups.scored._replace(valid=valid))
 
   groups, outcomes, _ = adaptive_groups.collect(config(rounds=1), draw, ask_some)
   assert names(groups)[0] == [3, 0, 1, 2] and groups.scored.valid[0].tolist() == [True] + [False] * 3

@@ -6,8 +6,10 @@ from ml_collections import ConfigDict
 from objective_cases import OTHERS
 
 from grpojax.rollout.curriculum import Outcomes
-from grpojax.rollout.dynamic_sampling import collect, contrast, describe, mixed
-from grpojax.types import Prompts, Rollout, Scored
+from grpojax.rollout.dynamic_sampling import collect
+from grpojax.rollout.groups import mixed
+from grpojax.rollout.metrics import contrast, describe
+from grpojax.types import Groups, Prompts, Rollout, Scored
 
 P, G, T = 4, 2, 3
 
@@ -32,7 +34,8 @@ def world(mixed_of_draw):
       np.broadcast_to(prompts.id[:, None, None, None, None], (P, G, T, 1, 2)),
     )
     shaped = accuracy - 0.1 * np.arange(G, dtype=np.float32)[None]  # shaping makes all look mixed
-    return rollout, Scored(shaped, accuracy, np.ones((P, G), bool), {"accuracy": accuracy}, {})
+    scored = Scored(shaped, accuracy, np.ones((P, G), bool), {"accuracy": accuracy}, {})
+    return Groups(prompts, rollout, scored)
 
   return draw, ask
 
@@ -94,7 +97,7 @@ def test_the_stored_case_of_refilling():
   def ask(prompts, _):
     got, one = accuracy[prompts.id], np.ones((size, G))
     rollout = Rollout(one[..., None].astype(np.int32), one.astype(np.int32), one > 0, one[..., None])
-    return rollout, Scored(got, got, one > 0, {}, {})
+    return Groups(prompts, rollout, Scored(got, got, one > 0, {}, {}))
 
   groups, _, stats = collect(config(max_tries=10), draw, ask)
   assert [names[i] for i in groups.prompts.id] == wanted and groups.scored.valid.all()

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from model_folders import mesh
 from test_sampler_slots import EOS, G, P, T, prompts, same, tiny
 
+from grpojax import train
 from grpojax.rollout import generate, prefetch, sampler
 from grpojax.runtime import sharding
 from grpojax.runtime.metrics import Timer
-from grpojax.train import loop as train
 from grpojax.train import run_stats
 from grpojax.types import Prompts
 

@@ -14,10 +14,11 @@ import numpy as np
 import pytest
 import subprocesses
 
+from grpojax import train
 from grpojax.data import pipeline
 from grpojax.runtime import checkpoint, metrics, processes
 from grpojax.tools.evaluate import benchmark
-from grpojax.train import loop as train
+from grpojax.train import state as run_state
 
 pytestmark = pytest.mark.slow
 
@@ -38,7 +39,7 @@ def config(folder, **changes):
   """DAPO: two updates a step, dynamic sampling, packing; half of all groups are mixed."""
   c = importlib.import_module("configs.dapo").get_config("tiny")
   c.cache_dir = str(folder / "cache")
-  c.reward.accuracy = dict(fn="processes:odd")
+  c.reward.accuracy = dict(fn="subprocesses:odd")
   with c.unlocked():
     c.update_from_flattened_dict(CHANGES | changes)
   return c
@@ -49,7 +50,7 @@ def command(folder, workdir, devices=2, **changes):
   said = CHANGES | {"cache_dir": folder / "cache", "mesh.cpu_devices": devices} | changes
   return [
     "-m", "grpojax.main", "--config=configs/dapo.py:tiny", f"--workdir={workdir}",
-    f"--heartbeat_timeout={HEARTBEAT}", "--config.reward.accuracy={'fn': 'processes:odd'}",
+    f"--heartbeat_timeout={HEARTBEAT}", "--config.reward.accuracy={'fn': 'subprocesses:odd'}",
     *(f"--config.{key}={value}" for key, value in said.items()),
   ]  # fmt: skip
 
@@ -76,7 +77,7 @@ def same(ours, theirs, **tolerance):
 def final_tree(folder, workdir, **changes):
   job = train.prepare(config(folder, **{"mesh.data": 4}, **changes), workdir)
   checkpoints = checkpoint.open_checkpoints(workdir, 2)
-  tree, host = checkpoint.latest(checkpoints, *train.layout(job))
+  tree, host = checkpoint.latest(checkpoints, *run_state.tree_layout(job))
   checkpoints.close()
   return jax.tree.map(np.asarray, tree), host
 

@@ -13,11 +13,11 @@ import pytest
 from etils import epath
 from test_train import comparable, tiny
 
+from grpojax import train
 from grpojax.data.local import files as data_files
 from grpojax.runtime import checkpoint, metrics, storage
 from grpojax.tools import export
 from grpojax.tools import report as report_command
-from grpojax.train import loop as train
 
 MISSING = [name for name in ("gcsfs", "gcp_storage_emulator") if importlib.util.find_spec(name) is None]
 

@@ -88,10 +88,10 @@ def test_the_batch_is_shaped_as_one_that_a_run_deals(case):
   mesh = sharding.make_mesh(config.mesh, jax.devices()[:1])
   model = models.build(config.model, 30)
   baseline = np.zeros(config.rollout.prompts, np.float32) if config.baseline.kind else None
-  dealt = batching.deal(config, mesh, groups(config, model), baseline)
+  dealt = batching.make_batches(config, mesh, groups(config, model), baseline)
   reference = config.reference and {"some": 1}
-  first_pass = batching.first_needs_pass(config)
-  for batch in batching.compared(passes(config, model), {}, reference, dealt, first_pass):
+  first_pass = batching.needs_old_logprobs(config)
+  for batch in batching.add_logprobs(passes(config, model), {}, reference, dealt, first_pass):
     shape = lambda x: (x.shape, x.dtype)
     assert jax.tree.map(shape, batch) == jax.tree.map(shape, abstract.batch(config, model))
 

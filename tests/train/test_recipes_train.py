@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from objective_toys import RECIPES, recipe
 
+from grpojax import train
 from grpojax.runtime import metrics, report
-from grpojax.train import loop as train
 
 
 def even(sample):

@@ -1,18 +1,20 @@
-"""Rollouts one step ahead, against the same programs called one after another; late records; profiles."""
+"""Rollouts some steps ahead, against the same programs called one after another; late records; profiles."""
 
 import importlib
-from collections import Counter
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from grpojax import train
 from grpojax.learner import batching
-from grpojax.rollout import dynamic_sampling, generate
+from grpojax.rollout import generate
+from grpojax.rollout.prefetch import Prefetcher
 from grpojax.runtime import checkpoint, metrics
-from grpojax.train import loop as train
 from grpojax.train import setup
+from grpojax.train import state as run_state
+from grpojax.types import ACTION, PADDING
 
 
 @pytest.fixture(scope="module")
@@ -38,7 +40,7 @@ def newest(config, workdir):
   """(tree, host) of the newest checkpoint, on the host."""
   job = train.prepare(config, workdir)
   checkpoints = checkpoint.open_checkpoints(workdir, 1)
-  tree, host = checkpoint.latest(checkpoints, *train.layout(job))
+  tree, host = checkpoint.latest(checkpoints, *run_state.tree_layout(job))
   checkpoints.close()
   return jax.tree.map(np.asarray, tree), host
 
@@ -48,9 +50,10 @@ def start(config, workdir):
   return [r for r in metrics.read(workdir) if r["kind"] == "train"]
 
 
-def test_it_is_the_loop_whose_rollouts_are_one_update_old(cache, tmp_path, monkeypatch):
-  """By hand: step k trains on samples of the policy of k - 2 updates, which is also its pi_old."""
-  config = tiny(cache, steps=4)
+@pytest.mark.parametrize("depth", [1, 2, 3])
+def test_it_is_the_loop_whose_rollouts_are_some_updates_old(cache, tmp_path, monkeypatch, depth):
+  """By hand: step s trains on samples of the policy of s - 1 - depth updates, which is also its pi_old."""
+  config = tiny(cache, steps=5, staleness=depth)
   fresh = []
   original = setup.build_programs
 
@@ -60,36 +63,59 @@ def test_it_is_the_loop_whose_rollouts_are_one_update_old(cache, tmp_path, monke
 
   monkeypatch.setattr(setup, "build_programs", programs)
   records = start(config, tmp_path)
-  (state, _, _, behind), _ = newest(config, tmp_path)
+  (state, _, _, _, in_flight), host = newest(config, tmp_path)
 
   job = train.prepare(config, tmp_path)
   here = job.programs.fresh(fresh[0])
   policies = [jax.tree.map(jnp.copy, here.params)]
-  stream = setup.load_data(config, job.scorer.needs).stream
-  timer, losses = metrics.Timer(), []
+  stream = setup.load_data(config, job.rollout.scorer.needs).stream
+  losses = []
   for step in range(1, config.steps + 1):
-    old = policies[max(step - 2, 0)]
-    asked = generate.ask(job, timer, old, stream.next(), step, 0)
-    groups = dynamic_sampling.Groups(asked.prompts, *generate.grade(job, timer, Counter(), asked))
-    (batch,) = batching.deal(config, job.mesh, groups, None)
-    batch = batching.with_logps(job.programs.logp, old, policies[0], batch)
+    old = policies[max(step - 1 - depth, 0)]
+    pending = generate.start(job.rollout, {}, old, stream.next(), step, 0, step)
+    groups = generate.generate_and_score(job.rollout, pending)
+    (batch,) = batching.make_batches(job.config, job.mesh, groups, None)
+    batch = batching.add_policy_logprobs(job.programs.logp, old, policies[0], batch)
     before = here
-    here, seen = job.programs.update(before, job.objective, batch, {}, np.float32(np.inf))
+    here, seen = job.programs.update(before, job.objective, batch, {})
     assert all(x.is_deleted() for x in jax.tree.leaves(before))  # donated: nothing is held twice
     policies.append(jax.tree.map(jnp.copy, here.params))
     losses.append((float(seen["loss"]), float(seen["ppo_kl"])))
   jax.tree.map(np.testing.assert_array_equal, jax.tree.map(np.asarray, here.params), state.params)
-  jax.tree.map(np.testing.assert_array_equal, jax.tree.map(np.asarray, policies[-2]), behind)
+  assert len(in_flight) == depth and [one["step"] for one in host["in_flight"]] == [*range(6, 6 + depth)]
+  for one, params in zip(host["in_flight"], in_flight, strict=True):
+    expected = jax.tree.map(np.asarray, policies[max(one["step"] - 1 - depth, 0)])
+    assert one["version"] == max(one["step"] - 1 - depth, 0)
+    jax.tree.map(np.testing.assert_array_equal, expected, params)
   assert losses == [(r["loss"], r["ppo_kl"]) for r in records]
   assert losses[0][1] == 0 and all(kl > 0 for _, kl in losses[1:])  # the corrected staleness
 
 
-@pytest.mark.parametrize("recipe", ["grpo", "dapo"])
-def test_stopped_and_resumed_is_bit_equal_to_unbroken(cache, tmp_path, recipe):
-  """Also what was asked ahead, by prompts that are weighted by what was known then."""
+def test_groups_older_than_the_bound_are_dropped_counted_and_sampled_again(cache, tmp_path):
+  """Also the version of the policy is beside every token."""
+  job = train.prepare(tiny(cache, steps=9), tmp_path)
+  params = jax.jit(job.model.init)(jax.random.key(0))
+  newer = jax.jit(job.model.init)(jax.random.key(1))
+  rollouts = Prefetcher(job.rollout, 1, {})
+  first = rollouts.next(1, params, None)
+  second = rollouts.next(2, newer, None)
+  assert first.metrics["staleness/dropped_groups"] == second.metrics["staleness/dropped_groups"] == 0
+  assert rollouts.pending[0].version == 1
+  late = rollouts.next(5, newer, None)  # of step 3, by the policy after step 1: three updates old
+  assert late.metrics["staleness/dropped_groups"] == job.config.rollout.prompts
+  for collected, version in ((first, 0), (second, 0), (late, 4)):
+    rollout = collected.groups.rollout
+    sampled = np.arange(rollout.tokens.shape[-1]) < rollout.length[..., None]
+    assert (rollout.version[sampled] == version).all() and (rollout.version[~sampled] == -1).all()
+    assert (rollout.kind[sampled] == ACTION).all() and (rollout.kind[~sampled] == PADDING).all()
+
+
+@pytest.mark.parametrize(("recipe", "depth"), [("grpo", 1), ("dapo", 1), ("grpo", 2)])
+def test_stopped_and_resumed_is_bit_equal_to_unbroken(cache, tmp_path, recipe, depth):
+  """Also what is sampled ahead, of prompts that are weighted by what was known then."""
 
   def config(steps):
-    c = tiny(cache, recipe, steps=steps)
+    c = tiny(cache, recipe, steps=steps, staleness=depth)
     if recipe == "grpo":
       c.difficulty.update(kind="ema", weighted=True)
     return c
@@ -110,13 +136,13 @@ def test_a_profile_is_of_the_steps_asked_for_and_time_is_whole(cache, tmp_path, 
   """And after the second step nothing is compiled."""
   compiled, before = [], {}
   jax.monitoring.register_event_duration_secs_listener(lambda name, *_, **__: compiled.append(name))
-  deal = batching.deal
+  make_batches = batching.make_batches
 
   def noting(*args):
     before[len(before) + 1] = sum("backend_compile" in name for name in compiled)
-    return deal(*args)
+    return make_batches(*args)
 
-  monkeypatch.setattr(batching, "deal", noting)
+  monkeypatch.setattr(batching, "make_batches", noting)
   records = start(tiny(cache, staleness=0, steps=4, profile_steps=1), tmp_path)
   assert before[1] > 0 and before[3] == before[4]
   (trace,) = tmp_path.glob("profile/plugins/profile/*/*.xplane.pb")

@@ -14,10 +14,11 @@ import numpy as np
 import pytest
 import subprocesses
 
+from grpojax import train
 from grpojax.learner import batching
 from grpojax.rollout import curriculum
 from grpojax.runtime import checkpoint, metrics
-from grpojax.train import loop as train
+from grpojax.train import state as run_state
 
 ROOT = Path(__file__).parents[2]
 
@@ -58,7 +59,7 @@ def final_tree(config, workdir):
   """Host copies of the newest checkpoint's (state, reference, memory)."""
   job = train.prepare(config, workdir)
   checkpoints = checkpoint.open_checkpoints(workdir, config.checkpoint.keep)
-  tree, host = checkpoint.latest(checkpoints, *train.layout(job))
+  tree, host = checkpoint.latest(checkpoints, *run_state.tree_layout(job))
   checkpoints.close()
   return jax.tree.map(np.asarray, tree), host
 
@@ -125,8 +126,8 @@ def test_spo_expects_what_it_saw_and_forgets_nothing_while_the_policy_stands_sti
   config.data.train, config.optimizer.learning_rate = 20, 0.0
   config.reward.accuracy = dict(fn=f"{__name__}:short")
   expected, outcomes = [], []
-  seen = spy(batching.deal, lambda *a: expected.append((a[2].prompts.id, a[3])))
-  monkeypatch.setattr(batching, "deal", seen)
+  seen = spy(batching.make_batches, lambda *a: expected.append((a[2].prompts.id, a[3])))
+  monkeypatch.setattr(batching, "make_batches", seen)
   monkeypatch.setattr(
     curriculum, "update", spy(curriculum.update, lambda *a: outcomes.append((a[3].id, a[3].right, a[4])))
   )

@@ -6,7 +6,7 @@ depends on numbers of steps alone, never on a clock.
 """
 
 import functools
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
@@ -19,28 +19,28 @@ from grpojax.runtime import sharding
 from grpojax.types import Prompts, Rollout
 
 ALL = 2**30  # steps: more than any rollout takes
-Draw = Callable[[], tuple[Prompts, Any] | None]  # the next P prompts and their key; None: there are no more
 
 
-class Sampler(NamedTuple):
+class Engine(NamedTuple):
   """In two halves, so that the host can do other work between them."""
 
   start: Callable  # (params, Prompts, key, whole) -> what is in flight; waits for nothing.  whole: uncut
-  finished: Callable  # (flight, counts, Draw or None) -> yields (numbers [n], Rollout [n, G, ...])
+  stream: Callable  # (flight, counts, PromptQueue or None) -> yields (numbers [n], Rollout [n, G, ...])
   ready: Callable | None = None  # the learner's parameters -> those of `start`; None: they are the same
-  feeds: bool = False  # whether a Draw is asked: its prompts follow those that have ended
+  streams: bool = False  # True if a PromptQueue is read: its prompts follow those that have ended
   programs: tuple[Callable, ...] = ()  # what it is made of, in order
 
   def finish(self, flight) -> tuple[Rollout, dict[str, int]]:
     """Waits for all of it: the Rollout, counts of what it took."""
     counts = Counter()
-    rows, parts = zip(*self.finished(flight, counts), strict=True)
+    ended = [one for one in self.stream(flight, counts) if one[0].size]
+    rows, parts = zip(*ended, strict=True)
     if len(parts) == 1:
       return parts[0], counts
     order = np.argsort(np.concatenate(rows))
     return jax.tree.map(lambda *x: np.concatenate(x)[order], *parts), counts
 
-  def own(self, params):
+  def sync_weights(self, params):
     """What `start` takes, of the learner's parameters."""
     return self.ready(params) if self.ready else params
 
@@ -49,21 +49,21 @@ class Sampler(NamedTuple):
     return self.finish(self.start(own, prompts, key, whole=True))
 
   def __call__(self, params, prompts: Prompts, key) -> tuple[Rollout, dict[str, int]]:
-    return self.whole(self.own(params), prompts, key)
+    return self.whole(self.sync_weights(params), prompts, key)
 
 
-def plain(mesh: Mesh, ready: Callable | None, prefill: Callable, decode: Callable) -> Sampler:
+def plain(mesh: Mesh, ready: Callable | None, prefill: Callable, decode: Callable) -> Engine:
   """Of the programs of `generate.py`; all rows end together."""
 
   def start(params, prompts: Prompts, key, whole: bool = True) -> Rollout:
     tokens, length, ids, key = _on_device(mesh, prompts, key)
     return decode(params, prefill(params, tokens, length), key, ids)
 
-  def finished(flight: Rollout, counts: Counter, draw=None) -> Iterator[tuple[np.ndarray, Rollout]]:
+  def stream(flight: Rollout, counts: Counter, queue=None) -> Iterator[tuple[np.ndarray, Rollout]]:
     rollout = sharding.to_host(flight)
     yield np.arange(len(rollout.length)), rollout
 
-  return Sampler(start, finished, ready, programs=(ready, prefill, decode))
+  return Engine(start, stream, ready, programs=(ready, prefill, decode))
 
 
 class Flight(NamedTuple):
@@ -83,7 +83,7 @@ class Flight(NamedTuple):
 def continuous(
   mesh: Mesh, ready: Callable | None, begin: Callable, insert: Callable, advance: Callable, slots: int,
   segment: int,
-) -> Sampler:  # fmt: skip
+) -> Engine:  # fmt: skip
   """Of the programs of `slots.py`, in segments of so many steps."""
 
   @functools.cache
@@ -99,17 +99,23 @@ def continuous(
     tokens, length, ids, key = _on_device(mesh, prompts, key)
     return sent(params, *begin(params, tokens, length, ids, key), np.arange(len(prompts.id)), whole)
 
-  def finished(flight: Flight, counts: Counter, draw: Draw | None = None) -> Iterator:
-    """`draw` is asked for more as soon as fewer requests wait than there are slots.
+  def stream(flight: Flight, counts: Counter, queue: "PromptQueue | None" = None) -> Iterator:
+    """Takes prompts of `queue` as soon as fewer requests wait than there are slots.
 
-    Who no longer needs what is under way closes the iterator: nothing more is sent.
+    While the queue could be taken from and is empty, the consumer gets an empty array of numbers, to submit
+    more; the stream ends when all requests have ended and the queue is still empty.  Who no longer needs
+    what is under way closes the iterator: nothing more is sent.
     """
-    supply, at, few, following = _Supply(draw, len(flight.at)), flight.at.copy(), False, flight
+    queue = queue or PromptQueue()
+    queue.number, at, few, following = len(flight.at), flight.at.copy(), False, flight
+    nothing = np.zeros(0, int), None
     try:
       while True:
         carried = flight.places, flight.state, flight.out
         free = np.flatnonzero(at < 0)
-        taken = supply.take(free, at) if few and free.size else None
+        if few and free.size and queue.empty:
+          yield nothing
+        taken = queue.take(free, at) if few and free.size else None
         if taken:
           carried = insert(flight.params, *carried, *_on_device(mesh, *taken))
         if flight.state:
@@ -120,35 +126,45 @@ def continuous(
           numbers, at[rows] = at[rows], -1
           yield numbers, _rows(sharding.to_host(flight.out), rows)
         few = report.waiting < slots
-        if not report.busy and (at < 0).all() and supply.over:
-          return
+        if not report.busy and (at < 0).all() and queue.empty:
+          yield nothing
+          if queue.empty:
+            return
         flight = following
     finally:
       counts.update(_counts(_fetched(following.report).work, slots))
 
-  return Sampler(start, finished, ready, feeds=True, programs=(ready, begin, insert, advance))
+  return Engine(start, stream, ready, streams=True, programs=(ready, begin, insert, advance))
 
 
-class _Supply:
-  """More prompts, in order of drawing."""
+class PromptQueue:
+  """Batches of prompts that wait for places, in order of submission."""
 
-  def __init__(self, draw: Draw | None, drawn: int):
-    self.draw, self.number, self.over = draw, drawn, draw is None
-    self.batch, self.row = None, 0  # what was drawn last, and how many of it are taken
+  def __init__(self):
+    self.batches, self.row, self.number = deque(), 0, 0  # rows of the first batch taken; the next number
+
+  @property
+  def empty(self) -> bool:
+    """True if no prompt waits."""
+    return not self.batches
+
+  def submit(self, prompts: Prompts, key) -> None:
+    """Adds P prompts, whose draws have this key."""
+    self.batches.append((prompts, key))
 
   def take(self, free: np.ndarray, at: np.ndarray) -> tuple[Prompts, Any] | None:
-    """Prompts of one draw for the places `free`, with their key; their numbers are noted in `at`."""
-    if self.batch is None or self.row == len(self.batch[0].id):
-      self.batch, self.row = None if self.over else self.draw(), 0
-      self.over = self.batch is None
-    if self.over:
+    """Returns prompts of one batch for the places `free`, with their key; notes their numbers in `at`."""
+    if self.empty:
       return None
-    prompts, key = self.batch
+    prompts, key = self.batches[0]
     rows = np.arange(self.row, min(self.row + len(free), len(prompts.id)))
     to = free[: len(rows)]
     place = lambda x: _placed(np.zeros_like(x), to, x[rows])
     at[to] = self.number + np.arange(len(rows))
     self.number, self.row = self.number + len(rows), self.row + len(rows)
+    if self.row == len(prompts.id):
+      self.batches.popleft()
+      self.row = 0
     return Prompts(*map(place, prompts[:3]), []), key
 
 

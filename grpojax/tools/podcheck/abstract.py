@@ -39,7 +39,7 @@ def batch(config: ConfigDict, model: models.Model) -> Batch:
   """One of a step's optimiser batches, as `batches.deal` and `batches.compared` make them."""
   c = config.rollout
   P, G, T = c.prompts // config.updates_per_rollout, c.group_size, c.max_tokens
-  L, first_pass = config.data.prompt_budget, batching.first_needs_pass(config)
+  L, first_pass = config.data.prompt_budget, batching.needs_old_logprobs(config)
   moe, replay, balance = model.spec.moe, config.routing_replay, config.load_balance
   routing = jax.eval_shape(lambda: models.unrouted(model.spec, P, G, L + T - 1)) if replay else None
   return Batch(

@@ -99,7 +99,8 @@ def log_probs(plan: Plan) -> Program:
     _policy(plan.model), batch.tokens, batch.prompt_length, batch.routing, batch.balance_mask,
     batch.packing_index,
   )  # fmt: skip
-  passes = config.updates_per_rollout * (1 + bool(config.reference)) - (not batching.first_needs_pass(config))
+  first = batching.needs_old_logprobs(config)
+  passes = config.updates_per_rollout * (1 + bool(config.reference)) - (not first)
   call = plan.programs.logp
   return _program(plan.mesh, call, args, plan.open_loops, passes)
 

@@ -1,4 +1,6 @@
-"""What a run remembers: the baseline before a step, the KL coefficient after it."""
+"""What a run carries from step to step: the baseline before a step, the weights of the next draw."""
+
+from types import SimpleNamespace
 
 import jax
 import numpy as np
@@ -7,51 +9,56 @@ from objective_toys import recipe
 
 from grpojax import objective as lib
 from grpojax.objective import trackers
-from grpojax.train import run_stats
+from grpojax.rollout import curriculum
+from grpojax.train import step as stages
+from grpojax.train.state import RunState, average
 
 
-def config(**changes):
+def job(**changes):
+  """As much of a job as the functions read."""
   c = recipe("grpo")
   for section, values in changes.items():
     c[section].update(values)
-  return c
+  return SimpleNamespace(config=c)
 
 
-def seen(reward, kl=0.0):
-  return {"reward": reward, "kl": kl, "grad_norm": 1.0, "update/skipped": 0.0, "update/nonfinite": 0.0}
+def state(rows, config, **fields):
+  never = np.array(np.nan, np.float32)
+  known = curriculum.start(config.difficulty, rows, 2, 2) if config.difficulty.kind else None
+  return RunState(0, None, {}, never, known, {})._replace(**fields)
 
 
 def test_a_step_is_measured_against_the_average_before_it():
   """The stored case has rate 0.05; the first step has nothing before it."""
-  c = config(baseline=dict(kind="mean", rate=0.05))
-  known, before = run_stats.start(c, 9), []
+  made = job(baseline=dict(kind="mean", rate=0.05))
+  known, before = state(9, made.config), []
   for reward in (0.4, 0.8, np.nan, 0.0):
-    before.append(run_stats.baseline(c, known, np.arange(2), reward))
-    known = run_stats.after(c, known, seen(reward))
-  average = 0.95 * 0.4 + 0.05 * 0.8
-  np.testing.assert_allclose(before, np.repeat([[0.4], [0.4], [average], [average]], 2, 1), rtol=1e-6)
-  np.testing.assert_allclose(known.reward, 0.95 * average, rtol=1e-6)
-  assert {x.dtype for x in jax.tree.leaves(known._replace(nonfinite=None))} == {np.dtype(np.float32)}
+    before.append(stages.baseline(made, known, np.arange(2), reward))
+    known = known._replace(reward_average=average(known.reward_average, reward, 0.05))
+  expected = 0.95 * 0.4 + 0.05 * 0.8
+  np.testing.assert_allclose(before, np.repeat([[0.4], [0.4], [expected], [expected]], 2, 1), rtol=1e-6)
+  np.testing.assert_allclose(known.reward_average, 0.95 * expected, rtol=1e-6)
+  assert known.reward_average.dtype == np.float32 and known.reward_average.shape == ()
 
 
 def test_a_prompts_baseline_is_its_own_success_rate():
-  c = config(baseline=dict(kind="prompt"), difficulty=dict(kind="ema"))
-  known = run_stats.start(c, 3)
+  made = job(baseline=dict(kind="prompt"), difficulty=dict(kind="ema"))
+  known = state(3, made.config)
   successes = np.array([0.1, 0.2, 0.3], np.float32)
-  tracked = known.difficulty._replace(successes=successes, failures=1 - successes)
-  known = known._replace(difficulty=tracked)
-  np.testing.assert_allclose(run_stats.baseline(c, known, np.array([2, 0]), 0.9), [0.3, 0.1], rtol=1e-6)
+  known = known._replace(curriculum=known.curriculum._replace(successes=successes, failures=1 - successes))
+  np.testing.assert_allclose(stages.baseline(made, known, np.array([2, 0]), 0.9), [0.3, 0.1], rtol=1e-6)
 
 
 def test_what_is_drawn_follows_the_mixture_and_the_difficulty():
-  c, mixture = config(difficulty=dict(kind="ema")), np.array([0.2, 0.8])
-  known = run_stats.start(c, 2)
-  known = known._replace(difficulty=known.difficulty._replace(successes=np.array([0.5, 1e-9], np.float32)))
-  assert run_stats.weights(c, known, None) is None  # by epochs
-  np.testing.assert_array_equal(run_stats.weights(c, known, mixture), mixture)
+  c, mixture = job(difficulty=dict(kind="ema")).config, np.array([0.2, 0.8])
+  known = state(2, c)
+  successes = np.array([0.5, 1e-9], np.float32)
+  known = known._replace(curriculum=known.curriculum._replace(successes=successes))
+  assert known.draw_weights(c, None) is None  # by epochs
+  np.testing.assert_array_equal(known.draw_weights(c, mixture), mixture)
   c.difficulty.weighted = True
-  np.testing.assert_allclose(run_stats.weights(c, known, None), [0.55, 0.05], rtol=1e-3)
-  np.testing.assert_allclose(run_stats.weights(c, known, mixture), [0.11, 0.04], rtol=1e-3)
+  np.testing.assert_allclose(known.draw_weights(c, None), [0.55, 0.05], rtol=1e-3)
+  np.testing.assert_allclose(known.draw_weights(c, mixture), [0.11, 0.04], rtol=1e-3)
 
 
 @pytest.mark.parametrize(("kl", "factor"), [(0.1, 1), (0.11, 1.0128), (9.0, 1.0256), (0.0, 0.9744)])
@@ -59,15 +66,6 @@ def test_the_coefficient_follows_the_error_in_small_steps(kl, factor):
   """1 + clip(kl / target - 1, 0.2) * completions / horizon with 128 completions of 1000."""
   got = trackers.kl_scale(1.0, kl, target=0.1, horizon=1000, completions=128)
   assert got == pytest.approx(factor, rel=1e-6)
-
-
-def test_the_coefficient_moves_only_where_a_target_is_set():
-  c = config()
-  still = run_stats.after(c, run_stats.start(c, 1), seen(0.5, kl=9.0))
-  c.kl_control.target = 0.1
-  moved = run_stats.after(c, run_stats.start(c, 1), seen(0.5, kl=9.0))
-  n = c.rollout.prompts * c.rollout.group_size
-  assert still.kl_scale == 1 and moved.kl_scale == pytest.approx(1 + 0.2 * n / 10_000)
 
 
 def test_every_kl_coefficient_is_scaled_and_nothing_else():

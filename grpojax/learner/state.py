@@ -1,0 +1,73 @@
+"""All that an update changes, with the running statistics that the next update reads."""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from grpojax.objective import trackers
+
+
+class RunStats(NamedTuple):
+  """Statistics of the updates, float32 and int32 on the device."""
+
+  kl_scale: jax.Array  # [] factor on every KL coefficient
+  grad_norm: jax.Array  # [] moving average over the steps whose updates were all taken; NaN before the first
+  nonfinite: jax.Array  # [] int32, steps in a row up to the last with a loss or gradient that was not finite
+  sums: dict  # of the step under way: kl, grad_norm, skipped, nonfinite, updates
+
+
+class State(NamedTuple):
+  """Donated to the update, returned sharded as it came."""
+
+  params: dict  # what is trained: everything, or the adapters
+  opt_state: tuple
+  updates: jax.Array  # [] int32, optimiser steps taken
+  stats: RunStats
+
+
+class StatsConfig(NamedTuple):
+  """Static numbers of the statistics."""
+
+  updates: int = 1  # of a step
+  completions: int = 1  # of a step
+  target: float = 0.0  # nats per token that kl_scale steers to; 0: it stays
+  horizon: float = 1.0  # completions
+  spike: float = 0.0  # gradient norms above so many averages are skipped; 0: none
+  rate: float = 0.05  # weight of the newest step in the average
+
+
+def start() -> RunStats:
+  """Returns the statistics before the first update."""
+  zero = jnp.float32(0)
+  sums = dict(kl=zero, grad_norm=zero, skipped=zero, nonfinite=zero, updates=jnp.int32(0))
+  return RunStats(jnp.float32(1), jnp.float32(jnp.nan), jnp.int32(0), sums)
+
+
+def limit(c: StatsConfig, stats: RunStats):
+  """Returns the gradient norm [] above which an update is skipped; infinite if none is, and at first."""
+  if not c.spike:
+    return jnp.float32(jnp.inf)
+  return jnp.where(jnp.isnan(stats.grad_norm), jnp.inf, c.spike * stats.grad_norm)
+
+
+def after_update(c: StatsConfig, stats: RunStats, metrics: dict) -> RunStats:
+  """Returns the statistics after one more update; averages move when the last of a step's updates is done."""
+  new = dict(kl=metrics.get("kl", jnp.float32(0)), grad_norm=metrics["grad_norm"])
+  new |= dict(skipped=metrics["update/skipped"], nonfinite=metrics["update/nonfinite"], updates=jnp.int32(1))
+  sums = jax.tree.map(jnp.add, stats.sums, new)
+  done = sums["updates"] == c.updates
+  mean = {name: x / c.updates for name, x in sums.items()}
+  moved = trackers.ema(stats.grad_norm, mean["grad_norm"], rate=jnp.float32(c.rate))
+  norm = jnp.where(jnp.isnan(stats.grad_norm), mean["grad_norm"], moved)
+  norm = jnp.where(sums["skipped"] > 0, stats.grad_norm, norm)
+  scale = stats.kl_scale
+  if c.target > 0:
+    scale = trackers.kl_scale(
+      scale, mean["kl"], target=c.target, horizon=c.horizon, completions=c.completions
+    )
+  rolled = RunStats(
+    jnp.float32(scale), norm, jnp.where(sums["nonfinite"] > 0, stats.nonfinite + 1, 0),
+    jax.tree.map(jnp.zeros_like, sums),
+  )
+  return jax.tree.map(lambda a, b: jnp.where(done, a, b), rolled, stats._replace(sums=sums))

@@ -1,0 +1,60 @@
+"""Groups on the host: rows of them, several batches as one, which have contrast."""
+
+import jax
+import numpy as np
+
+from grpojax.rollout.curriculum import Outcomes
+from grpojax.types import Groups, Prompts, Scored
+
+
+def take(groups: Groups, rows: np.ndarray) -> Groups:
+  """Returns the groups of these rows."""
+  pick = lambda x: x[rows] if isinstance(x, np.ndarray) else x
+  taken = jax.tree.map(pick, _without_examples(groups))
+  example = [groups.prompts.example[i] for i in rows]
+  return taken._replace(prompts=taken.prompts._replace(example=example))
+
+
+def concatenate(parts: list[Groups]) -> Groups:
+  """Returns all groups of all parts, in order."""
+  joined = jax.tree.map(lambda *xs: np.concatenate(xs), *map(_without_examples, parts))
+  example = [e for part in parts for e in part.prompts.example]
+  return joined._replace(prompts=joined.prompts._replace(example=example))
+
+
+def _without_examples(groups: Groups) -> Groups:
+  """Returns the groups' arrays alone, which are a pytree of equal first axes."""
+  return groups._replace(prompts=groups.prompts._replace(example=None))
+
+
+def gather_prompts(batches: list[Prompts], numbers: np.ndarray) -> Prompts:
+  """Returns the prompts with these numbers, which go on from batch to batch."""
+  of, row = np.divmod(numbers, len(batches[0].id))
+  fields = ([getattr(batches[b], f)[i] for b, i in zip(of, row, strict=True)] for f in Prompts._fields)
+  tokens, length, ids, example = fields
+  return Prompts(np.stack(tokens), np.stack(length), np.stack(ids), example)
+
+
+def mixed(scored: Scored) -> np.ndarray:
+  """Returns [P] bool: accuracies differ among the valid samples.  On accuracy, not on the shaped reward."""
+  best = np.where(scored.valid, scored.accuracy, -np.inf).max(axis=1)
+  worst = np.where(scored.valid, scored.accuracy, np.inf).min(axis=1)
+  return best > worst
+
+
+def outcomes_of(drawn: list[Groups]) -> Outcomes:
+  """Returns every group's number of right and of valid completions."""
+  right = [np.where(g.scored.valid, g.scored.accuracy, 0).sum(1, dtype=np.float32) for g in drawn]
+  count = [g.scored.valid.sum(1, dtype=np.float32) for g in drawn]
+  return Outcomes(*map(np.concatenate, ([g.prompts.id for g in drawn], right, count)))
+
+
+def lengths_of(drawn: list[Groups]) -> np.ndarray:
+  """Returns the sampled tokens of each group."""
+  return np.concatenate([g.rollout.length.sum(1) for g in drawn])
+
+
+def invalidate(groups: Groups, real: np.ndarray) -> Groups:
+  """Returns the groups; those that are not `real` [P] only fill the shape and count nowhere."""
+  scored = groups.scored
+  return groups._replace(scored=scored._replace(valid=scored.valid & real[:, None]))

@@ -1,0 +1,67 @@
+"""Metrics of one step's rollouts, the same on every process."""
+
+from collections import Counter
+
+import numpy as np
+
+from grpojax.rollout.curriculum import Outcomes
+from grpojax.runtime.data_shards import SINGLE_PROCESS, ProcessShards
+from grpojax.types import Groups
+
+
+def describe(groups: Groups, shards: ProcessShards = SINGLE_PROCESS) -> dict[str, float]:
+  """Collective: rewards and lengths (tokens) of one step, over its valid samples on all processes."""
+  _, rollout, scored = groups
+  own = dict(
+    valid=scored.valid, reward=scored.reward, accuracy=scored.accuracy,
+    length=rollout.length, ended=rollout.ended,
+  ) | {f"part {name}": part for name, part in scored.parts.items()}  # fmt: skip
+  own = shards.gather(own)
+  valid = own.pop("valid")
+  x = {name: values[valid].astype(np.float64) for name, values in own.items()}
+  ended = x["ended"] > 0
+  metrics = {
+    "reward": _mean(x["reward"]),
+    "reward_std": _mean(_group_std(own["reward"], valid)),
+    "accuracy": _mean(x["accuracy"]),
+    "completions/mean_length": _mean(x["length"]),
+    "completions/min_length": x["length"].min(initial=np.inf),
+    "completions/max_length": x["length"].max(initial=-np.inf),
+    "completions/clipped_ratio": 1 - _mean(x["ended"]),
+    "completions/mean_terminated_length": _mean(x["length"][ended]),
+  }
+  for name in scored.parts:
+    part = x[f"part {name}"]
+    metrics[f"rewards/{name}/mean"] = _mean(part)
+    metrics[f"rewards/{name}/std"] = _mean((part - _mean(part)) ** 2) ** 0.5
+  return metrics
+
+
+def accuracy(outcomes: Outcomes, shards: ProcessShards = SINGLE_PROCESS) -> float:
+  """Collective: the accuracy of all valid completions that were drawn."""
+  right, count = (shards.sum(x.sum()) for x in (outcomes.right, outcomes.count))
+  return right / max(count, 1)
+
+
+def contrast(outcomes: Outcomes, shards: ProcessShards = SINGLE_PROCESS) -> dict[str, float]:
+  """Collective: of all groups drawn, kept or not, the shares that are all right, all wrong, and neither."""
+  graded = outcomes.count > 0
+  right, wrong = graded & (outcomes.right == outcomes.count), graded & (outcomes.right == 0)
+  which = {"all_right": right, "all_wrong": wrong, "mixed": graded & ~right & ~wrong}
+  drawn = max(shards.sum(graded.sum()), 1)
+  return {f"prompts/{name}": shards.sum(x.sum()) / drawn for name, x in which.items()}
+
+
+def sum_counters(counters: Counter, shards: ProcessShards) -> dict[str, int]:
+  """Collective: each host count, summed over shards; the sampler's counts are of all devices already."""
+  own = {key: n for key, n in sorted(counters.items()) if not key.startswith("rollout/")}
+  return dict(counters) | {key: shards.sum(n) for key, n in own.items()}  # `|` of Counters drops zeros
+
+
+def _group_std(reward: np.ndarray, valid: np.ndarray) -> np.ndarray:
+  """Returns the deviation (ddof 0) of each group's valid rewards; groups without any are left out."""
+  return np.array([np.std(r[v]) for r, v in zip(reward, valid, strict=True) if v.any()])
+
+
+def _mean(x: np.ndarray) -> float:
+  return float(x.mean()) if x.size else float("nan")

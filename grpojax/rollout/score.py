@@ -1,0 +1,52 @@
+"""Completions -> what the rewards say of them.  Failures and abstentions are counted here."""
+
+import numpy as np
+
+from grpojax import rewards
+from grpojax.data import text
+from grpojax.rewards import process
+from grpojax.rollout.context import RolloutContext
+from grpojax.runtime import console
+from grpojax.types import Prompts, Rollout, Scored
+
+
+def samples_of(tokenizer, prompts: Prompts, rollout: Rollout) -> tuple[list[list[str]], list]:
+  """Returns the completions as text and as the samples that rewards read, [P][G] each."""
+  texts = text.decode(tokenizer, rollout.tokens, rollout.length)
+  return texts, rewards.samples(prompts.example, texts, rollout.length, rollout.ended)
+
+
+def score(context: RolloutContext, prompts: Prompts, rollout: Rollout) -> Scored:
+  """Returns rewards [P, G] and, for process supervision, the scores of steps [P, G, K].
+
+  A reward that raises, abstains or is not finite makes its completion not `valid` and is counted in
+  `context.counters`; the first error is printed.
+  """
+  tokenizer, c = context.data.tokenizer, context.config.process
+  _, completions = samples_of(tokenizer, prompts, rollout)
+  result = rewards.score(context.scorer, completions)
+  extra = {}
+  if context.step_scorer:
+    extra, counts = process.score(
+      context.step_scorer, tokenizer, completions, rollout.tokens, rollout.length, c.max_steps
+    )
+    context.counters.update(counts)
+  if result.first_error:
+    console.say_once(result.first_error)
+  context.counters.update(result.counts)
+  context.counters["rewards/graded"] += rollout.length.size
+  return Scored(result.reward, result.accuracy, result.valid, result.parts, extra)
+
+
+def sample_table(tokenizer, groups) -> list[dict]:
+  """Returns the first group of the step as text with its rewards, for completions.jsonl."""
+  rollout, scored = groups.rollout, groups.scored
+  return [
+    dict(
+      prompt=groups.prompts.example[0]["question"],
+      completions=text.decode(tokenizer, rollout.tokens[0], rollout.length[0]),
+      rewards=np.asarray(scored.reward[0]).tolist(),
+      lengths=rollout.length[0].tolist(),
+      ended=rollout.ended[0].tolist(),
+    )
+  ]

@@ -1,0 +1,79 @@
+"""What a person reads before the first step and after the last."""
+
+import jax
+
+from grpojax import objective as objective_lib
+from grpojax.models import Model, kernels
+from grpojax.runtime import console, metrics, sharding
+from grpojax.train import setup
+from grpojax.train.setup import Job
+
+
+def announce(job: Job) -> None:
+  """Prints model size, mesh, data, how completions are sampled, and notices."""
+  config, model = job.config, job.model
+  _announce_model(job, model)
+  for split in (job.data.train, job.data.held_out):
+    dropped = f", {split.dropped} dropped over config.data.prompt_budget" if split.dropped else ""
+    console.say(f"{split.name}: {len(split.records)} prompts{dropped}")
+    for note in split.notes:
+      console.say(f"  {note}")
+  _announce_sampler(job, model)
+  if config.dynamic_sampling.enabled and not job.rollout.streams:
+    console.say("dynamic sampling: in rounds of all prompts; slots are fed with one process and staleness 0")
+  for notice in objective_lib.notices(config):
+    console.say(f"note: {notice}")
+  if config.updates_per_rollout == 1 and not config.staleness:
+    console.say("One update per rollout is on-policy: ratios are 1, nothing clips, loss is near 0.")
+
+
+def _announce_model(job: Job, model: Model) -> None:
+  config, mesh = job.config, job.mesh
+  size = sum(x.size for x in jax.tree.leaves(model.shapes))
+  trained = sum(x.size for x in jax.tree.leaves(model.trained.shapes))
+  frozen = f" frozen, {trained:,} in adapters" if model.lora else ""
+  console.say(
+    f"{config.name}:{config.scale} in {job.workdir}: {size / 1e6:.2f} M parameters{frozen}, "
+    f"mesh {_axes(mesh)} on {mesh.size} of {jax.device_count()} {jax.devices()[0].device_kind} device(s), "
+    f"{jax.process_count()} process(es)"
+  )
+  attention, why = kernels.choose(config.attention, model.spec, mesh)
+  if why:
+    console.say(f"attention: the {attention}, because {why}")
+
+
+def _announce_sampler(job: Job, model: Model) -> None:
+  config, mesh, c = job.config, job.mesh, job.config.rollout
+  weights = setup.weights_of(config, "rollout", model, mesh, c.weights)
+  if weights.ready:
+    axes, size = _axes(weights.mesh), f"{weights.bytes_per_chip:,} bytes per chip"
+    console.say(f"sampler: mesh {axes}, its own copy of the parameters ({size}), made anew for each rollout")
+  elif any(mesh.shape[axis] > 1 for axis in sharding.mesh_axes(model.rules["embed"])):
+    console.say("note: each decoded token gathers all parameters, unless config.mesh.sampler.tensor is set")
+  slots = setup.slots_of(config, weights.model, weights.mesh, c.group_size, c.max_tokens, c.kv_cache)
+  if slots < min(c.slots, c.prompts * c.group_size):
+    console.say(f"rollout: {slots} of {c.slots} slots, as many as fit in config.rollout.kv_memory_gb")
+
+
+def _axes(mesh) -> str:
+  return " x ".join(f"{axis} {n}" for axis, n in mesh.shape.items())
+
+
+def finish(job: Job, session, step: int) -> None:
+  """Writes the report and prints the final table, or where an interrupted run stands; on process 0."""
+  if jax.process_index() != 0:
+    return
+  from grpojax.runtime import report  # here: the library that draws would be a part of every start
+
+  steps, files = job.config.steps, session.files
+  report.write(files)
+  session.upload()
+  if step < steps:
+    console.say(f"Stopped after step {step} and saved; the same command goes on from there.")
+    return
+  if session.first >= steps:
+    first = session.first
+    console.say(f"This run is finished at step {first}; raise --config.steps, or take another --workdir.")
+  written = metrics.read(files)
+  evals = [r for r in written if r["kind"] == "eval"]
+  console.final_table(evals[0], evals[-1], job.workdir / "report.html", metrics.phase_seconds(written))

@@ -1,0 +1,105 @@
+"""What surrounds a run while it trains: records, checkpoints, watchdog, signals, profile.
+
+The loop pushes metrics that may still be computed, and never waits for one: a step's record is written when
+the next step's is pushed, or before an evaluation and a checkpoint, so that no record up to it is missing.
+"""
+
+import contextlib
+
+import jax
+
+from grpojax.rollout.evaluate import evaluate
+from grpojax.rollout.prefetch import Prefetcher
+from grpojax.rollout.score import sample_table
+from grpojax.runtime import checkpoint, console, processes, storage
+from grpojax.runtime import metrics as metrics_lib
+from grpojax.runtime.profiling import profiler
+from grpojax.runtime.signals import Interrupt
+from grpojax.runtime.watchdog import watchdog
+from grpojax.train import state as run_state
+from grpojax.train import step_log
+from grpojax.train.setup import Job
+from grpojax.train.state import RunState
+from grpojax.types import Groups
+
+
+class Session:
+  """`with Session(job) as session`: opens the workdir's records and checkpoints, and closes them."""
+
+  def __init__(self, job: Job):
+    self.job, self.timer, self.pending = job, job.rollout.timer, None
+
+  def __enter__(self):
+    job, self.stack = self.job, contextlib.ExitStack()
+    self.timer.take()
+    self.checkpoints = checkpoint.open_checkpoints(job.workdir, job.config.checkpoint.keep)
+    self.restored = run_state.restore(job, self.checkpoints)
+    self.first = self.restored[0].step if self.restored else 0
+    with contextlib.ExitStack() as stack:
+      self.files, self.upload = stack.enter_context(storage.mirror(job.workdir))
+      self.writer = stack.enter_context(metrics_lib.Writer(self.files, self.first))
+      self.stack = stack.pop_all()
+    return self
+
+  def __exit__(self, *error):
+    return self.stack.__exit__(*error)
+
+  @contextlib.contextmanager
+  def watch(self):
+    """Watches over the steps: signals, profile, progress bar, watchdog; then waits for the last save."""
+    c, first = self.job.config, self.first
+    stacks = self.files / f"stacks_{jax.process_index()}.txt"
+    with (
+      Interrupt() as self.interrupt,
+      profiler(c.profile_steps, self.files, first) as self.profile,
+      console.bar(c.steps, first, c.verbose) as self.progress,
+      watchdog(c.guard.minutes, stacks) as self.alive,
+    ):
+      yield
+      checkpoint.finish(self.checkpoints)  # here, where a signal does not yet end the process
+    self.checkpoints.close()
+
+  def stop_requested(self) -> bool:
+    """Collective: True if some process was asked to stop.  The loop's one question to all processes."""
+    return processes.any_process(self.interrupt.asked)
+
+  def begin(self, step: int) -> None:
+    """Notes that a step begins."""
+    self.alive()
+    self.profile(step)
+
+  def push(self, step: int, updates: list[dict], metrics: dict, groups: Groups) -> None:
+    """Takes a step's metrics, its updates' still on the device; writes the record of the step before."""
+    self._write_pending()
+    table = sample_table(self.job.data.tokenizer, groups)
+    self.pending = step_log.PendingRecord(step, updates, metrics, table, self.timer.take(), groups)
+
+  def flush(self) -> None:
+    """Waits for the last step's updates and writes its record."""
+    if self.pending:
+      with self.timer.phase("update"):
+        jax.block_until_ready(self.pending.updates)
+      times = step_log.add_times(self.pending.times, self.timer.take())
+      self.pending = self.pending._replace(times=times)
+      self._write_pending()
+
+  def _write_pending(self) -> None:
+    pending, self.pending = self.pending, None
+    if pending:
+      step_log.write(self.job.config, self.files, self.writer, self.progress, pending)
+
+  def evaluate(self, step: int, params: dict) -> None:
+    """Collective: measures the policy on held-out questions and writes the record."""
+    if self.pending:
+      self.flush()
+      self.alive()
+    found = evaluate(self.job.rollout, params)
+    self.writer.write("eval", step, found | self.timer.take())
+
+  def save(self, state: RunState, rollouts: Prefetcher) -> None:
+    """Collective: starts to save the state, after all records up to it are on disk."""
+    self.flush()
+    self.writer.flush()
+    self.upload()
+    tree, host = run_state.checkpoint_tree(self.job, state, rollouts.checkpoint())
+    checkpoint.save(self.checkpoints, state.step, tree, host)

@@ -1,0 +1,113 @@
+"""The parts of a training step between rollouts and record: batches, log-probs, updates, trackers."""
+
+import jax
+import numpy as np
+
+from grpojax.learner import batching
+from grpojax.rollout import curriculum, metrics
+from grpojax.rollout.context import rows_of
+from grpojax.rollout.prefetch import Collected
+from grpojax.runtime import sharding
+from grpojax.train.setup import Job
+from grpojax.train.state import RunState, average
+from grpojax.types import Batch
+
+
+def describe_rollouts(job: Job, collected: Collected) -> dict[str, float]:
+  """Collective: rewards, lengths and host counts of a step; the counters begin anew."""
+  context = job.rollout
+  found = collected.metrics | metrics.describe(collected.groups, context.shards)
+  found |= metrics.sum_counters(context.counters, context.shards)
+  context.counters.clear()
+  return found
+
+
+def make_batches(job: Job, state: RunState, collected: Collected, reward: float) -> list[Batch]:
+  """Returns the step's optimiser batches on the mesh; `reward` is the step's mean."""
+  groups = batching.balance_shards(job.config, job.mesh, collected.groups)
+  rows = rows_of(job.data, groups.prompts.id)
+  return batching.make_batches(job.config, job.mesh, groups, baseline(job, state, rows, reward))
+
+
+def baseline(job: Job, state: RunState, rows: np.ndarray, reward: float) -> np.ndarray | None:
+  """Returns [P] float32, the reward expected of these prompts before they were answered; None if not kept.
+
+  The first step has nothing before it and takes its own mean `reward` for the moving average.
+  """
+  kind = job.config.baseline.kind
+  if kind == "prompt":
+    return curriculum.rate(state.curriculum)[rows]
+  if kind == "mean":
+    known = reward if np.isnan(state.reward_average) else state.reward_average
+    return np.full(len(rows), known, np.float32)
+  return None
+
+
+def add_logprobs(job: Job, state: RunState, collected: Collected, batches: list[Batch]) -> list[Batch]:
+  """Returns the batches with log π_old, of the policy that sampled, and log π_ref.
+
+  Of all batches, before any update moves the policy.
+  """
+  timer, policy = job.rollout.timer, state.frozen | collected.params
+  with timer.phase("logprob"):
+    batches = batching.add_logprobs(
+      job.policies["policy"].logp, policy, state.reference, batches, job.needs_old_logprobs
+    )
+    if not job.config.staleness:
+      jax.block_until_ready(batches)
+  return batches
+
+
+def track_outcomes(job: Job, state: RunState, collected: Collected, batches: list[Batch]) -> RunState:
+  """Collective: the state whose curriculum has taken note of the step's outcomes.
+
+  Before the updates: under "beta" a prompt's last completions are scored by the policy that sampled.
+  """
+  known, config = state.curriculum, job.config
+  if known is None:
+    return state
+  data, gather, groups, discount = job.data, job.rollout.shards.gather, collected.groups, None
+  if known.last:
+    rows = rows_of(data, groups.prompts.id)
+    last = jax.tree.map(lambda x: x[rows], known.last)
+    policy = state.frozen | collected.params
+    now = batching.score_responses(
+      config, job.mesh, job.policies["policy"].logp, policy, groups.prompts, last.tokens, last.length
+    )
+    discount = gather(curriculum.keep(known, rows, now))
+    old_logp = batching.restore_prompt_order([batch.old_logp for batch in batches])
+    seen = curriculum.Last(groups.rollout.tokens, groups.rollout.length, old_logp)
+    known = curriculum.saw(known, *gather((rows, seen)))
+  outcomes = gather(collected.outcomes)
+  drawn = rows_of(data, outcomes.id)
+  return state._replace(curriculum=curriculum.update(config.difficulty, known, drawn, outcomes, discount))
+
+
+def update(job: Job, state: RunState, batch: Batch) -> tuple[RunState, dict]:
+  """Starts one optimiser step and waits for nothing.  Returns (state, metrics on the device)."""
+  with job.rollout.timer.phase("update"):
+    objective = sharding.everywhere(job.mesh, job.objective)  # its numbers are arguments
+    learner, found = job.programs.update(state.learner, objective, batch, state.frozen)
+  return state._replace(learner=learner), found
+
+
+def finish_step(job: Job, state: RunState, reward: float) -> RunState:
+  """Returns the state after one more step: the reward average, and the reference where it is due."""
+  config, step = job.config, state.step + 1
+  reward_average = average(state.reward_average, reward, config.baseline.rate)
+  state = state._replace(step=step, reward_average=reward_average)
+  sync = config.reference_sync
+  if not sync.every or step % sync.every:
+    return state
+  reference = job.programs.sync_reference(state.policies["reference"], state.learner.params, sync.rate)
+  return state._replace(policies=state.policies | {"reference": reference})
+
+
+def describe_state(job: Job, state: RunState) -> dict[str, float]:
+  """Returns metrics of what the run keeps on the host."""
+  found = {}
+  if job.config.baseline.kind == "mean":
+    found["baseline"] = float(state.reward_average)
+  if state.curriculum:
+    found |= curriculum.describe(job.config.difficulty, state.curriculum)
+  return found

@@ -1,0 +1,113 @@
+"""Dynamic sampling that submits prompts as places free up, against the same in rounds."""
+
+import importlib
+from types import SimpleNamespace
+
+import jax
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from test_dynamic_sampling import P as SIZE
+from test_dynamic_sampling import config, world
+
+from grpojax import train
+from grpojax.rollout import dynamic_sampling
+from grpojax.rollout.context import RolloutContext
+from grpojax.rollout.groups import concatenate, take
+from grpojax.rollout.prefetch import Prefetcher
+from grpojax.rollout.score import score
+
+
+def odd(sample):
+  return float(sum(map(ord, sample.text)) % 2)
+
+
+@pytest.fixture(scope="module")
+def job(tmp_path_factory):
+  config = importlib.import_module("configs.dapo").get_config("tiny")
+  config.update(cache_dir=str(tmp_path_factory.mktemp("cache")), verbose=False, steps=9)
+  config.rollout.update(slots=6, segment=3, group_size=2, max_tokens=24)
+  config.dynamic_sampling.max_tries = 3
+  config.mesh.data = 1
+  config.reward.accuracy = dict(fn=f"{__name__}:odd")
+  return train.prepare(config, tmp_path_factory.mktemp("dapo"))
+
+
+def test_a_step_that_streams_has_the_groups_of_one_in_rounds(job, monkeypatch):
+  """Groups, prompt stream and metrics of five steps, in fewer of the loop's."""
+  params = jax.jit(job.model.init)(jax.random.key(3))
+
+  def steps(streams: bool):
+    job.data.stream.set_state({"position": 0})
+    monkeypatch.setattr(RolloutContext, "streams", streams)
+    rollouts = Prefetcher(job.rollout, 0, {})
+    for step in range(1, 6):
+      job.rollout.counters.clear()
+      collected = rollouts.next(step, params, None)
+      metrics = collected.metrics | job.rollout.counters
+      yield collected.groups, collected.outcomes, metrics, job.data.stream.position
+
+  assert job.rollout.streams
+  streamed, tries, work = list(steps(True)), set(), [0, 0]
+  for (a, seen, stats, position), (b, all_seen, want, at) in zip(streamed, list(steps(False)), strict=True):
+    assert position == at and stats["dynamic_sampling/tries"] == want["dynamic_sampling/tries"]
+    assert stats["dynamic_sampling/missing_groups"] == want["dynamic_sampling/missing_groups"]
+    assert a.prompts.example == b.prompts.example
+    for x, y in zip(*(jax.tree.leaves(g._replace(prompts=g.prompts[:3])) for g in (a, b)), strict=True):
+      np.testing.assert_allclose(x, y, atol=1e-5)
+    for x, y in zip(seen, all_seen, strict=True):
+      np.testing.assert_array_equal(x, y[: len(x)])
+    again = score(job.rollout, a.prompts, a.rollout)
+    np.testing.assert_array_equal(again.reward, a.scored.reward)  # all at once, or as they ended
+    tries.add(want["dynamic_sampling/tries"])
+    work = np.add(work, [s["rollout/decode_steps"] for s in (stats, want)])
+    needed = stats["num_tokens"] - stats["dynamic_sampling/wasted_tokens"]
+    assert needed == want["num_tokens"] - want["dynamic_sampling/wasted_tokens"]
+    assert stats["dynamic_sampling/cancelled_groups"] >= 0
+  assert len(tries) > 1 and work[0] < work[1], work
+
+
+class AnyOrder:
+  """A stream of scored groups that end in any order, as `data` says."""
+
+  def __init__(self, data, first, generate):
+    self.data, self.generate, self.batches = data, generate, []
+    self.groups, self.open = [], set()
+    self.context = SimpleNamespace(counters={"rollout/sampled_tokens": 0, "rollout/responses": 0})
+    self.submit(first)
+
+  def submit(self, prompts):
+    self.groups.append(self.generate(prompts, len(self.batches)))
+    self.open |= set(range(SIZE * len(self.batches), SIZE * len(self.batches) + SIZE))
+    self.batches.append(prompts)
+
+  @property
+  def hungry(self):
+    return not self.open or self.data.draw(st.booleans())
+
+  def __iter__(self):
+    while self.open:
+      numbers = self.data.draw(st.lists(st.sampled_from(sorted(self.open)), min_size=1, unique=True))
+      self.open -= set(numbers)
+      yield np.array(numbers), take(concatenate(self.groups), np.array(numbers))
+
+
+@settings(max_examples=60, deadline=None)
+@given(data=st.data())
+def test_groups_count_in_the_order_of_drawing_whatever_ends_first(data):
+  """The rule alone, with groups that end in any order."""
+  pattern = data.draw(st.lists(st.booleans(), min_size=3 * SIZE, max_size=3 * SIZE))
+  want, outcomes, stats = dynamic_sampling.collect(config(), *world(pattern))
+  draw, generate = world(pattern)
+  stream, back = AnyOrder(data, draw(), generate), []
+  got, seen, found = dynamic_sampling.collect_streaming(config(), stream, draw, back.append)
+  for x, y in zip(*(jax.tree.leaves(g._replace(prompts=g.prompts[:3])) for g in (got, want)), strict=True):
+    np.testing.assert_array_equal(x, y)
+  assert got.prompts.example == want.prompts.example
+  tries = found["dynamic_sampling/tries"]
+  assert len(stream.batches) - back[0] == stats["dynamic_sampling/tries"] == tries
+  assert seen.id.tolist() == outcomes.id[: len(seen.id)].tolist()
+  needed = np.flatnonzero(np.cumsum(pattern) >= SIZE)
+  assert len(seen.id) == (needed[0] + 1 if needed.size else 3 * SIZE)
+  assert found["dynamic_sampling/skipped_prompts"] == SIZE * tries - len(seen.id)
