@@ -11,7 +11,7 @@ import numpy as np
 from grpojax import rewards
 from grpojax.data import pipeline, text
 from grpojax.rewards import process
-from grpojax.rollout import curriculum, dynamic_sampling
+from grpojax.rollout import curriculum, dynamic_sampling, sampler
 from grpojax.rollout.curriculum import Difficulty
 from grpojax.rollout.dynamic_sampling import Groups
 from grpojax.runtime import console, data_shards
@@ -25,20 +25,20 @@ class Asked(NamedTuple):
 
   prompts: Prompts
   params: dict  # of the policy that answers
-  flight: Any  # what `Sampler.finished` waits for; None: not started
+  flight: Any  # what `Engine.stream` waits for; None: not started
 
 
 def ask(job: Job, timer, params, prompts: Prompts, step: int, draw: int) -> Asked:
   """Starts to sample, and waits for nothing."""
-  sampler, own = job.programs.sample, params
+  engine, own = job.programs.sample, params
   ahead = bool(job.config.staleness)  # the host will be elsewhere: one piece
-  if sampler.ready:
+  if engine.sync:
     with timer.phase("reshard"):
-      own = sampler.ready(params)
+      own = engine.sync_weights(params)
       if not ahead:  # which sampling waits for, and nothing else
         jax.block_until_ready(own)
   with timer.phase("rollout"):
-    return Asked(prompts, params, sampler.start(own, prompts, key_of(job, step, draw), whole=ahead))
+    return Asked(prompts, params, engine.start(own, prompts, key_of(job, step, draw), whole=ahead))
 
 
 def key_of(job: Job, step: int, draw: int):
@@ -58,21 +58,19 @@ def graded(
 ) -> Iterator[tuple[np.ndarray, Groups]]:
   """Groups as they end, scored while the device samples the rest; and their numbers in order of drawing.
 
-  `draw`, if the sampler feeds, gives the next P prompts and their key, or None.
+  `draw`, if the engine streams, gives the next P prompts and their key, or None.
   """
-  batches = [asked.prompts]
-
-  def more():
-    drawn = draw()
-    batches.extend(drawn[:1] if drawn else [])
-    return drawn
-
-  with contextlib.closing(job.programs.sample.finished(asked.flight, troubles, draw and more)) as ended:
+  batches, queue = [asked.prompts], sampler.PromptQueue() if draw else None
+  with contextlib.closing(job.programs.sample.stream(asked.flight, troubles, queue)) as ended:
     for numbers, rollout in timer.over("rollout", ended):
-      with timer.phase("reward"):
-        prompts = dynamic_sampling.numbered(batches, numbers)
-        groups = Groups(prompts, rollout, score(job, troubles, prompts, rollout))
-      yield numbers, groups
+      if numbers.size:
+        with timer.phase("reward"):
+          prompts = dynamic_sampling.numbered(batches, numbers)
+          groups = Groups(prompts, rollout, score(job, troubles, prompts, rollout))
+        yield numbers, groups
+      if queue and queue.empty and (drawn := draw()):
+        batches.append(drawn[0])
+        queue.submit(*drawn)
 
 
 def score(job: Job, troubles: Counter, prompts: Prompts, rollout: Rollout) -> Scored:
@@ -127,7 +125,7 @@ def held_out(job: Job, timer, params) -> dict[str, float]:
   count, P = min(config.eval.prompts, len(data.held_out.records)), config.rollout.prompts
   parts = []
   with timer.phase("eval"):
-    own = programs.sample_eval.own(params)
+    own = programs.sample_eval.sync_weights(params)
     for start in range(0, count, P):
       rows = np.minimum(np.arange(start, start + P), count - 1)  # the last chunk repeats a row ...
       prompts = pipeline.take(data.held_out, shards.local(rows), data.tokenizer.pad_token_id)

@@ -39,7 +39,7 @@ def feeds(job: Job) -> bool:
   Several processes would have to agree on every draw; and what was sampled ahead is all there at once.
   """
   one = jax.process_count() == 1 and not job.config.staleness
-  return job.config.dynamic_sampling.enabled and job.programs.sample.feeds and one
+  return job.config.dynamic_sampling.enabled and job.programs.sample.streams and one
 
 
 def collect(

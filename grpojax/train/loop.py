@@ -20,9 +20,10 @@ from grpojax.data import pipeline
 from grpojax.learner import batching
 from grpojax.learner.update import State
 from grpojax.models import hf, kernels, peft
-from grpojax.rollout import curriculum, dynamic_sampling, generate, prefetch
+from grpojax.rollout import curriculum, dynamic_sampling, generate, prefetch, sampler
 from grpojax.rollout.dynamic_sampling import Groups
 from grpojax.rollout.generate import Asked
+from grpojax.rollout.sampler import weights
 from grpojax.runtime import checkpoint, console, data_shards, metrics, processes, sharding, storage
 from grpojax.runtime.profiling import profiler
 from grpojax.runtime.signals import Interrupt
@@ -262,14 +263,14 @@ def announce(job: Job) -> None:
     for note in split.notes:
       console.say(f"  {note}")
   c = config.rollout
-  weights = setup.weights_of(config, "rollout", model, mesh, c.weights)
-  if weights.ready:
-    axes = " x ".join(f"{axis} {n}" for axis, n in weights.mesh.shape.items())
-    size = f"{weights.bytes_per_chip:,} bytes per chip"
+  own = weights.build(config, "rollout", model, mesh, c.weights)
+  if own.sync:
+    axes = " x ".join(f"{axis} {n}" for axis, n in own.mesh.shape.items())
+    size = f"{own.bytes_per_chip:,} bytes per chip"
     console.say(f"sampler: mesh {axes}, its own copy of the parameters ({size}), made anew for each rollout")
   elif any(mesh.shape[axis] > 1 for axis in sharding.mesh_axes(model.rules["embed"])):
     console.say("note: each decoded token gathers all parameters, unless config.mesh.sampler.tensor is set")
-  slots = setup.slots_of(config, weights.model, weights.mesh, c.group_size, c.max_tokens, c.kv_cache)
+  slots = sampler.build.slots_that_fit(config, model.spec, own.mesh, sampler.build.rollout_spec(config))
   if slots < min(c.slots, c.prompts * c.group_size):
     console.say(f"rollout: {slots} of {c.slots} slots, as many as fit in config.rollout.kv_memory_gb")
   if config.dynamic_sampling.enabled and not prefetch.feeds(job):
