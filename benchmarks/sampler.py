@@ -38,7 +38,9 @@ def requests(count: int):
 
 def plain(model, params, eos, prompts: int, at_once: int):
   """A call that samples `prompts` prompts in batches of `at_once`, each as long as its longest row."""
-  built = sampler.static_batch.build(model, group_size=G, max_tokens=T, choice=sampler.Choice(), eos_ids=eos)
+  built = sampler.static_batch.build(
+    model, group_size=G, max_tokens=T, sampling=sampler.SamplingParams(), eos_ids=eos
+  )
   prefill, decode = map(jax.jit, built)
   tokens, length, ids = requests(prompts)
 
@@ -56,11 +58,11 @@ def plain(model, params, eos, prompts: int, at_once: int):
 def continuous(model, params, eos, prompts: int, slots: int, segment: int = 0):
   """A call that samples them in so many slots; with `segment`, in pieces of so many steps."""
   begin, insert, advance = sampler.continuous.build(
-    model, group_size=G, max_tokens=T, choice=sampler.Choice(), eos_ids=eos, slots=slots
+    model, group_size=G, max_tokens=T, sampling=sampler.SamplingParams(), eos_ids=eos, slots=slots
   )
   programs = jax.jit(begin), insert, jax.jit(advance, donate_argnums=2)
   mesh = sharding.make_mesh(base.get_config().mesh)
-  run = sampler.engine.continuous(mesh, None, *programs, slots, segment)
+  run = sampler.engine.continuous_engine(mesh, None, *programs, slots, segment)
   asked = Prompts(*requests(prompts), []), jax.random.key(0)
   return lambda: run.finish(run.start(params, *asked, whole=not segment))[0]
 
@@ -82,7 +84,7 @@ def kv_share() -> float:
   slots, over that of the unshared layout's keys and values alone."""
   model, long = workload.model(), 2048
   begin, _, advance = sampler.continuous.build(
-    model, group_size=16, max_tokens=long, choice=sampler.Choice(), eos_ids=NEVER, slots=32
+    model, group_size=16, max_tokens=long, sampling=sampler.SamplingParams(), eos_ids=NEVER, slots=32
   )
   ints = lambda *s: jax.ShapeDtypeStruct(s, jnp.int32)
   key = jax.eval_shape(lambda: jax.random.key(0))

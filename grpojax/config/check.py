@@ -73,6 +73,13 @@ def _check_sampling(c: ConfigDict) -> None:
       f"config.rollout.temperature = {c.rollout.temperature} must be positive; "
       "greedy rollouts have no policy gradient (evaluation may use config.eval.temperature=0)."
     )
+  for key, off in ("top_k", 0), ("top_p", 1.0), ("min_p", 0.0):
+    if c.rollout[key] != off:
+      raise ValueError(
+        f"config.rollout.{key} = {c.rollout[key]} samples from part of the vocabulary and the learner's "
+        f"log-probs are of all of it, which biases every ratio; set config.rollout.{key} = {off} (evaluation "
+        f"may use config.eval.{key})."
+      )
   if not 0 < c.eval.top_p <= 1:
     raise ValueError(f"config.eval.top_p = {c.eval.top_p} must lie in (0, 1]; 1 turns it off.")
   for key in ("rollout.weights", "rollout.kv_cache"):

@@ -20,8 +20,8 @@ _ANY_SIGN = ("objective", "reward", "data")  # as the functions there say
 _OF_DATA = ("task", "prompt_budget", "overlong_prompts", "template", "system", "chat", "mixture")
 _SIGNED = ("adaptive_group.positive", *(f"mesh.{axis}" for axis in sharding.AXES))
 _SHARES = (
-  "eval.min_p", "guard.rate", "guard.failed_rewards", "difficulty.too_hard", "difficulty.too_easy",
-  "optimizer.b1", "optimizer.b2",
+  "eval.min_p", "rollout.min_p", "guard.rate", "guard.failed_rewards", "difficulty.too_hard",
+  "difficulty.too_easy", "optimizer.b1", "optimizer.b2",
 )  # fmt: skip
 _POSITIVE = ("optimizer.clip_norm", "guard.rate", "model.rope_theta")
 _SIZES = (

@@ -32,12 +32,17 @@ def start(
   Under staleness the rollout is sampled in one piece, because the host is elsewhere.
   """
   engine, timer, ahead = context.engine, context.timer, bool(context.config.staleness)
-  with timer.phase("reshard"):
-    own = engine.sync_weights(frozen | params)
-    if not ahead:  # the sampling waits for the copy, and nothing else does
-      jax.block_until_ready(own)
+  own = frozen | params
+  if engine.sync:
+    with timer.phase("reshard"):
+      own = engine.sync_weights(own)
+      if not ahead:  # the sampling waits for the copy, and nothing else does
+        jax.block_until_ready(own)
   with timer.phase("rollout"):
     state = engine.start(own, prompts, draw_key(context, step, draw), whole=ahead)
+  if not ahead:  # what the sampling waits for first is not the rollout's time
+    with timer.phase("update"):
+      jax.block_until_ready(params)
   return PendingRollout(step, version, prompts, params, state)
 
 

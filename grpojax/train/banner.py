@@ -4,8 +4,8 @@ import jax
 
 from grpojax import objective as objective_lib
 from grpojax.models import Model, kernels
+from grpojax.rollout.sampler import build, weights
 from grpojax.runtime import console, metrics, sharding
-from grpojax.train import setup
 from grpojax.train.setup import Job
 
 
@@ -44,13 +44,13 @@ def _announce_model(job: Job, model: Model) -> None:
 
 def _announce_sampler(job: Job, model: Model) -> None:
   config, mesh, c = job.config, job.mesh, job.config.rollout
-  weights = setup.weights_of(config, "rollout", model, mesh, c.weights)
-  if weights.ready:
-    axes, size = _axes(weights.mesh), f"{weights.bytes_per_chip:,} bytes per chip"
+  own = weights.build(config, "rollout", model, mesh, c.weights)
+  if own.sync:
+    axes, size = _axes(own.mesh), f"{own.bytes_per_chip:,} bytes per chip"
     console.say(f"sampler: mesh {axes}, its own copy of the parameters ({size}), made anew for each rollout")
   elif any(mesh.shape[axis] > 1 for axis in sharding.mesh_axes(model.rules["embed"])):
     console.say("note: each decoded token gathers all parameters, unless config.mesh.sampler.tensor is set")
-  slots = setup.slots_of(config, weights.model, weights.mesh, c.group_size, c.max_tokens, c.kv_cache)
+  slots = build.slots_that_fit(config, own.model.spec, own.mesh, build.rollout_spec(config))
   if slots < min(c.slots, c.prompts * c.group_size):
     console.say(f"rollout: {slots} of {c.slots} slots, as many as fit in config.rollout.kv_memory_gb")
 

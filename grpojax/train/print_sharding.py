@@ -5,6 +5,7 @@ from ml_collections import ConfigDict
 
 from grpojax.data import text
 from grpojax.models import Model
+from grpojax.rollout.sampler import weights
 from grpojax.runtime import console, sharding
 from grpojax.train import setup
 
@@ -20,8 +21,8 @@ def show(config: ConfigDict) -> None:
   shapes, where = setup.state_layout(config, model, mesh)
   moments = sharding.bytes_per_chip(shapes.opt_state, where.opt_state)
   console.say(f"optimiser state: {moments:,} bytes per chip")
-  own = setup.weights_of(config, "rollout", model, mesh, config.rollout.weights)
-  if own.ready:
+  own = weights.build(config, "rollout", model, mesh, config.rollout.weights)
+  if own.sync:
     axes = " x ".join(f"{axis} {n}" for axis, n in own.mesh.shape.items())
     console.say(f"the sampler's copy, on {axes}: {own.bytes_per_chip:,} bytes per chip")
 

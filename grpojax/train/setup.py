@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -22,8 +23,7 @@ from grpojax.models import kernels, lora, peft
 from grpojax.objective import Objective, trackers
 from grpojax.rollout import sampler
 from grpojax.rollout.context import Data, RolloutContext
-from grpojax.rollout.sampler import Engine, weights
-from grpojax.rollout.sampler.weights import Weights
+from grpojax.rollout.sampler import Engine
 from grpojax.runtime import checkpoint, compiler_options, data_shards, processes, sharding, storage
 from grpojax.runtime.compile import aot_jit
 from grpojax.runtime.data_shards import SINGLE_PROCESS, ProcessShards
@@ -189,17 +189,12 @@ def build_programs(config: ConfigDict, model: models.Model, tokenizer, mesh: Mes
   where, frozen = learner.state_shardings(model, tx, mesh), frozen_layout(model, mesh)
   everywhere, rows = sharding.replicated(mesh), sharding.batch_sharding(mesh)
   packing, logp = packing_of(config, mesh), _logp(config, model)
-  make = lambda name, how: _sampler(config, name, model, tokenizer, mesh, *how)
-  c = config.rollout
-  record = config.routing_replay == "R3"
-  train_how = c.group_size, c.max_tokens, sampler.Choice(c.temperature), record, (c.weights, c.kv_cache)
-  c = config.eval
-  choice = sampler.Choice(*(c[key] for key in sampler.Choice._fields))
-  eval_how = c.samples, c.max_tokens, choice, False, ("full", "full")  # of the policy that is trained
-  sample = make("rollout", train_how)
+  train, evaluation = sampler.build.rollout_spec(config), sampler.build.eval_spec(config)
+  make = partial(sampler.build.build, config, model=model, mesh=mesh, eos_ids=eos_ids(config, tokenizer))
+  sample = make("rollout", spec=train)
   return Programs(
     sample=sample,
-    sample_eval=sample if eval_how == train_how else make("evaluation", eval_how),
+    sample_eval=sample if evaluation == train else make("evaluation", spec=evaluation),
     logp=aot_jit(
       "log-probs",
       learner.make_old_logp(logp, bool(config.routing_replay), packing),
@@ -256,81 +251,3 @@ def state_layout(config: ConfigDict, model: models.Model, mesh: Mesh):
   tx = learner.make_optimizer(config.optimizer, learner.warmup_constant(config.optimizer))
   shapes = jax.eval_shape(lambda params: learner.fresh(params, tx), model.trained.shapes)
   return shapes, learner.state_shardings(model, tx, mesh)
-
-
-def _policy_layout(model: models.Model, mesh: Mesh) -> dict:
-  trained = sharding.param_shardings(mesh, model.trained.axes, model.trained.shapes, model.rules)
-  return frozen_layout(model, mesh) | trained
-
-
-def weights_of(config: ConfigDict, name: str, model: models.Model, mesh: Mesh, precision: str) -> Weights:
-  """What samples, where, and of which parameters, for a learner on `mesh`."""
-  return weights.build(config, name, model, mesh, _policy_layout(model, mesh), precision)
-
-
-def _sampler(
-  config, name, model, tokenizer, mesh, group_size, max_tokens, choice, record_routing, bits
-) -> Engine:
-  precision, kv_cache = bits
-  model, mesh, where, ready, _ = weights_of(config, name, model, mesh, precision)
-  common = dict(
-    group_size=group_size, max_tokens=max_tokens, choice=choice, eos_ids=eos_ids(config, tokenizer),
-    record_routing=record_routing, kv_cache=kv_cache,
-  )  # fmt: skip
-  slots = slots_of(config, model, mesh, group_size, max_tokens, kv_cache)
-  if slots:
-    programs = _of_slots(config, name, model, mesh, where, slots, common)
-    return sampler.engine.continuous(mesh, ready, *programs, slots, config.rollout.segment)
-  everywhere, rows = sharding.replicated(mesh), sharding.batch_sharding(mesh)
-  prefill, decode = sampler.static_batch.build(model, **common)
-  of_prefill = dict(in_shardings=(where, rows, rows), compiler_options=compiler_options.options(mesh))
-  of_decode = dict(compiler_options=compiler_options.options(mesh, decoding=True))
-  of_decode |= dict(in_shardings=(where, rows, everywhere, rows))
-  prefill = aot_jit(f"{name} prefill", prefill, **of_prefill, out_shardings=rows)
-  decode = aot_jit(f"{name} decode", decode, **of_decode, out_shardings=rows)
-  return sampler.engine.plain(mesh, ready, prefill, decode)
-
-
-def _of_slots(config, name: str, model, mesh: Mesh, where, slots: int, common: dict) -> list[Callable]:
-  """The programs of `sampler/slots.py`."""
-  everywhere, rows = sharding.replicated(mesh), sharding.batch_sharding(mesh)
-  kv = sharding.kv_sharding(mesh, model.spec.num_key_value_heads, model.rules)
-  built = sampler.continuous.build(
-    model,
-    slots=slots,
-    shards=sharding.batch_shards(mesh),
-    prefill_chunk=config.rollout.prefill_chunk,
-    kv_sharding=kv,
-    piece_bytes=compiler_options.piece_bytes(mesh),
-    **common,
-  )
-  places, state, report = sampler.continuous.layout(rows, everywhere, kv)
-  asked, carried = (rows, rows, rows, everywhere), (places, state, rows)
-  of_insert = dict(in_shardings=(where, *carried, *asked), out_shardings=carried, donate_argnums=(1, 2))
-  of_advance = dict(in_shardings=(where, *carried, everywhere), out_shardings=(state, rows, report))
-  of_advance |= dict(donate_argnums=2, compiler_options=compiler_options.options(mesh, decoding=True))
-  (begin, insert, advance), how = built, dict(compiler_options=compiler_options.options(mesh))
-  return [
-    aot_jit(f"{name} prefill", begin, in_shardings=(where, *asked), out_shardings=carried, **how),
-    aot_jit(f"{name} refill", insert, **of_insert, **how),
-    aot_jit(f"{name} decode", advance, **of_advance),  # not donated: the rollout, which is being read
-  ]
-
-
-def slots_of(config: ConfigDict, model, mesh: Mesh, group_size: int, max_tokens: int, kv_cache: str) -> int:
-  """Slots of a sampler on its whole mesh: of `config.rollout.slots` as many as are asked for and fit."""
-  c = config.rollout
-  if not c.slots:
-    return 0
-  return sampler.kv_budget.slots(
-    model.spec,
-    wanted=c.slots,
-    prompts=c.prompts,
-    group_size=group_size,
-    prompt_budget=config.data.prompt_budget,
-    max_tokens=max_tokens,
-    memory_gb=c.kv_memory_gb,
-    shards=sharding.batch_shards(mesh),
-    tensor=mesh.shape["tensor"],
-    kv_cache=kv_cache,
-  )

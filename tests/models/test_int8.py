@@ -83,7 +83,7 @@ def sampled(model, params, kv_cache):
   """(a rollout, its tokens behind the prompts) of a model that never ends."""
   tokens, length = prompts(model)
   prefill, decode = sampler.static_batch.build(
-    model, group_size=G, max_tokens=T, choice=sampler.Choice(), eos_ids=(model.spec.vocab_size,),
+    model, group_size=G, max_tokens=T, sampling=sampler.SamplingParams(), eos_ids=(model.spec.vocab_size,),
     kv_cache=kv_cache,
   )  # fmt: skip
   prefilled = jax.jit(prefill)(params, tokens, length)
@@ -151,7 +151,7 @@ def compiled_decode(weights, kv_cache):
   model = models.build(c, 40)
   params, S = model.shapes, jax.ShapeDtypeStruct
   prefill, decode = sampler.static_batch.build(
-    model, group_size=8, max_tokens=128, choice=sampler.Choice(), eos_ids=(3,), kv_cache=kv_cache
+    model, group_size=8, max_tokens=128, sampling=sampler.SamplingParams(), eos_ids=(3,), kv_cache=kv_cache
   )
   if weights == "int8":
     params = jax.eval_shape(lambda p: int8.weights(p, model.spec), params)
@@ -184,10 +184,9 @@ def test_the_adapters_of_now_are_merged_and_then_rounded():
   model = base_model._replace(lora=lora.build(c, base_model.spec, base_model.axes, base_model.shapes))
   trained = jax.tree.map(lambda s: jnp.full(s.shape, 0.3), model.lora.shapes)
   on = mesh()
-  layout = setup._policy_layout(model, on)
-  made = weights.build(base.get_config(), "rollout", model, on, layout, "int8")
-  small = made.ready(jax.device_put(params | trained, layout))
-  assert jax.tree.structure(made.where) == jax.tree.structure(small)
+  made = weights.build(base.get_config(), "rollout", model, on, "int8")
+  small = made.sync(jax.device_put(params | trained, weights.policy_shardings(model, on)))
+  assert jax.tree.structure(made.shardings) == jax.tree.structure(small)
   expected = int8.weights(lora.merge_all(params | trained, model.spec, 2.0), model.spec)
   near = lambda a, b: np.testing.assert_allclose(a, b, atol=1 if a.dtype == jnp.int8 else 1e-6)
   jax.tree.map(near, small, expected)
@@ -197,23 +196,23 @@ def test_the_adapters_of_now_are_merged_and_then_rounded():
 def test_scales_lie_where_their_matrices_do():
   model, params, _ = loaded("qwen2_moe")
   on = mesh(fsdp=2, expert=1, tensor=2)
-  layout = setup._policy_layout(model, on)
-  made = weights.build(base.get_config(), "rollout", model, on, layout, "int8")
-  small = made.ready(jax.device_put(params, layout))
+  made = weights.build(base.get_config(), "rollout", model, on, "int8")
+  small = made.sync(jax.device_put(params, weights.policy_shardings(model, on)))
   gate = small["scales"]["layers.moe.gate"]["scale"]
   assert gate.addressable_shards[0].data.shape[-1] == gate.shape[-1] // 2  # mlp over tensor
-  assert made.where["scales"].keys() == small["scales"].keys()
+  assert made.shardings["scales"].keys() == small["scales"].keys()
 
 
 def test_the_recipe_samples_in_int8_and_evaluates_in_full(monkeypatch):
   made = []
-  monkeypatch.setattr(setup, "_sampler", lambda *args: made.append((args[1], args[-1])))
+  monkeypatch.setattr(sampler.build, "build", lambda _, name, **how: made.append((name, how["spec"])))
   config = quantized.get_config("tiny")
   tokenizer = setup.text.load_tokenizer()
   config.eval.update(samples=config.rollout.group_size)
   model = setup.build_model(config, tokenizer)
   setup.build_programs(config, model, tokenizer, mesh())
-  assert made == [("rollout", ("int8", "int8")), ("evaluation", ("full", "full"))]
+  bits = [(name, spec.weights, spec.kv_cache) for name, spec in made]
+  assert bits == [("rollout", "int8", "int8"), ("evaluation", "full", "full")]
   config.rollout.weights = "fp8"
   with pytest.raises(ValueError, match=r"config.rollout.weights = 'fp8'; it is 'full' or 'int8'"):
     config_lib.check(config, devices=1)

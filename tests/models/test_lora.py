@@ -116,7 +116,7 @@ def test_the_sampler_samples_what_the_learner_scores():
   model, params = of(lora_config(), "qwen2")
   tokens, first = np.load(FOLDERS / "qwen2" / "expected.npz")["tokens"][:, :16], np.array([0, 5, 11])
   prefill, decode = sampler.static_batch.build(
-    model, group_size=2, max_tokens=12, choice=sampler.Choice(), eos_ids=(model.spec.vocab_size,)
+    model, group_size=2, max_tokens=12, sampling=sampler.SamplingParams(), eos_ids=(model.spec.vocab_size,)
   )
   prefilled = jax.jit(prefill)(params, tokens, 16 - first)
   rollout = jax.jit(decode)(params, prefilled, jax.random.key(0), jnp.arange(3))

@@ -73,7 +73,7 @@ def test_greedy_completions_are_those_of_transformers_and_scored_as_by_the_full_
   T = tokens.shape[1] - L
   never = (model.spec.vocab_size,)
   prefill, decode = sampler.static_batch.build(
-    model, group_size=1, max_tokens=T, choice=sampler.Choice(temperature=0), eos_ids=never
+    model, group_size=1, max_tokens=T, sampling=sampler.SamplingParams(temperature=0), eos_ids=never
   )
   prefilled = jax.jit(prefill)(params, tokens[:, :L], L - expected["first"])
   rollout = jax.jit(decode)(params, prefilled, jax.random.key(0), jnp.arange(len(tokens)))

@@ -128,7 +128,8 @@ def replay_setting():
   model, params, expected = loaded("qwen3_moe")
   L, T = int(expected["prompt"]), 12
   prefill, decode = sampler.static_batch.build(
-    model, group_size=2, max_tokens=T, choice=sampler.Choice(), eos_ids=(7, 11, 20), record_routing=True
+    model, group_size=2, max_tokens=T, sampling=sampler.SamplingParams(), eos_ids=(7, 11, 20),
+    record_routing=True,
   )
   prompts, length = expected["tokens"][:, :L], L - expected["first"]
   prefilled = jax.jit(prefill)(params, prompts, length)

@@ -1,5 +1,6 @@
 """Segments, feeding and cancelling: the completions of the plain sampler, as soon as they are there."""
 
+import contextlib
 import functools
 import importlib
 from collections import Counter
@@ -29,40 +30,40 @@ def continuous(devices: int):
   model, params = tiny()
   where = mesh(data=devices)
   programs = sampler.continuous.build(
-    model, group_size=G, max_tokens=T, choice=sampler.Choice(), eos_ids=EOS[1], slots=S,
+    model, group_size=G, max_tokens=T, sampling=sampler.SamplingParams(), eos_ids=EOS[1], slots=S,
     shards=devices, prefill_chunk=3, kv_sharding=sharding.kv_sharding(where, 2),
   )  # fmt: skip
   rows, everywhere = sharding.batch_sharding(where), sharding.replicated(where)
-  places, state, report = sampler.continuous.layout(rows, everywhere, sharding.kv_sharding(where, 2))
-  carried = places, state, rows
+  prompts, state, status = sampler.continuous.shardings(rows, everywhere, sharding.kv_sharding(where, 2))
+  carried = prompts, state, rows
   begin, insert = (jax.jit(fn, out_shardings=carried) for fn in programs[:2])
-  advance = jax.jit(programs[2], out_shardings=(state, rows, report), donate_argnums=2)
+  advance = jax.jit(programs[2], out_shardings=(state, rows, status), donate_argnums=2)
   send = lambda *args: SENT.append(devices) or advance(*args)
   params = jax.device_put(params, everywhere)
-  return sampler.engine.continuous(where, None, begin, insert, send, S, SEGMENT), params
+  return sampler.engine.continuous_engine(where, None, begin, insert, send, S, SEGMENT), params
 
 
 @functools.cache
 def expected(draw: int):
   """What the plain sampler makes of a draw."""
   model, params = tiny()
-  how = dict(group_size=G, max_tokens=T, choice=sampler.Choice(), eos_ids=EOS[1])
+  how = dict(group_size=G, max_tokens=T, sampling=sampler.SamplingParams(), eos_ids=EOS[1])
   build = sampler.static_batch.build(model, **how)
-  run = sampler.engine.plain(mesh(), None, *map(jax.jit, build))
+  run = sampler.engine.static_engine(mesh(), None, *map(jax.jit, build))
   return run(params, *DRAWS[draw])[0]
 
 
 def pieces(devices: int, draws: int, until: int = 99):
   """(numbers, rollout, counts) of feeding so many draws, until that many groups were handed on."""
   run, params = continuous(devices)
-  left, counts = DRAWS[1:draws], Counter()
-  iterator = run.finished(run.start(params, *DRAWS[0]), counts, lambda: left.pop(0) if left else None)
-  got = []
-  for numbers, rollout in iterator:
-    got.append((numbers, rollout))
-    if sum(len(n) for n, _ in got) >= until:
-      break
-  iterator.close()
+  left, counts, queue, got = DRAWS[1:draws], Counter(), sampler.PromptQueue(), []
+  with contextlib.closing(run.stream(run.start(params, *DRAWS[0]), counts, queue)) as stream:
+    for numbers, rollout in stream:
+      got.append((numbers, rollout))
+      if sum(len(n) for n, _ in got) >= until:
+        break
+      if queue.empty and left:
+        queue.submit(*left.pop(0))
   numbers = np.concatenate([n for n, _ in got])
   return numbers, jax.tree.map(lambda *x: np.concatenate(x), *(r for _, r in got)), counts
 
@@ -151,8 +152,8 @@ def test_a_step_that_is_fed_has_the_groups_of_one_in_rounds(job, monkeypatch):
 @given(data=st.data())
 def test_groups_count_in_the_order_of_drawing_whatever_ends_first(data):
   """The rule alone, with groups that end in any order."""
-  from test_rollouts import P as size
-  from test_rollouts import config, world
+  from test_dynamic_sampling import P as size
+  from test_dynamic_sampling import config, world
 
   from grpojax.rollout import dynamic_sampling
 

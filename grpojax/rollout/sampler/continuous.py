@@ -4,8 +4,8 @@ A request is a (prompt, sample).  Each prompt is prefilled once, into one of P p
 once; the first token of every request is chosen from the prompt's logits.  Requests that go on wait in a
 queue, and one while-loop works it off: a slot whose response ended takes the next request in the same
 iteration, so no row waits for the longest.  The loop runs in segments, between which the host may put
-other prompts in the places of those that have finished (`flight.py`).  Draws are keyed by request and
-position: which slot, when and beside whom changes no token, and `generate.py` samples the same.
+other prompts in the places of those that have finished (`engine.py`).  Draws are keyed by request and
+position: which slot, when and beside whom changes no token, and `static_batch.py` samples the same.
 
 On a mesh each of the D shards of the batch has its own places, slots and queue; no cache travels.
 """
@@ -21,48 +21,48 @@ from grpojax.models import Model, Spec, by_rows, unrouted
 from grpojax.models.parts import pieces_of
 from grpojax.rollout.sampler import kv_budget, prefill, shared_prefix
 from grpojax.rollout.sampler.shared_prefix import Kv, Rings
-from grpojax.rollout.sampler.token_sampling import Choice, choose, sample_keys
+from grpojax.rollout.sampler.token_sampling import SamplingParams, sample_keys, sample_token
 from grpojax.runtime import sharding
 from grpojax.types import Rollout
 
 
-class Setting(NamedTuple):
-  """All that is static."""
+class SamplerSpec(NamedTuple):
+  """All that is static: another spec is another program."""
 
   model: Model
   group_size: int  # G
   max_tokens: int  # T
-  choice: Choice
+  sampling: SamplingParams
   eos_ids: tuple[int, ...]
   slots: int  # that decode at a time, S on each shard
   shards: int = 1  # D, of the batch; divides both P and `slots`
   prefill_chunk: int = 32  # tokens of prompts that a shard reads at a time
   kv_sharding: NamedSharding | None = None  # of caches, [K, rows, ...]
   kv_cache: str = "full"  # "int8": caches in eight bits
-  record_routing: bool = False  # mixtures only: Rollout.routing as `generate.py` has it
+  record_routing: bool = False  # mixtures only: Rollout.routing as `static_batch.py` has it
   piece_bytes: int = 0  # about, on a device, of what a compiler brings beside the cores ahead; 0: whole
 
 
-class Places(NamedTuple):
-  """The prompts' part of the work, once for all samples."""
+class PromptCache(NamedTuple):
+  """What is kept of the prompts, once for all their samples."""
 
-  cache: list[Kv]  # per layer, [K, P, ...] with L columns, left-padded
+  kv: list[Kv]  # per layer, [K, P, ...] with L columns, left-padded
   length: jax.Array  # [P] int32
   key: jax.Array  # [P] keys of the prompts' draws
 
 
-class Work(NamedTuple):
-  """What it took so far."""
+class Counters(NamedTuple):
+  """Counters so far."""
 
-  steps: jax.Array  # [] int32, iterations of the loop
-  fed: jax.Array  # [D] int32, tokens that went through it; the rest of steps * slots was idle
-  begun: jax.Array  # [] int32, responses
-  asked: jax.Array  # [] int32, tokens of their prompts
-  columns: jax.Array  # [] int32, that prefill computed; the rest of them was padding
+  steps: jax.Array  # [] int32, iterations of the decode loop
+  decoded_tokens: jax.Array  # [D] int32, that went through the loop; the rest of steps * slots was idle
+  responses: jax.Array  # [] int32, begun
+  prompt_tokens: jax.Array  # [] int32, of the prompts of these responses
+  prefill_columns: jax.Array  # [] int32, computed; those that are no prompt token were padding
 
 
-class State(NamedTuple):
-  """What the loop carries beside its output.  D shards, S slots and Bl requests on each."""
+class SlotState(NamedTuple):
+  """What the decode loop carries beside its output.  D shards, S slots and Bl requests on each."""
 
   queue: jax.Array  # [D, Bl] int32, all requests, those that wait from `head` to `tail`
   head: jax.Array  # [D] int32
@@ -71,42 +71,42 @@ class State(NamedTuple):
   count: jax.Array  # [D, S] int32, tokens of the response so far, at least 1
   token: jax.Array  # [D, S] int32, the newest of them
   cache: list[Rings]  # per layer, [K, D * S, ...] with a ring of columns: the slots' own tokens
-  work: Work
+  counters: Counters
 
 
-class Report(NamedTuple):
-  """What the host looks at."""
+class Status(NamedTuple):
+  """What the host reads after a segment."""
 
   done: jax.Array  # [P] bool: all samples of the prompt have ended
   busy: jax.Array  # [] bool: some slot is not idle
   waiting: jax.Array  # [] int32, requests that no slot has taken yet
-  work: Work
+  counters: Counters
 
 
-def build(model: Model, **setting):
-  """Returns (begin, insert, advance), pure functions to be jitted; see `Setting`.
+def build(model: Model, **spec):
+  """Returns (begin, insert, advance), pure functions to be jitted; see `SamplerSpec`.
 
-  begin(params, tokens [P, L], length [P], prompt_id [P], key) -> Places, State, Rollout [P, G, ...]
-  insert(params, places, state, rollout, tokens, length, prompt_id, key) -> the same
-  advance(params, places, state, rollout, steps []) -> State, Rollout, Report
+  begin(params, tokens [P, L], length [P], prompt_id [P], key) -> PromptCache, SlotState, Rollout [P, G, ...]
+  insert(params, prompts, state, rollout, tokens, length, prompt_id, key) -> the same
+  advance(params, prompts, state, rollout, steps []) -> SlotState, Rollout, Status
   """
-  c = Setting(model, **setting)
+  c = SamplerSpec(model, **spec)
   return partial(begin, c), partial(insert, c), partial(advance, c)
 
 
-def layout(rows, everywhere, kv) -> tuple[Places, State, Report]:
-  """Where all of it lives on a mesh, given the shardings of rows, of what is replicated and of caches."""
-  work = Work(everywhere, rows, everywhere, everywhere, everywhere)
-  state = State(rows, rows, rows, rows, rows, rows, kv, work)
-  return Places(kv, rows, rows), state, Report(rows, everywhere, everywhere, everywhere)
+def shardings(rows, everywhere, kv) -> tuple[PromptCache, SlotState, Status]:
+  """Returns the shardings of a program's values, of those of rows, of what is replicated and of caches."""
+  counters = Counters(everywhere, rows, everywhere, everywhere, everywhere)
+  state = SlotState(rows, rows, rows, rows, rows, rows, kv, counters)
+  return PromptCache(kv, rows, rows), state, Status(rows, everywhere, everywhere, everywhere)
 
 
-def begin(c: Setting, params, tokens, length, prompt_id, key) -> tuple[Places, State, Rollout]:
+def begin(c: SamplerSpec, params, tokens, length, prompt_id, key) -> tuple[PromptCache, SlotState, Rollout]:
   """All places at once."""
   return insert(c, params, *_empty(c, *tokens.shape), tokens, length, prompt_id, key)
 
 
-def insert(c: Setting, params, places, state, out, tokens, length, prompt_id, key):
+def insert(c: SamplerSpec, params, prompts, state, out, tokens, length, prompt_id, key):
   """Prompts take their places, of others whose samples all have ended; a prompt of length 0 takes none."""
   decoder = c.model.bind(params)
   fresh = length > 0
@@ -114,34 +114,38 @@ def insert(c: Setting, params, places, state, out, tokens, length, prompt_id, ke
   how = dict(chunk=c.prefill_chunk, shards=c.shards, record_routing=c.record_routing)
   seen = prefill.read(decoder, tokens, length, **how)
   cache = [shared_prefix.laid_out(*kv, c.kv_cache) for kv in seen.cache]
-  cache = jax.tree.map(lambda x, old: jnp.where(fresh[None, :, None, None], x, old), cache, places.cache)
+  cache = jax.tree.map(lambda x, old: jnp.where(fresh[None, :, None, None], x, old), cache, prompts.kv)
   keys = jax.vmap(jax.random.fold_in, (None, 0))(key, prompt_id)
-  places = Places(cache, new(length, places.length), new(keys, places.key))
-  out = jax.tree.map(new, _first_tokens(c, decoder.logits(seen.hidden), places.key, seen.routing), out)
+  prompts = PromptCache(cache, new(length, prompts.length), new(keys, prompts.key))
+  out = jax.tree.map(new, _first_tokens(c, decoder.logits(seen.hidden), prompts.key, seen.routing), out)
   goes_on = fresh[:, None] & ~out.ended & (c.max_tokens > 1)
   state = _enqueued(state, goes_on.reshape(c.shards, -1))
-  w, begun = state.work, fresh.sum() * c.group_size
-  work = Work(w.steps, w.fed, w.begun + begun, w.asked + length.sum(), w.columns + seen.columns)
+  was = state.counters
+  counters = was._replace(
+    responses=was.responses + fresh.sum() * c.group_size,
+    prompt_tokens=was.prompt_tokens + length.sum(),
+    prefill_columns=was.prefill_columns + seen.columns,
+  )
   idle = state.request == state.queue.shape[1]
-  return places, _refilled(state._replace(work=work), _by_shard(c, out).tokens, idle), out
+  return prompts, _refilled(state._replace(counters=counters), _by_shard(c, out).tokens, idle), out
 
 
-def advance(c: Setting, params, places, state, out, steps) -> tuple[State, Rollout, Report]:
+def advance(c: SamplerSpec, params, prompts, state, out, steps) -> tuple[SlotState, Rollout, Status]:
   """At most so many steps of the loop, fewer where no request is left."""
   decoder, (P, G) = c.model.bind(params), out.length.shape
-  layers, L = decoder.unstacked_layers(c.piece_bytes), places.cache[0].values.shape[2]
-  Bl, until = state.queue.shape[1], state.work.steps + steps
-  keys = sample_keys(places.key, G).reshape(c.shards, Bl)
-  prompt_length = jnp.repeat(places.length, G).reshape(c.shards, Bl)
+  layers, L = decoder.unstacked_layers(c.piece_bytes), prompts.kv[0].values.shape[2]
+  Bl, until = state.queue.shape[1], state.counters.steps + steps
+  keys = sample_keys(prompts.key, G).reshape(c.shards, Bl)
+  prompt_length = jnp.repeat(prompts.length, G).reshape(c.shards, Bl)
 
   def step(carry):
     state, out = carry
     busy, at = state.request < Bl, jnp.minimum(state.request, Bl - 1)
     position = _take(prompt_length, at) + state.count - 1
-    attention = _attention(c, places, state)
+    attention = _attention(c, prompts, state)
     hidden, cache, routed = decoder.step(layers, state.token.reshape(-1), position.reshape(-1), attention)
     logits = decoder.logits(hidden)
-    flat = choose(_take(keys, at).reshape(-1), state.count.reshape(-1), logits, c.choice)
+    flat = sample_token(_take(keys, at).reshape(-1), state.count.reshape(-1), logits, c.sampling)
     token, logp = (x.reshape(busy.shape) for x in flat)
     ended = _is_eos(c, token)
     out = _written(out, state, token, logp, ended)
@@ -149,21 +153,22 @@ def advance(c: Setting, params, places, state, out, steps) -> tuple[State, Rollo
       experts = by_rows(routed.experts, c.model.spec).reshape(*busy.shape, *out.routing.shape[3:])
       out = out._replace(routing=_into(out.routing, state.request, L + state.count - 1, experts))
     done = busy & (ended | (state.count + 1 == c.max_tokens))
-    work = state.work._replace(steps=state.work.steps + 1, fed=state.work.fed + busy.sum(axis=1))
-    state = state._replace(count=state.count + busy, token=token, cache=cache, work=work)
+    was = state.counters
+    counters = was._replace(steps=was.steps + 1, decoded_tokens=was.decoded_tokens + busy.sum(axis=1))
+    state = state._replace(count=state.count + busy, token=token, cache=cache, counters=counters)
     return _refilled(state, out.tokens, done), out
 
-  goes_on = lambda carry: (carry[0].work.steps < until) & jnp.any(carry[0].request < Bl)
+  goes_on = lambda carry: (carry[0].counters.steps < until) & jnp.any(carry[0].request < Bl)
   with jax.named_scope("decode"):
     state, out = jax.lax.while_loop(goes_on, step, (state, _by_shard(c, out)))
   out = jax.tree.map(lambda x: x.reshape(P, G, *x.shape[2:]), out)
   done = jnp.all(out.ended | (out.length == c.max_tokens), axis=1)
   waiting = (state.tail - state.head).sum()
-  work = state.work._replace(fed=state.work.fed.sum())
-  return state, out, Report(done, jnp.any(state.request < Bl), waiting, work)
+  counters = state.counters._replace(decoded_tokens=state.counters.decoded_tokens.sum())
+  return state, out, Status(done, jnp.any(state.request < Bl), waiting, counters)
 
 
-def _empty(c: Setting, P: int, L: int) -> tuple[Places, State, Rollout]:
+def _empty(c: SamplerSpec, P: int, L: int) -> tuple[PromptCache, SlotState, Rollout]:
   """No prompt in any place, and no request."""
   s, (D, G, T) = c.model.spec, (c.shards, c.group_size, c.max_tokens)
   Bl, idle = P * G // D, jnp.zeros((D, c.slots // D), jnp.int32)
@@ -173,16 +178,18 @@ def _empty(c: Setting, P: int, L: int) -> tuple[Places, State, Rollout]:
   if c.record_routing:
     routing = unrouted(s, P, G, L + T - 1)
   return (
-    Places([_no_kv(c, s, P, L)] * s.num_hidden_layers, none[:, 0], jax.random.split(jax.random.key(0), P)),
-    State(
+    PromptCache(
+      [_no_kv(c, s, P, L)] * s.num_hidden_layers, none[:, 0], jax.random.split(jax.random.key(0), P)
+    ),
+    SlotState(
       jnp.broadcast_to(jnp.arange(Bl), (D, Bl)), zero, zero, idle + Bl, idle + 1, idle,
-      [own] * s.num_hidden_layers, Work(jnp.int32(0), zero, *[jnp.int32(0)] * 3),
+      [own] * s.num_hidden_layers, Counters(jnp.int32(0), zero, *[jnp.int32(0)] * 3),
     ),
     Rollout(jnp.zeros((P, G, T), jnp.int32), none, none == 0, jnp.zeros((P, G, T)), routing),
   )  # fmt: skip
 
 
-def _no_kv(c: Setting, s: Spec, rows: int, columns: int) -> Kv:
+def _no_kv(c: SamplerSpec, s: Spec, rows: int, columns: int) -> Kv:
   """The zeros of one layer, laid out, and cut as caches are."""
   one = jax.ShapeDtypeStruct((rows, columns, s.num_key_value_heads, s.head_dim), s.dtype)
   one = jax.eval_shape(lambda x: shared_prefix.laid_out(x, x, c.kv_cache), one)
@@ -190,7 +197,7 @@ def _no_kv(c: Setting, s: Spec, rows: int, columns: int) -> Kv:
   return jax.lax.with_sharding_constraint(kv, c.kv_sharding) if c.kv_sharding else kv
 
 
-def _no_rings(c: Setting, s: Spec) -> Rings:
+def _no_rings(c: SamplerSpec, s: Spec) -> Rings:
   """The zeros of one layer's rings, in pieces of at most `piece_bytes` of a device's keys, if that can be."""
   whole, S = _no_kv(c, s, c.slots, kv_budget.ring(c.max_tokens)), c.slots // c.shards
   here = whole.keys.values if c.kv_cache == "int8" else whole.keys
@@ -199,10 +206,10 @@ def _no_rings(c: Setting, s: Spec) -> Rings:
   return Rings((_no_kv(c, s, c.slots // n, kv_budget.ring(c.max_tokens)),) * n)
 
 
-def _first_tokens(c: Setting, logits, key, routing) -> Rollout:
+def _first_tokens(c: SamplerSpec, logits, key, routing) -> Rollout:
   """Sample by sample, because all samples' logits are G times those of the prompts."""
   keys = sample_keys(key, c.group_size)
-  token, logp = (x.T for x in jax.lax.map(lambda k: choose(k, 0, logits, c.choice), keys.T))
+  token, logp = (x.T for x in jax.lax.map(lambda k: sample_token(k, 0, logits, c.sampling), keys.T))
   tokens, logps = (jnp.pad(x[..., None], ((0, 0), (0, 0), (0, c.max_tokens - 1))) for x in (token, logp))
   if c.record_routing:
     routing = jnp.repeat(routing[:, None], c.group_size, axis=1)
@@ -211,7 +218,7 @@ def _first_tokens(c: Setting, logits, key, routing) -> Rollout:
   return Rollout(tokens, jnp.ones(token.shape, jnp.int32), _is_eos(c, token), logps, routing)
 
 
-def _enqueued(state: State, new) -> State:
+def _enqueued(state: SlotState, new) -> SlotState:
   """The requests `new` [D, Bl] behind those that wait already."""
   number = jnp.broadcast_to(jnp.arange(new.shape[1]), new.shape)
   waits = (number >= state.head[:, None]) & (number < state.tail[:, None])
@@ -222,7 +229,7 @@ def _enqueued(state: State, new) -> State:
   return state._replace(queue=queue, head=jnp.zeros_like(state.head), tail=(place < never).sum(axis=1))
 
 
-def _refilled(state: State, tokens, done) -> State:
+def _refilled(state: SlotState, tokens, done) -> SlotState:
   """The slots that are done [D, S] take the next requests, or idle.  tokens [D, Bl, T]."""
   Bl = state.queue.shape[1]
   place = state.head[:, None] + jnp.cumsum(done, axis=1) - 1
@@ -238,19 +245,19 @@ def _refilled(state: State, tokens, done) -> State:
   )
 
 
-def _attention(c: Setting, places: Places, state: State):
+def _attention(c: SamplerSpec, prompts: PromptCache, state: SlotState):
   """attention(i, q, k, v, scale, cap) of one step, for `Decoder.step`.
 
   Rings in pieces are written when they have been read, so that nothing is written that lies beside the
   cores, and the newest token is read apart.  Whole ones are written first: any compiler does that in place.
   """
   spec, D, G = c.model.spec, c.shards, c.group_size
-  L, ring = places.cache[0].values.shape[2], state.cache[0].pieces[0].values.shape[2]
+  L, ring = prompts.kv[0].values.shape[2], state.cache[0].pieces[0].values.shape[2]
   order = shared_prefix.order(state.request, state.queue.shape[1] // G, G)
-  column, count = state.work.steps % ring, state.count.reshape(-1, 1)
+  column, count = state.counters.steps % ring, state.count.reshape(-1, 1)
   age = (column - jnp.arange(ring)) % ring  # of what is in the ring, in tokens
   own = age[None] < count  # [R, ring]
-  real = jnp.arange(L)[None] >= L - places.length[:, None]  # [P, L]
+  real = jnp.arange(L)[None] >= L - prompts.length[:, None]  # [P, L]
   K, m = spec.num_key_value_heads, spec.num_attention_heads // spec.num_key_value_heads
 
   def of_prompts(i, scale, cap, q, block):
@@ -259,7 +266,7 @@ def _attention(c: Setting, places: Places, state: State):
     if window:  # how far back it reaches differs by query
       asked = block.to_prompts(jnp.broadcast_to(count[..., None, None], (count.size, 1, m, 1)), G)[:, 0]
       near = near & (L - 1 + asked - jnp.arange(L)[None, None] < window)
-    kv = jax.tree.map(lambda x: block.of(x, order.width, axis=1), places.cache[i])
+    kv = jax.tree.map(lambda x: block.of(x, order.width, axis=1), prompts.kv[i])
     if c.kv_cache == "int8":  # else XLA could restore it once, before the loop, and keep the copy
       q, kv = jax.lax.optimization_barrier((q, kv))
     return shared_prefix.part(q, kv, near, scale, cap)
@@ -282,11 +289,11 @@ def _attention(c: Setting, places: Places, state: State):
   return attention
 
 
-def _is_eos(c: Setting, token):
+def _is_eos(c: SamplerSpec, token):
   return jnp.isin(token, jnp.asarray(c.eos_ids, jnp.int32))
 
 
-def _by_shard(c: Setting, out: Rollout) -> Rollout:
+def _by_shard(c: SamplerSpec, out: Rollout) -> Rollout:
   """[P, G, ...] -> [D, Bl, ...]."""
   return jax.tree.map(lambda x: x.reshape(c.shards, -1, *x.shape[2:]), out)
 
@@ -301,7 +308,7 @@ def _into(x, request, column, new):
   return jax.vmap(lambda a, r, t, y: a.at[r, t].set(y, mode="drop"))(x, request, column, new)
 
 
-def _written(out: Rollout, state: State, token, logp, ended) -> Rollout:
+def _written(out: Rollout, state: SlotState, token, logp, ended) -> Rollout:
   """One token of every busy slot, all [D, S]."""
   of = jax.vmap(lambda a, r, x: a.at[r].set(x, mode="drop"))
   return out._replace(

@@ -1,8 +1,8 @@
-"""The host's half of the samplers: sends work to the device ahead of time, and hands on what has finished.
+"""The host's half of the samplers: sends work to the device ahead of time, and streams what has ended.
 
-The loop of the continuous sampler runs in segments of a fixed number of steps.  The next one is on its way
-before the host looks at what the last one finished, so that both work at the same time.  What happens
-depends on numbers of steps alone, never on a clock.
+The decode loop of the continuous sampler runs in segments of a fixed number of steps.  The next segment is
+on its way before the host looks at what the last one finished, so that both work at the same time.  What
+happens depends on numbers of steps alone, never on a clock.
 """
 
 import functools
@@ -14,158 +14,154 @@ import jax
 import numpy as np
 from jax.sharding import Mesh
 
-from grpojax.rollout.sampler.continuous import Places, Report, State, Work
+from grpojax.rollout.sampler.continuous import Counters, PromptCache, SlotState, Status
 from grpojax.runtime import sharding
 from grpojax.types import Prompts, Rollout
 
 ALL = 2**30  # steps: more than any rollout takes
 
 
+class PromptQueue:
+  """Prompts that wait for a place in a running rollout, in order of submission."""
+
+  def __init__(self):
+    self._batches = deque()  # (Prompts, key), the first of them taken up to _row
+    self._row = 0
+    self._taken = 0
+
+  @property
+  def empty(self) -> bool:
+    """Returns whether no prompt waits."""
+    return not self._batches
+
+  def submit(self, prompts: Prompts, key) -> None:
+    """Adds prompts; `key` is the random key of their samples."""
+    self._batches.append((prompts, key))
+
+  def take(self, free: np.ndarray, numbers: np.ndarray) -> tuple[Prompts, Any]:
+    """Returns prompts [P] of one submission at the places `free`, elsewhere of length 0, and their key.
+
+    `numbers` [P] gets the number of each: those that the rollout started with are 0 .. P - 1.
+    """
+    prompts, key = self._batches[0]
+    rows = np.arange(self._row, min(self._row + len(free), len(prompts.id)))
+    places = free[: len(rows)]
+    numbers[places] = len(numbers) + self._taken + np.arange(len(rows))
+    self._row, self._taken = self._row + len(rows), self._taken + len(rows)
+    if self._row == len(prompts.id):
+      self._batches.popleft()
+      self._row = 0
+    place = lambda x: _placed(np.zeros((len(numbers), *x.shape[1:]), x.dtype), places, x[rows])
+    return Prompts(*map(place, prompts[:3]), []), key
+
+
 class Engine(NamedTuple):
-  """In two halves, so that the host can do other work between them."""
+  """A sampler in two halves, `start` and `stream`, so that the host can do other work between them."""
 
-  start: Callable  # (params, Prompts, key, whole) -> what is in flight; waits for nothing.  whole: uncut
-  stream: Callable  # (flight, counts, PromptQueue or None) -> yields (numbers [n], Rollout [n, G, ...])
-  ready: Callable | None = None  # the learner's parameters -> those of `start`; None: they are the same
-  streams: bool = False  # True if a PromptQueue is read: its prompts follow those that have ended
-  programs: tuple[Callable, ...] = ()  # what it is made of, in order
-
-  def finish(self, flight) -> tuple[Rollout, dict[str, int]]:
-    """Waits for all of it: the Rollout, counts of what it took."""
-    counts = Counter()
-    ended = [one for one in self.stream(flight, counts) if one[0].size]
-    rows, parts = zip(*ended, strict=True)
-    if len(parts) == 1:
-      return parts[0], counts
-    order = np.argsort(np.concatenate(rows))
-    return jax.tree.map(lambda *x: np.concatenate(x)[order], *parts), counts
+  start: Callable  # (params, Prompts, key, whole=False) -> DecodeState, at once.  whole: in one segment
+  stream: Callable  # (DecodeState, Counter, PromptQueue or None) -> yields (numbers [n], Rollout [n, G, ...])
+  sync: Callable | None = None  # the learner's parameters -> those of `start`; None: they are the same
+  streams: bool = False  # whether `stream` reads a PromptQueue
+  programs: tuple[Callable | None, ...] = ()  # sync, and what runs after it, in order
 
   def sync_weights(self, params):
-    """What `start` takes, of the learner's parameters."""
-    return self.ready(params) if self.ready else params
+    """Returns the parameters that `start` takes, of the learner's."""
+    return self.sync(params) if self.sync else params
 
-  def whole(self, own, prompts: Prompts, key) -> tuple[Rollout, dict[str, int]]:
-    """One rollout of parameters that are its `own`."""
-    return self.finish(self.start(own, prompts, key, whole=True))
+  def finish(self, state) -> tuple[Rollout, Counter]:
+    """Waits for all responses.  Returns the Rollout in order of its prompts, and counts of the work."""
+    counters = Counter()
+    numbers, parts = zip(*self.stream(state, counters), strict=True)
+    if len(parts) == 1:
+      return parts[0], counters
+    order = np.argsort(np.concatenate(numbers))
+    return jax.tree.map(lambda *x: np.concatenate(x)[order], *parts), counters
 
-  def __call__(self, params, prompts: Prompts, key) -> tuple[Rollout, dict[str, int]]:
+  def whole(self, params, prompts: Prompts, key) -> tuple[Rollout, Counter]:
+    """Returns one rollout of parameters that `sync_weights` has made, and counts of the work."""
+    return self.finish(self.start(params, prompts, key, whole=True))
+
+  def __call__(self, params, prompts: Prompts, key) -> tuple[Rollout, Counter]:
     return self.whole(self.sync_weights(params), prompts, key)
 
 
-def plain(mesh: Mesh, ready: Callable | None, prefill: Callable, decode: Callable) -> Engine:
-  """Of the programs of `generate.py`; all rows end together."""
+def static_engine(mesh: Mesh, sync: Callable | None, prefill: Callable, decode: Callable) -> Engine:
+  """Returns an engine of the programs of `static_batch.py`: all responses end together."""
 
-  def start(params, prompts: Prompts, key, whole: bool = True) -> Rollout:
+  def start(params, prompts: Prompts, key, whole: bool = False) -> Rollout:
     tokens, length, ids, key = _on_device(mesh, prompts, key)
     return decode(params, prefill(params, tokens, length), key, ids)
 
-  def stream(flight: Rollout, counts: Counter, queue=None) -> Iterator[tuple[np.ndarray, Rollout]]:
-    rollout = sharding.to_host(flight)
+  def stream(state: Rollout, counters: Counter, queue: None = None) -> Iterator[tuple[np.ndarray, Rollout]]:
+    rollout = sharding.to_host(state)
     yield np.arange(len(rollout.length)), rollout
 
-  return Engine(start, stream, ready, programs=(ready, prefill, decode))
+  return Engine(start, stream, sync, programs=(sync, prefill, decode))
 
 
-class Flight(NamedTuple):
-  """A rollout of the continuous sampler, after a segment that may still run.
+class DecodeState(NamedTuple):
+  """A rollout of the continuous sampler on the device, after a segment that may still run.
 
-  Where no segment follows nothing is kept that only the device needs; the parameters may be donated.
+  Where no segment follows only `out` and `status` are kept, and the parameters may be donated.
   """
 
   params: dict | None
-  places: Places | None
-  state: State | None
+  prompts: PromptCache | None
+  slots: SlotState | None
   out: Rollout
-  report: Report
-  at: np.ndarray  # [P] which prompt is in each place of this process, in order of drawing
+  status: Status
+  numbers: np.ndarray  # [P] of the prompt in each place of this process; -1: the place is free
 
 
-def continuous(
-  mesh: Mesh, ready: Callable | None, begin: Callable, insert: Callable, advance: Callable, slots: int,
+def continuous_engine(
+  mesh: Mesh, sync: Callable | None, begin: Callable, insert: Callable, advance: Callable, slots: int,
   segment: int,
 ) -> Engine:  # fmt: skip
-  """Of the programs of `slots.py`, in segments of so many steps."""
+  """Returns an engine of the programs of `continuous.py`, in segments of so many steps."""
 
   @functools.cache
   def steps(whole: bool):
     return sharding.everywhere(mesh, np.int32(ALL if whole else segment))
 
-  def sent(params, places, state, out, at, whole: bool) -> Flight:
-    state, out, report = advance(params, places, state, out, steps(whole))
-    kept = (None, None, None) if whole else (params, places, state)
-    return Flight(*kept, out, report, at)
+  def send(params, prompts, state, out, numbers, whole: bool = False) -> DecodeState:
+    state, out, status = advance(params, prompts, state, out, steps(whole))
+    kept = (None, None, None) if whole else (params, prompts, state)
+    return DecodeState(*kept, out, status, numbers)
 
-  def start(params, prompts: Prompts, key, whole: bool = False) -> Flight:
+  def start(params, prompts: Prompts, key, whole: bool = False) -> DecodeState:
     tokens, length, ids, key = _on_device(mesh, prompts, key)
-    return sent(params, *begin(params, tokens, length, ids, key), np.arange(len(prompts.id)), whole)
+    return send(params, *begin(params, tokens, length, ids, key), np.arange(len(prompts.id)), whole)
 
-  def stream(flight: Flight, counts: Counter, queue: "PromptQueue | None" = None) -> Iterator:
-    """Takes prompts of `queue` as soon as fewer requests wait than there are slots.
+  def stream(state: DecodeState, counters: Counter, queue: PromptQueue | None = None) -> Iterator:
+    """Yields groups as they end, and none when the queue is empty and a prompt of it could be read.
 
-    While the queue could be taken from and is empty, the consumer gets an empty array of numbers, to submit
-    more; the stream ends when all requests have ended and the queue is still empty.  Who no longer needs
-    what is under way closes the iterator: nothing more is sent.
+    A prompt of the queue is read when a place is free and fewer requests wait than there are slots.  The
+    stream is over when all responses have ended and the queue is empty.  Closing it sends nothing more;
+    `counters` gets all work that was sent.
     """
-    queue = queue or PromptQueue()
-    queue.number, at, few, following = len(flight.at), flight.at.copy(), False, flight
-    nothing = np.zeros(0, int), None
+    feeds, queue = queue is not None, queue or PromptQueue()
+    numbers, following, reads = state.numbers.copy(), state, False
     try:
       while True:
-        carried = flight.places, flight.state, flight.out
-        free = np.flatnonzero(at < 0)
-        if few and free.size and queue.empty:
-          yield nothing
-        taken = queue.take(free, at) if few and free.size else None
-        if taken:
-          carried = insert(flight.params, *carried, *_on_device(mesh, *taken))
-        if flight.state:
-          following = sent(flight.params, *carried, at.copy(), whole=False)
-        report = _fetched(flight.report)
-        rows = np.flatnonzero(report.done & (at >= 0) & (at == flight.at))
-        if rows.size:
-          numbers, at[rows] = at[rows], -1
-          yield numbers, _rows(sharding.to_host(flight.out), rows)
-        few = report.waiting < slots
-        if not report.busy and (at < 0).all() and queue.empty:
-          yield nothing
-          if queue.empty:
-            return
-        flight = following
+        carried = state.prompts, state.slots, state.out
+        if reads and not queue.empty:
+          taken = queue.take(np.flatnonzero(numbers < 0), numbers)
+          carried = insert(state.params, *carried, *_on_device(mesh, *taken))
+        if state.slots:
+          following = send(state.params, *carried, numbers.copy())
+        status = _fetched(state.status)
+        rows = np.flatnonzero(status.done & (numbers >= 0) & (numbers == state.numbers))
+        ended, numbers[rows] = numbers[rows], -1
+        reads = status.waiting < slots and bool((numbers < 0).any())
+        if rows.size or (feeds and reads and queue.empty):
+          yield ended, _rows(state.out, rows)
+        if not status.busy and (numbers < 0).all() and queue.empty:
+          return
+        state = following
     finally:
-      counts.update(_counts(_fetched(following.report).work, slots))
+      counters.update(_counts(_fetched(following.status).counters, slots))
 
-  return Engine(start, stream, ready, streams=True, programs=(ready, begin, insert, advance))
-
-
-class PromptQueue:
-  """Batches of prompts that wait for places, in order of submission."""
-
-  def __init__(self):
-    self.batches, self.row, self.number = deque(), 0, 0  # rows of the first batch taken; the next number
-
-  @property
-  def empty(self) -> bool:
-    """True if no prompt waits."""
-    return not self.batches
-
-  def submit(self, prompts: Prompts, key) -> None:
-    """Adds P prompts, whose draws have this key."""
-    self.batches.append((prompts, key))
-
-  def take(self, free: np.ndarray, at: np.ndarray) -> tuple[Prompts, Any] | None:
-    """Returns prompts of one batch for the places `free`, with their key; notes their numbers in `at`."""
-    if self.empty:
-      return None
-    prompts, key = self.batches[0]
-    rows = np.arange(self.row, min(self.row + len(free), len(prompts.id)))
-    to = free[: len(rows)]
-    place = lambda x: _placed(np.zeros_like(x), to, x[rows])
-    at[to] = self.number + np.arange(len(rows))
-    self.number, self.row = self.number + len(rows), self.row + len(rows)
-    if self.row == len(prompts.id):
-      self.batches.popleft()
-      self.row = 0
-    return Prompts(*map(place, prompts[:3]), []), key
+  return Engine(start, stream, sync, streams=True, programs=(sync, begin, insert, advance))
 
 
 def _placed(x: np.ndarray, rows: np.ndarray, new: np.ndarray) -> np.ndarray:
@@ -173,25 +169,29 @@ def _placed(x: np.ndarray, rows: np.ndarray, new: np.ndarray) -> np.ndarray:
   return x
 
 
-def _rows(rollout: Rollout, rows: np.ndarray) -> Rollout:
-  return rollout if len(rows) == len(rollout.length) else jax.tree.map(lambda x: x[rows], rollout)
+def _rows(out: Rollout, rows: np.ndarray) -> Rollout:
+  """Fetches these rows; nothing is waited for if there are none."""
+  if not rows.size:
+    return jax.tree.map(lambda x: np.zeros((0, *x.shape[1:]), x.dtype), out)
+  out = sharding.to_host(out)
+  return out if len(rows) == len(out.length) else jax.tree.map(lambda x: x[rows], out)
 
 
 def _on_device(mesh: Mesh, prompts: Prompts, key) -> tuple:
-  """tokens, length, id and key, where the programs want them."""
+  """Returns tokens, length, id and key, where the programs want them."""
   arrays = sharding.to_device(mesh, (prompts.tokens, prompts.length, prompts.id))
   return *arrays, sharding.everywhere(mesh, key)
 
 
-def _fetched(report: Report) -> Report:
-  """On the host, `done` of this process's places."""
-  return Report(sharding.to_host(report.done), *jax.device_get(report[1:]))
+def _fetched(status: Status) -> Status:
+  """Returns the status on the host, `done` of this process's places."""
+  return Status(sharding.to_host(status.done), *jax.device_get(status[1:]))
 
 
-def _counts(work: Work, slots: int) -> dict[str, int]:
+def _counts(work: Counters, slots: int) -> dict[str, int]:
   counts = dict(
-    decode_steps=work.steps, slot_steps=work.steps * slots, fed_slot_steps=work.fed,
-    prefill_columns=work.columns, prompt_tokens=work.asked, responses=work.begun,
-    sampled_tokens=work.fed + work.begun,
+    decode_steps=work.steps, slot_steps=work.steps * slots, fed_slot_steps=work.decoded_tokens,
+    prefill_columns=work.prefill_columns, prompt_tokens=work.prompt_tokens, responses=work.responses,
+    sampled_tokens=work.decoded_tokens + work.responses,
   )  # fmt: skip
   return {f"rollout/{name}": int(n) for name, n in counts.items()}

@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 
 from grpojax.models import Cache, Model, by_rows, int8
-from grpojax.rollout.sampler.token_sampling import Choice, choose, row_keys
+from grpojax.rollout.sampler.token_sampling import SamplingParams, row_keys, sample_token
 from grpojax.types import Rollout
 
 
@@ -29,7 +29,7 @@ def build(
   *,
   group_size: int,
   max_tokens: int,
-  choice: Choice,
+  sampling: SamplingParams,
   eos_ids: tuple[int, ...],
   record_routing: bool = False,
   kv_cache: str = "full",
@@ -66,7 +66,7 @@ def build(
     is_eos = lambda token: jnp.isin(token, jnp.asarray(eos_ids, jnp.int32))
 
     def record(t, logits, tokens, logps, ended):
-      token, logp = choose(keys, t, logits, choice)
+      token, logp = sample_token(keys, t, logits, sampling)
       token, logp = jnp.where(ended, 0, token), jnp.where(ended, 0.0, logp)
       return token, tokens.at[:, t].set(token), logps.at[:, t].set(logp), ended | is_eos(token)
 

@@ -10,8 +10,8 @@ import jax
 import jax.numpy as jnp
 
 
-class Choice(NamedTuple):
-  """How tokens are chosen.  Static: another choice is another program."""
+class SamplingParams(NamedTuple):
+  """How a token is sampled from its logits.  Static: other values are another program."""
 
   temperature: float = 1.0  # 0: greedy
   top_k: int = 0  # 0: off
@@ -29,18 +29,18 @@ def sample_keys(prompt_key, group_size: int):
   return jax.vmap(lambda k: jax.vmap(lambda g: jax.random.fold_in(k, g))(jnp.arange(group_size)))(prompt_key)
 
 
-def filtered(logits, choice: Choice):
+def filtered(logits, sampling: SamplingParams):
   """logits [B, V] float32 -> logits of the sampling distribution, -inf where a filter cut."""
-  logits = logits / choice.temperature
+  logits = logits / sampling.temperature
   keep = jnp.ones(logits.shape, bool)
-  if choice.top_k:
-    kth = jax.lax.top_k(logits, min(choice.top_k, logits.shape[-1]))[0][:, -1:]
+  if sampling.top_k:
+    kth = jax.lax.top_k(logits, min(sampling.top_k, logits.shape[-1]))[0][:, -1:]
     keep &= logits >= jnp.broadcast_to(kth, logits.shape)
-  if choice.top_p < 1.0:
-    keep &= _nucleus(jnp.where(keep, logits, -jnp.inf), choice.top_p)
-  if choice.min_p:
+  if sampling.top_p < 1.0:
+    keep &= _nucleus(jnp.where(keep, logits, -jnp.inf), sampling.top_p)
+  if sampling.min_p:
     probs = jax.nn.softmax(jnp.where(keep, logits, -jnp.inf), axis=-1)
-    floor = choice.min_p * jnp.max(probs, axis=-1, keepdims=True)
+    floor = sampling.min_p * jnp.max(probs, axis=-1, keepdims=True)
     keep &= probs >= jnp.broadcast_to(floor, probs.shape)
   return jnp.where(keep, logits, -jnp.inf)
 
@@ -53,15 +53,15 @@ def _nucleus(logits, top_p):
   return jnp.take_along_axis(before < top_p, jnp.argsort(order, axis=-1), axis=-1)
 
 
-def choose(keys, position, logits, choice: Choice):
+def sample_token(keys, position, logits, sampling: SamplingParams):
   """keys [B], position [] or [B], logits [B, V] float32 -> tokens [B] int32, logp [B] float32.
 
   Greedy reports the log-prob at temperature 1: its own distribution is a point, with log-prob 0.
   """
-  if choice.temperature == 0:
+  if sampling.temperature == 0:
     tokens = jnp.argmax(logits, axis=-1)
   else:
-    logits = filtered(logits, choice)
+    logits = filtered(logits, sampling)
     draw = lambda k, t, row: jax.random.categorical(jax.random.fold_in(k, t), row)
     tokens = jax.vmap(draw)(keys, jnp.broadcast_to(position, keys.shape), logits)
   logp = jax.nn.log_softmax(logits, axis=-1)

@@ -21,22 +21,21 @@ from grpojax.runtime.compile import aot_jit
 
 
 class Weights(NamedTuple):
-  """What samples, where, and of which parameters."""
+  """The sampler's model and mesh, and how its parameters come from the learner's."""
 
   model: models.Model
   mesh: Mesh
-  where: dict  # shardings of the parameters
-  ready: Callable | None  # the learner's parameters -> those; None: they are the same
+  shardings: dict  # of the sampler's parameters
+  sync: Callable | None  # the learner's parameters -> the sampler's; None: they are the same
   bytes_per_chip: int  # of the copy; 0: none is made
 
 
-def build(
-  config: ConfigDict, name: str, model: models.Model, mesh: Mesh, inside: dict, precision: str
-) -> Weights:
-  """Of a learner whose parameters lie on `mesh` as `inside` says; precision "int8" rounds to eight bits."""
+def build(config: ConfigDict, name: str, model: models.Model, mesh: Mesh, precision: str) -> Weights:
+  """Returns the sampler's side of a learner on `mesh`; precision "int8" rounds matrices to eight bits."""
+  learners = policy_shardings(model, mesh)
   on, spec = sharding.sampler_mesh(config.mesh, mesh), model.spec
   if on == mesh and precision == "full":
-    return Weights(model, mesh, inside, None, 0)
+    return Weights(model, mesh, learners, None, 0)
   if precision == "int8":
     rounded, axes = int8.weights, int8.axes(model.axes, spec)
   else:
@@ -49,9 +48,15 @@ def build(
 
   shapes = jax.eval_shape(lambda params: rounded(params, spec), model.shapes)
   where = sharding.param_shardings(on, axes, shapes, model.rules)
-  ready = aot_jit(f"{name} weights", copied, in_shardings=(inside,), out_shardings=where)
+  sync = aot_jit(f"{name} weights", copied, in_shardings=(learners,), out_shardings=where)
   samples = models.from_spec(spec, on, model.rules)
-  return Weights(samples, on, where, ready, sharding.bytes_per_chip(shapes, where))
+  return Weights(samples, on, where, sync, sharding.bytes_per_chip(shapes, where))
+
+
+def policy_shardings(model: models.Model, mesh: Mesh) -> dict:
+  """Returns the shardings of the learner's parameters, adapters among them."""
+  of = lambda part: sharding.param_shardings(mesh, part.axes, part.shapes, model.rules)
+  return of(model) | of(model.trained)
 
 
 def in_compute_dtype(params: dict, s: models.Spec) -> dict:

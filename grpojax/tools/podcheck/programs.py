@@ -14,6 +14,7 @@ from grpojax.config import check as config_lib
 from grpojax.data import text
 from grpojax.learner import batching, logprobs
 from grpojax.learner import update as learner
+from grpojax.rollout import sampler
 from grpojax.runtime import sharding
 from grpojax.tools.podcheck import abstract, known
 from grpojax.train import setup
@@ -34,7 +35,7 @@ class Plan(NamedTuple):
   @property
   def copies(self) -> bool:
     """Whether the sampler has parameters of its own."""
-    return hasattr(self.programs.sample.programs[0], "lower")
+    return self.programs.sample.sync is not None
 
 
 class Program(NamedTuple):
@@ -61,8 +62,8 @@ def plan(config: ConfigDict, devices: list, scratch: Path) -> Plan:
   model = setup.build_model(config, tokenizer, mesh)
   programs = setup.build_programs(config, model, tokenizer, mesh)
   c, shards = config.rollout, sharding.batch_shards(mesh)
-  samples = sharding.sampler_mesh(config.mesh, mesh)
-  slots = setup.slots_of(config, model, samples, c.group_size, c.max_tokens, c.kv_cache)
+  samples, spec = sharding.sampler_mesh(config.mesh, mesh), sampler.build.rollout_spec(config)
+  slots = sampler.build.slots_that_fit(config, model.spec, samples, spec)
   rows = c.prompts // config.updates_per_rollout * c.group_size
   packing = setup.packing_of(config, mesh)
   pieces = math.ceil(rows // shards / packing.rows) if packing else config.microbatches
@@ -108,11 +109,11 @@ def log_probs(plan: Plan) -> Program:
 def sampling(plan: Plan) -> dict[str, Program]:
   """What turns parameters into completions: the sampler's own parameters, prefill, decoding."""
   config, c = plan.config, plan.config.rollout
-  ready, *programs = plan.programs.sample.programs
+  sync, *programs = plan.programs.sample.programs
   tokens, length, ids, key = abstract.prompts(config)
   params, found, on = _policy(plan.model), {}, sharding.sampler_mesh(config.mesh, plan.mesh)
   if plan.copies:
-    found["weights"] = _program(plan.mesh, ready, (params,), {}, 1)
+    found["weights"] = _program(plan.mesh, sync, (params,), {}, 1)
     params = found["weights"].lowered.out_info
   if not c.slots:
     prefill, decode = programs

@@ -11,7 +11,7 @@ from configs import base
 from grpojax import models
 from grpojax.learner.logprobs import response_logprobs
 from grpojax.rollout import sampler
-from grpojax.rollout.sampler.token_sampling import Choice, choose, filtered
+from grpojax.rollout.sampler.token_sampling import SamplingParams, filtered, sample_token
 from grpojax.runtime import sharding
 
 V, L, T, G = 40, 10, 24, 3
@@ -36,19 +36,19 @@ def prompts(count=6, width=L):
 
 
 @functools.cache
-def programs(choice, group_size, budget):
+def programs(sampling, group_size, budget):
   model = models.build(base.get_config("tiny").model, V)
   built = sampler.static_batch.build(
-    model, group_size=group_size, max_tokens=budget, choice=choice, eos_ids=EOS
+    model, group_size=group_size, max_tokens=budget, sampling=sampling, eos_ids=EOS
   )
   return tuple(map(jax.jit, built))
 
 
-SAMPLED = Choice()
+SAMPLED = SamplingParams()
 
 
-def run(policy, tokens, length, ids, choice=SAMPLED, key=0, group_size=G, budget=T):
-  prefill, decode = programs(choice, group_size, budget)
+def run(policy, tokens, length, ids, sampling=SAMPLED, key=0, group_size=G, budget=T):
+  prefill, decode = programs(sampling, group_size, budget)
   prefilled = prefill(policy[1], tokens, length)
   return jax.tree.map(np.asarray, decode(policy[1], prefilled, jax.random.key(key), ids))
 
@@ -84,7 +84,7 @@ def test_same_tokens_on_eight_devices(policy):
   tokens, length, ids = prompts(count=8)
   mesh = sharding.make_mesh(base.get_config().mesh)
   assert mesh.shape["data"] == 8
-  how = dict(group_size=G, max_tokens=T, choice=Choice(), eos_ids=EOS)
+  how = dict(group_size=G, max_tokens=T, sampling=SamplingParams(), eos_ids=EOS)
   prefill, decode = sampler.static_batch.build(model, **how)
   rows = sharding.batch_sharding(mesh)
   everywhere = sharding.replicated(mesh)
@@ -99,7 +99,7 @@ def test_same_tokens_on_eight_devices(policy):
 def test_logps_are_those_of_a_fresh_forward_pass(policy, temperature):
   model, params = policy
   tokens, length, ids = prompts()
-  rollout = run(policy, tokens, length, ids, Choice(temperature))
+  rollout = run(policy, tokens, length, ids, SamplingParams(temperature))
   repeat = lambda x: np.repeat(x[:, None], G, axis=1)
   rows = np.concatenate([repeat(tokens), rollout.tokens], axis=-1)
   logp, *_ = response_logprobs(
@@ -129,7 +129,7 @@ def test_a_budget_of_one_token(policy):
 def test_greedy_takes_the_likeliest_token_at_every_step(policy):
   model, params = policy
   tokens, length, ids = prompts(count=3)
-  rollout = run(policy, tokens, length, ids, Choice(temperature=0), group_size=1)
+  rollout = run(policy, tokens, length, ids, SamplingParams(temperature=0), group_size=1)
   rows = np.concatenate([tokens, rollout.tokens[:, 0]], axis=-1)
   decoder = model.bind(params)
   logits = decoder(rows, L - length) @ decoder.unembedding().T
@@ -138,42 +138,40 @@ def test_greedy_takes_the_likeliest_token_at_every_step(policy):
   np.testing.assert_array_equal(rollout.tokens[:, 0][real], likeliest[real])
 
 
-def kept_by_the_books(logits, choice):
+def kept_by_the_books(logits, sampling):
   """Filters written out with sorting and loops, in float64."""
-  logits = np.asarray(logits, np.float64) / choice.temperature
+  logits = np.asarray(logits, np.float64) / sampling.temperature
   kept = set(range(len(logits)))
-  if choice.top_k:
-    kept = set(sorted(kept, key=lambda i: -logits[i])[: choice.top_k])
-  if choice.top_p < 1:
+  if sampling.top_k:
+    kept = set(sorted(kept, key=lambda i: -logits[i])[: sampling.top_k])
+  if sampling.top_p < 1:
     p = {i: np.exp(logits[i]) for i in kept}
     total, mass, nucleus = sum(p.values()), 0.0, set()
     for i in sorted(kept, key=lambda i: -logits[i]):
-      if mass / total < choice.top_p:
+      if mass / total < sampling.top_p:
         nucleus.add(i)
       mass += p[i]
     kept = nucleus
-  if choice.min_p:
+  if sampling.min_p:
     best = max(np.exp(logits[i]) for i in kept)
-    kept = {i for i in kept if np.exp(logits[i]) >= choice.min_p * best}
+    kept = {i for i in kept if np.exp(logits[i]) >= sampling.min_p * best}
   return kept
 
 
-@pytest.mark.parametrize(
-  "choice",
-  [Choice(1, 5), Choice(0.7, 0, 0.8), Choice(1.3, 0, 1.0, 0.2), Choice(0.9, 12, 0.7, 0.1)],
-)
-def test_filters_keep_what_their_definitions_keep(choice):
+@pytest.mark.parametrize("values", [(1, 5), (0.7, 0, 0.8), (1.3, 0, 1.0, 0.2), (0.9, 12, 0.7, 0.1)])
+def test_filters_keep_what_their_definitions_keep(values):
+  sampling = SamplingParams(*values)
   logits = np.random.default_rng(2).normal(size=(20, V)).astype(np.float32) * 2
-  out = np.asarray(filtered(jnp.asarray(logits), choice))
+  out = np.asarray(filtered(jnp.asarray(logits), sampling))
   for row in range(20):
-    assert set(np.flatnonzero(np.isfinite(out[row]))) == kept_by_the_books(logits[row], choice)
+    assert set(np.flatnonzero(np.isfinite(out[row]))) == kept_by_the_books(logits[row], sampling)
 
 
 def test_draws_follow_the_distribution_and_report_its_logp():
   logits = jnp.asarray([[0.0, 1.0, 2.0, -1.0, 0.5]])
-  choice, draws = Choice(temperature=0.8, top_k=3), 20_000
+  sampling, draws = SamplingParams(temperature=0.8, top_k=3), 20_000
   keys = jax.random.split(jax.random.key(0), draws)
-  tokens, logp = choose(keys, 0, jnp.broadcast_to(logits, (draws, 5)), choice)
+  tokens, logp = sample_token(keys, 0, jnp.broadcast_to(logits, (draws, 5)), sampling)
   p = np.exp(np.array([1.0, 2.0, 0.5]) / 0.8)
   p /= p.sum()
   share = np.bincount(tokens, minlength=5) / draws

@@ -37,24 +37,24 @@ def tiny():
 
 @functools.cache
 def programs(family="tiny", eos=EOS[0], budget=T, **options):
-  """The plain sampler without `slots`, else the continuous one: (prompts, key, segment) -> Rollout, Work."""
+  """The plain sampler without `slots`, else the continuous one, which also returns Counters."""
   model, params = loaded(family)[:2] if family != "tiny" else tiny()
   build = sampler.continuous.build if "slots" in options else sampler.static_batch.build
-  setting = dict(group_size=G, max_tokens=budget, choice=sampler.Choice(), eos_ids=eos)
+  setting = dict(group_size=G, max_tokens=budget, sampling=sampler.SamplingParams(), eos_ids=eos)
   first, *_, last = map(jax.jit, build(model, **setting, **options))
 
   def plain(tokens, length, ids, key=0):
     return jax.tree.map(np.asarray, last(params, first(params, tokens, length), jax.random.key(key), ids))
 
   def continuous(tokens, length, ids, key=0, segment=ALL):
-    places, state, out = first(params, tokens, length, ids, jax.random.key(key))
+    cached, state, out = first(params, tokens, length, ids, jax.random.key(key))
     busy = True
     while busy:
-      state, out, report = last(params, places, state, out, segment)
-      busy = report.busy
-      assert report.work.steps % segment == 0 or not busy
-    assert report.done.all() and report.waiting == 0
-    return jax.tree.map(np.asarray, out), report.work
+      state, out, status = last(params, cached, state, out, segment)
+      busy = status.busy
+      assert status.counters.steps % segment == 0 or not busy
+    assert status.done.all() and status.waiting == 0
+    return jax.tree.map(np.asarray, out), status.counters
 
   return continuous if "slots" in options else plain
 
@@ -90,7 +90,7 @@ def test_any_slots_shards_prompts_and_ends_give_the_tokens_of_the_plain_sampler(
   cut = dict(slots=slots, shards=shards, prefill_chunk=chunk, piece_bytes=piece_bytes)
   got, work = programs(eos=EOS[ends], **cut)(*prompts(seed), key, segment)
   same(got, want)
-  assert work.fed == (want.length - 1).sum() and work.begun == P * G
+  assert work.decoded_tokens == (want.length - 1).sum() and work.responses == P * G
   assert work.steps == max(scheduled(part, slots // shards) for part in np.split(want.length, shards))
 
 
@@ -162,7 +162,7 @@ def test_rings_lie_in_pieces_of_about_the_bytes_asked_for():
   s, shape = model.spec, jax.ShapeDtypeStruct
   of_slot = s.num_key_value_heads * s.head_dim * (T - 1) * 4
   for slots, piece_bytes, pieces in [(12, 0, 1), (12, 6 * of_slot, 2), (12, 5 * of_slot, 3), (12, 1, 12)]:
-    how = dict(group_size=G, max_tokens=T, choice=sampler.Choice(), eos_ids=EOS[0])
+    how = dict(group_size=G, max_tokens=T, sampling=sampler.SamplingParams(), eos_ids=EOS[0])
     build = partial(sampler.continuous.build, **how)
     begin, *_ = build(model, slots=slots, piece_bytes=piece_bytes)
     ints = lambda *n: shape(n, jnp.int32)
@@ -173,30 +173,30 @@ def test_rings_lie_in_pieces_of_about_the_bytes_asked_for():
 
 
 def on_mesh(devices: Mesh, slots: int, piece_bytes: int = 0):
-  """(compiled loop, rollout, report) of the tiny model on a mesh, cut as setup.py cuts it."""
+  """(compiled loop, rollout, status) of the tiny model on a mesh, cut as build.py cuts it."""
   model, params = tiny()
   rows, everywhere = sharding.batch_sharding(devices), sharding.replicated(devices)
   kv = sharding.kv_sharding(devices, model.spec.num_key_value_heads)
   begin, _, advance = sampler.continuous.build(
-    model, group_size=G, max_tokens=T, choice=sampler.Choice(), eos_ids=EOS[0],
+    model, group_size=G, max_tokens=T, sampling=sampler.SamplingParams(), eos_ids=EOS[0],
     slots=slots, shards=sharding.batch_shards(devices), kv_sharding=kv, piece_bytes=piece_bytes,
   )  # fmt: skip
   where = sharding.param_shardings(devices, model.axes, model.shapes)
   params, (key, steps) = jax.device_put(params, where), jax.device_put((jax.random.key(0), ALL), everywhere)
-  places, state, report = sampler.continuous.layout(rows, everywhere, kv)
+  cached, state, status = sampler.continuous.shardings(rows, everywhere, kv)
   asked = *sharding.to_device(devices, prompts()), key
-  carried = jax.jit(begin, out_shardings=(places, state, rows))(params, *asked)
+  carried = jax.jit(begin, out_shardings=(cached, state, rows))(params, *asked)
   args = params, *carried, steps
-  compiled = jax.jit(advance, out_shardings=(state, rows, report)).lower(*args).compile()
+  compiled = jax.jit(advance, out_shardings=(state, rows, status)).lower(*args).compile()
   return compiled, *compiled(*args)[1:]
 
 
 @pytest.mark.parametrize("pieces", [1, 2])
 def test_eight_devices_sample_the_tokens_of_one_and_no_cache_travels(pieces):
-  compiled, rollout, report = on_mesh(mesh(data=2, fsdp=2, tensor=2), slots=8, piece_bytes=pieces - 1)
+  compiled, rollout, status = on_mesh(mesh(data=2, fsdp=2, tensor=2), slots=8, piece_bytes=pieces - 1)
   want = programs(eos=EOS[0])(*prompts())
   same(sharding.to_host(rollout), want)
-  assert report.work.steps == max(scheduled(part, 2) for part in np.split(want.length, 4))
+  assert status.counters.steps == max(scheduled(part, 2) for part in np.split(want.length, 4))
   text, H = compiled.as_text(), tiny()[0].spec.head_dim
   assert f"f32[1,{2 // pieces},{H},{T - 1}]" in text and f"f32[1,2,{H},{L}]" in text  # rows and heads
   gathers = [line for line in text.splitlines() if re.search(r" (all-gather|all-to-all|collective)", line)]
@@ -210,7 +210,7 @@ def test_kv_memory_is_at_least_two_fifths_below_the_unshared_layout():
   config.update(num_hidden_layers=4, num_key_value_heads=4)
   model, long = models.build(config, V), 2048
   begin, _, advance = sampler.continuous.build(
-    model, group_size=16, max_tokens=long, choice=sampler.Choice(), eos_ids=(3,), slots=32
+    model, group_size=16, max_tokens=long, sampling=sampler.SamplingParams(), eos_ids=(3,), slots=32
   )
   shape = lambda *s: jax.ShapeDtypeStruct(s, jnp.int32)
   key = jax.eval_shape(lambda: jax.random.key(0))

@@ -9,7 +9,7 @@ import pytest
 from configs import base
 from grpojax import models
 from grpojax.data import text
-from grpojax.rollout.sampler.weights import in_compute_dtype
+from grpojax.rollout.sampler import weights
 from grpojax.runtime import sharding
 from grpojax.train import setup
 from grpojax.types import Prompts
@@ -70,12 +70,12 @@ def test_the_samplers_own_layout_changes_no_token(sampler, slots, change):
 
   want, alone, _ = sampled(made(), asked())
   got, run, params = sampled(made(**LEARNER, **sampler), asked())
-  assert alone.ready is None and bool(run.ready) == bool(sampler)
+  assert alone.sync is None and bool(run.sync) == bool(sampler)
   for x, y in zip(got[:3], want[:3], strict=True):
     np.testing.assert_array_equal(x, y)
   np.testing.assert_allclose(got.sampler_logp, want.sampler_logp, atol=1e-5)
   if not change:
-    own = run.ready(params)["layers"]
+    own = run.sync_weights(params)["layers"]
     assert own["gate"].sharding.shard_shape(own["gate"].shape) == (2, 32, 64 // 4)
     assert own["k"].sharding.is_fully_replicated and not own["q"].sharding.is_fully_replicated
 
@@ -85,8 +85,8 @@ def test_equal_layouts_copy_nothing():
   c = config(data=4, tensor=2, sampler__tensor=2)
   mesh = sharding.make_mesh(c.mesh)
   model = setup.build_model(c, text.load_tokenizer(), mesh)
-  weights = setup.weights_of(c, "rollout", model, mesh, "full")
-  assert weights.ready is None and weights.bytes_per_chip == 0 and weights.model is model
+  made = weights.build(c, "rollout", model, mesh, "full")
+  assert made.sync is None and made.bytes_per_chip == 0 and made.model is model
 
 
 def test_the_copy_is_in_the_compute_dtype_as_far_as_every_use_is():
@@ -96,11 +96,11 @@ def test_the_copy_is_in_the_compute_dtype_as_far_as_every_use_is():
   mesh = sharding.make_mesh(c.mesh)
   model = setup.build_model(c, text.load_tokenizer(), mesh)
   params = jax.jit(model.init)(jax.random.key(0))
-  small = in_compute_dtype(params, model.spec)
+  small = weights.in_compute_dtype(params, model.spec)
   assert {x.dtype.name for x in jax.tree.leaves(small)} == {"bfloat16", "float32"}
   tokens, first = asked().tokens, L - asked().length
   logits = jax.jit(lambda p: model.bind(p).logits(model.bind(p).prefill(tokens, first, L)[0]))
   np.testing.assert_array_equal(logits(params), logits(small))
-  weights = setup.weights_of(c, "rollout", model, mesh, "full")
+  made = weights.build(c, "rollout", model, mesh, "full")
   whole, half = (sum(x.nbytes for x in jax.tree.leaves(tree)) for tree in (params, small))
-  assert half < 0.6 * whole and half / 2 < weights.bytes_per_chip < 0.6 * half
+  assert half < 0.6 * whole and half / 2 < made.bytes_per_chip < 0.6 * half
