@@ -44,13 +44,13 @@ class Tensors:
     return set(self._file_of)
 
   def reader(self):
-    """name -> a handle that reads slices.  Files stay mapped, and count as memory, as long as it lives."""
+    """Returns a function from a name to a handle that reads slices.  Files stay mapped in memory with it."""
     opened = functools.cache(lambda file: safe_open(file, framework="np"))
     return lambda name: opened(self._file_of[name]).get_slice(name)
 
 
 def load(folder: str | Path, model: Model, mesh) -> dict:
-  """Parameters of `model` (made by `from_spec(from_folder(folder))`) from `folder`, laid out on `mesh`.
+  """Reads `folder`'s parameters onto `mesh`; `model` was made by `from_spec(from_folder(folder))`.
 
   Cast to `spec.param_dtype`.  ValueError naming every tensor that is missing, unexpected or
   mis-shaped, before any is read.
@@ -67,7 +67,7 @@ def load(folder: str | Path, model: Model, mesh) -> dict:
 
 
 def _place(shape: jax.ShapeDtypeStruct, place, read) -> jax.Array:
-  """What jax.make_array_from_callback does, but holding one slice at a time, read once for all replicas."""
+  """Makes an array as jax.make_array_from_callback does, but reads a slice once for all its replicas."""
   holders = defaultdict(list)
   for device, index in place.addressable_devices_indices_map(shape.shape).items():
     holders[tuple((i.start, i.stop) for i in index)].append(device)
@@ -80,7 +80,7 @@ def _place(shape: jax.ShapeDtypeStruct, place, read) -> jax.Array:
 
 
 def expected(model: Model) -> dict[str, tuple[int, ...]]:
-  """Name on disk -> shape on disk, of every tensor of the model."""
+  """Returns name on disk -> shape on disk, of every tensor of the model."""
   found = {}
   for path, shape in jax.tree.leaves_with_path(model.shapes):
     r = row(model.spec, ".".join(key.key for key in path))
@@ -91,7 +91,7 @@ def expected(model: Model) -> dict[str, tuple[int, ...]]:
 
 
 def check(tensors: Tensors, model: Model) -> None:
-  """ValueError in one sentence if the folder's tensors are not those of the model."""
+  """Raises ValueError in one sentence if the folder's tensors are not those of the model."""
   wanted, there = expected(model), tensors.names()
   extra = {n for n in there - wanted.keys() if not n.endswith("rotary_emb.inv_freq")}  # recomputed
   if model.spec.tie_word_embeddings and "lm_head.weight" in extra:
@@ -110,7 +110,7 @@ def check(tensors: Tensors, model: Model) -> None:
 
 
 def _redundant_head(tensors: Tensors, s: Spec) -> set[str]:
-  """{"lm_head.weight"} if it repeats the embedding, as some folders of tied models have it."""
+  """Returns {"lm_head.weight"} if it repeats the embedding, as some folders of tied models have it."""
   tensor = tensors.reader()
   head, embedding = tensor("lm_head.weight"), tensor("model.embed_tokens.weight")
   if head.get_shape() != embedding.get_shape():
@@ -126,7 +126,7 @@ def _some(names: list[str], most: int = 8) -> str:
 
 
 def _read(tensors: Tensors, r: Row, shape: jax.ShapeDtypeStruct, index) -> np.ndarray:
-  """`index` of a parameter, stacked axes first, from the tensors that it is stacked of."""
+  """Reads `index` of a parameter, stacked axes first, from the tensors that it is stacked of."""
   stacked = [range(*i.indices(n)) for i, n in zip(index[: r.stacked], shape.shape, strict=False)]
   rest = shape.shape[r.stacked :]
   tensor, out = tensors.reader(), None
