@@ -1,4 +1,4 @@
-"""A prepared dataset's folder, sealed: its files' digests lie beside them, as `sha256sum` writes them."""
+"""SHA-256 checksums of a prepared dataset's files, written beside them as `sha256sum` does."""
 
 import hashlib
 from pathlib import Path

@@ -53,7 +53,7 @@ class Local(tfds.core.GeneratorBasedBuilder, skip_registration=True):
 
   @staticmethod
   def source_files(settings: dict[str, Any]) -> list[Path]:
-    """The files that decide what a dataset of these settings holds.  Raises ValueError."""
+    """Returns the files that decide what a dataset of these settings holds.  Raises ValueError."""
     complete = dataclasses.asdict(LocalConfig(name="complete", **settings))
     return [path for source in sources.find(complete) for path in source.files]
 
@@ -96,7 +96,7 @@ class Local(tfds.core.GeneratorBasedBuilder, skip_registration=True):
 
 
 def hold_out(rows: dict, wanted: int) -> list[str]:
-  """Moves the training rows whose questions' hashes come first to a test split; says how many."""
+  """Moves the training rows whose questions' hashes come first to a test split; returns how many."""
   train = [(example["uid"], name, example) for name in rows["train"] for example in rows["train"][name]]
   questions = sorted({uid for uid, *_ in train})
   aside = set(questions[: min(wanted, max(1, len(questions) // 10))])
@@ -112,7 +112,7 @@ def hold_out(rows: dict, wanted: int) -> list[str]:
 
 
 def compare(rows: dict, counts: dict, config: LocalConfig) -> dict[str, list[str]]:
-  """Sources against each other and training against test, in place; the sentences to be said of each.
+  """Deduplicates sources against each other and training against test, in place; returns notes per split.
 
   Test sources may repeat each other, for each is a benchmark of its own.
   """

@@ -12,7 +12,7 @@ _PLACES = 100  # malformed rows of a source whose places are kept
 
 @dataclasses.dataclass
 class Counts:
-  """What became of the rows of one source; the other numbers add up to `rows`."""
+  """Fate of the rows of one source, counted; the other numbers add up to `rows`."""
 
   rows: int = 0
   malformed: int = 0
@@ -28,7 +28,7 @@ class Counts:
       self.places.append(place)
 
   def sentence(self, name: str) -> str:
-    """What is said of the source at the start of a run."""
+    """Returns the sentence about the source at the start of a run."""
     first = f" (the first is {self.places[0]})" if self.places else ""
     reasons = {
       f"malformed{first}": self.malformed,
@@ -41,23 +41,23 @@ class Counts:
 
 
 def reason(error: Exception) -> str:
-  """What is wrong with a row or a file, in a line."""
+  """Returns what is wrong with a row or a file, in a line."""
   said = " ".join(str(error).split())
   text = said if isinstance(error, ValueError) and said else f"{type(error).__name__}: {said}"
   return text if len(text) <= _REASON else f"{text[:_REASON]}..."
 
 
 def asked(question: str, history: str) -> str:
-  """Hash of what is asked; case, spaces and how letters are composed make no other question."""
+  """Returns a hash of the question; case, spaces and Unicode composition do not change it."""
   words = unicodedata.normalize("NFC", f"{history} {question}").casefold().split()
   return hashlib.sha256(" ".join(words).encode()).hexdigest()[:24]
 
 
 def one_of_each(examples: Iterable[dict[str, str]], counts: Counts) -> list[dict[str, str]]:
-  """The first row of each question (by `uid`, its hash), of the rows of one source.
+  """Returns the first row of each question (by `uid`, its hash), of the rows of one source.
 
-  Rows that ask the same and disagree about the answer are all left out.  That is judged within a
-  source only, because two files may write one answer in two ways.
+  Rows with one question and different answers are all left out.  Answers are compared within a source
+  only, because two files may write one answer in two ways.
   """
   first, copies, disputed = {}, Counter(), set()
   for example in examples:
@@ -71,7 +71,7 @@ def one_of_each(examples: Iterable[dict[str, str]], counts: Counts) -> list[dict
 
 
 def without(examples: list[dict[str, str]], uids: set[str]) -> tuple[list[dict[str, str]], int]:
-  """The rows that ask none of `uids`, and how many do."""
+  """Returns the rows whose question is in none of `uids`, and how many rows were left out."""
   kept = [example for example in examples if example["uid"] not in uids]
   return kept, len(examples) - len(kept)
 

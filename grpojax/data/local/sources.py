@@ -21,7 +21,7 @@ class Source(NamedTuple):
 
 
 def find(settings: Mapping[str, Any]) -> list[Source]:
-  """Every source, its files looked up.  Raises ValueError naming the key that is wrong."""
+  """Returns every source with its files found.  Raises ValueError naming the key that is wrong."""
   for split in SPLITS:
     if not isinstance(settings[split], Mapping):
       raise ValueError(f"config.data.{split} = {settings[split]!r} must be a dict of sources.")
@@ -41,7 +41,7 @@ def find(settings: Mapping[str, Any]) -> list[Source]:
 
 
 def _of_one_file(settings: Mapping[str, Any], split: str) -> Source:
-  """The source that config.data.path or .test_path names."""
+  """Returns the source that config.data.path or .test_path names."""
   columns = {key: settings[key] for key in _COLUMNS if settings["layout"] == "columns" and settings[key]}
   entry = dict(layout=settings["layout"], path=settings[_PATH[split]]) | columns
   try:
@@ -70,10 +70,10 @@ def _find(split: str, name: str, key: str, entry: Mapping[str, Any]) -> Source:
 
 
 def read(source: Source, on_malformed: str, dedup: bool) -> tuple[list[dict], clean.Counts]:
-  """The source's rows as examples, and what became of the others.
+  """Returns the source's rows as examples, and the counts of the others.
 
-  Raises ValueError where no row is well-formed, and with on_malformed = 'error' for the first that
-  is not.
+  Raises ValueError where no row is well-formed, and with on_malformed = 'error' for the first malformed
+  row.
   """
   counts = clean.Counts()
   examples = _examples(source, on_malformed, counts)
