@@ -25,10 +25,10 @@ class Tests(NamedTuple):
 def unit_tests(
   samples, *, timeout: float = 10.0, memory_mb: int = 512, workers: int = 2
 ) -> list[float | Exception | None]:
-  """1 if the program passes all tests, else 0; None if the row's tests cannot be read.
+  """Returns 1 if the program passes all tests, else 0; None if the row's tests cannot be read.
 
-  A program has `timeout` seconds of CPU for all tests, three times that on the clock, and `memory_mb` for
-  each of up to 6 processes; `workers` programs run at once.
+  A program has `timeout` seconds of CPU for all tests, three times as many on the clock, and `memory_mb`
+  for each of up to 6 processes; `workers` programs run at once.
   """
 
   def grade(pair: tuple[str, str | None]) -> float | Exception | None:
@@ -65,7 +65,7 @@ def read_tests(text: str) -> Tests | None:
 
 
 def passes(said: list[str], tests: Tests) -> bool:
-  """Whether there is an output for every test, and the right one."""
+  """Returns True if there is the right output for every test."""
   if len(said) != len(tests.outputs):
     return False
   if tests.fn_name is None:
@@ -81,7 +81,7 @@ def passes(said: list[str], tests: Tests) -> bool:
 
 
 def same_text(said: str, right: str) -> bool:
-  """The same words on the same lines; white space and empty lines aside, and decimals to six places."""
+  """Returns True for equal words on equal lines; spaces and empty lines aside, decimals to six places."""
   said_words, words = (
     [line.split() for line in text.splitlines() if line.strip()] for text in (said, right)
   )
@@ -91,7 +91,7 @@ def same_text(said: str, right: str) -> bool:
 
 
 def same_value(result, right) -> bool:
-  """Equal as JSON, and floats to nine digits; true is not 1."""
+  """Returns True for equal JSON values, floats to nine digits; true is not 1."""
   if isinstance(result, list) and isinstance(right, list):
     return len(result) == len(right) and all(map(same_value, result, right))
   if isinstance(result, bool) or isinstance(right, bool):
@@ -102,7 +102,7 @@ def same_value(result, right) -> bool:
 
 
 def _same_word(said: str, right: str) -> bool:
-  """An integer has to be itself; a decimal may be off by 1e-6, absolutely or relatively."""
+  """Returns True for equal words, or decimals that differ by 1e-6, absolutely or relatively."""
   if said == right or "." not in right:
     return said == right
   try:

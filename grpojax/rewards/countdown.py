@@ -15,7 +15,7 @@ _LONGEST = 200  # characters; no honest expression is longer, and a parser can b
 
 
 def expression(sample, *, form: str = "tag", every: bool = True) -> float | None:
-  """1 if the answer is an expression of the row's numbers that equals its target, else 0.
+  """Returns 1 if the answer is an expression of the row's numbers that equals its target, else 0.
 
   `form` is tag (inside the last <answer></answer>, as TinyZero) or one of extract.FORMS; what follows
   an "=" is not read.  `every` False lets numbers be left out.  None without numbers in the row.
@@ -32,7 +32,7 @@ def expression(sample, *, form: str = "tag", every: bool = True) -> float | None
 
 
 def _evaluate(text: str) -> tuple[Fraction | None, Counter]:
-  """The exact value and the numbers in it; None for what is no expression of integers and + - * /."""
+  """Returns the exact value and the numbers in it; None unless an expression of integers and + - * /."""
   used = Counter()
 
   def value(node) -> Fraction:

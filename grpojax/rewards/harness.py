@@ -42,7 +42,7 @@ def main():
 
 
 def output_for(given, job, scope, results):
-  """In a child: what one input leaves in memory, no other finds."""
+  """Returns the output for one input, of a child process: one input's memory is not the next one's."""
   said = os.memfd_create("said")
   child = os.fork()
   if child == 0:
@@ -56,7 +56,7 @@ def output_for(given, job, scope, results):
 
 
 def be_the_program(program, given, fn_name, scope, said):
-  """What a program prints is said; of a function, what it returns, and what it prints goes nowhere."""
+  """Writes to `said` what the program prints, or what the function returns; a function's prints are lost."""
   nowhere = os.open(os.devnull, os.O_RDWR)
   stdin, stdout = nowhere, nowhere
   if not fn_name:

@@ -1,4 +1,4 @@
-"""Right or wrong in mathematics: LaTeX and plain text, up to equivalence."""
+"""Verdicts in mathematics: LaTeX and plain text, up to equivalence."""
 
 from grpojax.rewards import extract, pool
 
@@ -6,10 +6,10 @@ from grpojax.rewards import extract, pool
 def equivalent(
   samples, *, form: str = "boxed", timeout: float = 3.0, workers: int = 2
 ) -> list[float | Exception | None]:
-  r"""1 if the answer is the row's, else 0; None without a readable truth, TimeoutError after `timeout`.
+  r"""Returns 1 if the answer is the row's, else 0; None without a truth, TimeoutError after `timeout`.
 
   `form` says where a completion answers: boxed (the last \boxed{}), answer ("Answer: ..." on the last
-  line) or hashes (behind "####").  Plain numbers are compared here; all else goes, once for each
+  line) or hashes (behind "####").  Plain numbers are compared here; all other answers go, once for each
   different pair, to `workers` processes with `timeout` seconds a pair.
   """
   pairs = [(extract.truth(str(s.example["answer"])), extract.answer(s.text, form)) for s in samples]
@@ -21,7 +21,7 @@ def equivalent(
 
 
 def _of_numbers(gold: str, answer: str | None) -> float | None:
-  """The verdict where both are plain numbers, or there is no answer to one; else None.
+  """Returns the verdict where both are plain numbers, or there is no answer to one; else None.
 
   Integers and fractions are exact; where one of the two is a decimal, six places have to agree.
   """

@@ -27,11 +27,11 @@ _MAX_TASKS = 2000  # then a worker is replaced: caches grow
 
 
 def call(function: str, arguments: list, *, timeout: float, workers: int) -> list:
-  """`function(*args)` for every args, each in at most `timeout` seconds from its start.
+  """Calls `function(*args)` for every args, each in at most `timeout` seconds from its start.
 
-  `function` is 'module:name'; arguments and results are JSON.  What gave no result is an exception in
-  the list: TimeoutError, or RuntimeError with the worker's own words.  May be called from any thread,
-  and waits without holding the GIL; calls from several threads take turns.
+  `function` is 'module:name'; arguments and results are JSON.  A call without a result is an exception in
+  the list: TimeoutError, or RuntimeError with the worker's own words.  Any thread may call this; it waits
+  without holding the GIL, and calls from several threads take turns.
   """
   if not arguments:
     return []
@@ -96,7 +96,7 @@ def serve(function: str, workers: int, trainer: int) -> None:
 
 
 def _outcome(future, timeout: float) -> tuple:
-  """(value, "", "") or (None, name of the exception, its words)."""
+  """Returns (value, "", "") or (None, name of the exception, its words)."""
   try:
     return future.result(), "", ""
   except TimeoutError:
@@ -106,7 +106,7 @@ def _outcome(future, timeout: float) -> tuple:
 
 
 def _confine() -> None:
-  """A worker that runs out of memory says so, and takes none from the trainer."""
+  """Limits a worker's memory, so that it raises MemoryError and takes none from the trainer."""
   if sys.platform == "linux":
     allowed = resource.getrlimit(resource.RLIMIT_AS)[1]
     memory = _MEMORY if allowed == resource.RLIM_INFINITY else min(_MEMORY, allowed)
