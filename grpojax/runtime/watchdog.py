@@ -15,9 +15,9 @@ from pathlib import Path
 
 @contextlib.contextmanager
 def watchdog(minutes: float, stacks: Path) -> Iterator[Callable[[], None]]:
-  """Yields what is to be called at least every so many minutes; 0: nothing is watched.
+  """Yields a function that must be called at least every so many minutes; 0 watches nothing.
 
-  Else the stacks go to the file `stacks` and to stderr, and the process ends with EX_TEMPFAIL (75).
+  Without a call the stacks go to the file `stacks` and to stderr, and the process ends with EX_TEMPFAIL (75).
   """
   if not minutes:
     yield lambda: None
