@@ -1,4 +1,4 @@
-"""What a chip does at most, as its maker publishes it."""
+"""Peak rates and memory of chips, as their makers publish them."""
 
 from typing import NamedTuple
 
@@ -27,6 +27,6 @@ CHIPS = {
 
 
 def of_device(kind: str) -> Chip | None:
-  """By what a device calls itself; None: nothing is published, as of a CPU."""
+  """Returns the chip by its device kind; None for a kind without published numbers, such as a CPU."""
   names = [name for name in CHIPS if name in kind]
   return CHIPS[names[0]] if names else None

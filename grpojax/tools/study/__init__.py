@@ -1,4 +1,4 @@
-"""Runs that are compared: a study says which rows there are, and everything else follows from that.
+"""Studies: a table of rows that are run with several seeds and compared.
 
     plan.py        rows x seeds -> runs, each a command of `grpojax.main`; checked, and counted
     execute.py     runs them here; cluster.py writes what a scheduler starts instead
@@ -25,7 +25,7 @@ class Row(NamedTuple):
 
   @property
   def label(self) -> str:
-    """Its name among the rows of all groups."""
+    """Returns the row's name among the rows of all groups."""
     return f"{self.group}: {self.name}" if self.group else self.name
 
 
@@ -44,7 +44,7 @@ class Figure(NamedTuple):
 
 
 class Study(NamedTuple):
-  """What is asked, of which runs."""
+  """A question, and the runs that answer it."""
 
   name: str  # of its folder
   title: str
@@ -60,7 +60,7 @@ class Study(NamedTuple):
 
 
 def cumulative(config: str, *steps: tuple[str, dict, float | None], group: str = "") -> tuple[Row, ...]:
-  """Rows of which each has the changes of those before it, and its own: (name, changes, quoted)."""
+  """Returns rows that each add their own changes to those before: (name, changes, quoted)."""
   rows, changes = [], {}
   for name, own, quoted in steps:
     changes = changes | own

@@ -1,4 +1,4 @@
-"""Runs here: one after another, or several at once with a share of the cores and a device each.
+"""Execution of runs here: one after another, or several at once, each with some cores and a device.
 
 A run is a process of its own, so that none can harm another; what was begun goes on where it stopped.  On
 Linux a run dies with the process that started it, so that no two ever write to one workdir.
@@ -32,9 +32,9 @@ class Outcome(NamedTuple):
 
 
 def places(asked: int) -> int:
-  """How many runs at once: what was asked, or for 0 one, but one a core (8 at most) without an accelerator.
+  """Returns how many runs go at once: `asked`, or for 0 one, but one a core (at most 8) without accelerator.
 
-  Models that are small enough for a processor gain little from a second core.
+  Models that are small enough for a CPU gain little from a second core.
   """
   if asked:
     return asked
@@ -44,10 +44,10 @@ def places(asked: int) -> int:
 
 
 def everything(runs: list[Run], at_once: int) -> list[Outcome]:
-  """Runs what is not done.  The first is alone until it trains: what all share is made by then.
+  """Runs the runs that are not done.  The first is alone until it trains: by then it has filled the cache.
 
   On SIGTERM or Ctrl-C the runs are asked to save, waited for, and KeyboardInterrupt is raised; a run that
-  fails leaves the others alone, and ends in `log.txt` of its workdir.
+  fails does not stop the others, and its error is in `log.txt` of its workdir.
   """
   left, running, outcomes = [run for run in runs if not plan.is_done(run)], {}, []
   first = left[0] if left else None
@@ -76,7 +76,7 @@ def everything(runs: list[Run], at_once: int) -> list[Outcome]:
 
 
 def trains(run: Run) -> bool:
-  """Whether it has taken a step: then the dataset, the cold start and the programs are in the cache."""
+  """Returns True once the run has taken a step: dataset, cold start and programs are then in the cache."""
   return any(record["kind"] == "train" for record in metrics.read(run.workdir))
 
 
@@ -101,14 +101,14 @@ def start(run: Run, place: int, at_once: int) -> subprocess.Popen:
 
 
 def cores() -> list[int]:
-  """Those that this process may use; macOS cannot tell which."""
+  """Returns the cores that this process may use; on macOS all of them."""
   if hasattr(os, "sched_getaffinity"):
     return sorted(os.sched_getaffinity(0))
   return list(range(os.cpu_count() or 1))
 
 
 def device(place: int) -> dict[str, str]:
-  """The environment in which only one GPU, or one chip of a TPU host, is seen."""
+  """Returns the environment in which only one GPU, or one chip of a TPU host, is seen."""
   one = "1,1,1"
   return {
     "CUDA_VISIBLE_DEVICES": str(place),
@@ -119,14 +119,14 @@ def device(place: int) -> dict[str, str]:
 
 
 def ended(running: dict) -> Iterator[tuple[int, Outcome]]:
-  """The places whose processes have ended."""
+  """Yields the workers whose processes have ended."""
   for place, (run, process) in running.items():
     if (code := process.poll()) is not None:
       yield place, Outcome(run, code)
 
 
 def stop(processes: list[subprocess.Popen]) -> None:
-  """Asks them to save, and waits for it."""
+  """Asks the runs to save, and waits until they have."""
   for process in processes:
     process.terminate()
   end = time.monotonic() + GRACE
@@ -138,7 +138,7 @@ def stop(processes: list[subprocess.Popen]) -> None:
 
 
 def describe(outcome: Outcome, number: int, of: int) -> str:
-  """One line about a run that has ended."""
+  """Formats one line about a run that has ended."""
   run = outcome.run
   what = f"{number}/{of} {run.row.label}, seed {run.seed}"
   if outcome.code:
