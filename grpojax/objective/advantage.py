@@ -130,7 +130,7 @@ def gigpo(
   Rows are turns; `reward` is the episode's return.  `extra` [G]: `trajectory` and `anchor` (ids),
   `turn` (its number), `step_reward`.  Turns with the same anchor are compared by discounted return.
   std False divides by 1 (as Dr. GRPO).  episodes "rows" counts a trajectory once per turn, as the
-  authors' code does.  With error fingerprints as anchors (agents/anchors.py) this is ESSA.
+  authors' code does.  With error fingerprints as anchors (rollout/anchors.py) this is ESSA.
   """
   if episodes not in ("trajectories", "rows"):
     raise ValueError(

@@ -40,7 +40,7 @@ class Plan(NamedTuple):
 class Program(NamedTuple):
   """One program of a run."""
 
-  call: Callable  # of `program.py`
+  call: Callable  # of `aot_jit`
   args: tuple  # shapes
   lowered: Any  # jax.stages.Lowered
   unknown: dict[str, int]  # iterations of loops that data ends, by scope; all responses take their budget
