@@ -2,7 +2,7 @@
 
     grpojax report runs/grpo
 
-figures.py draws, page.html and style.css arrange; everything from the run is escaped there.
+figures.py draws; page.html, run.html and style.css arrange and escape everything from the run.
 """
 
 import json
@@ -27,7 +27,7 @@ def write(workdir: str | os.PathLike) -> Path:
   config = _text(workdir / "config.json")
   evals = [record for record in records if record["kind"] == "eval"]
   groups = metrics.read(workdir, "completions")
-  html = page(PAGES).get_template("page.html").render(
+  html = page(PAGES).get_template("run.html").render(
     title=json.loads(config or "{}").get("name") or workdir.resolve().name,
     facts=_facts(records, json.loads(config or "{}")),
     warnings=_warnings(records),

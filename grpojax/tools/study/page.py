@@ -13,7 +13,7 @@ def write(out: Path, study: Study, results: dict, figures: list[dict], first: Ru
   """Writes one file that opens anywhere, without a server, scripts or a network."""
   html = (
     report.page(Path(__file__).parent, report.PAGES)
-    .get_template("page.html")
+    .get_template("study.html")
     .render(
       title=study.title,
       question=study.question,
