@@ -1,7 +1,7 @@
 """From config.data to batches: prepare the dataset, load a split as tokens, address its batches.
 
-A batch is a pure function of (seed, its number): nothing is consumed, so that a resumed run, or one
-on another number of processes, reads the same rows.
+A batch is a pure function of (seed, its number), so that a resumed run, or a run on another number of
+processes, reads the same rows.
 """
 
 import contextlib
@@ -39,8 +39,8 @@ def prepare(config, data_dir: str | Path) -> Path:
   """
   module, builder_class = _find_builder(config.task)
   settings = _builder_settings(config, builder_class)
-  said = f"{checksums.NAME}{json.dumps(settings, sort_keys=True)}"
-  digest = hashlib.sha256(said.encode() + _source(module))
+  key = f"{checksums.NAME}{json.dumps(settings, sort_keys=True)}"
+  digest = hashlib.sha256(key.encode() + _source(module))
   if hasattr(builder_class, "source_files"):
     digest.update(_contents(builder_class.source_files(settings)))
   name = f"{module.__name__.split('.')[-1]}-{digest.hexdigest()[:16]}"
@@ -54,7 +54,7 @@ def prepare(config, data_dir: str | Path) -> Path:
     configs = builder_class.BUILDER_CONFIGS
     builder_config = type(configs[0])(name="grpojax", **settings) if configs else None
     tfds.disable_progress_bar()
-    with contextlib.redirect_stdout(io.StringIO()):  # it speaks of a download; there is none
+    with contextlib.redirect_stdout(io.StringIO()):  # TFDS announces a download; there is none
       builder = builder_class(config=builder_config, data_dir=scratch, file_format="array_record")
       builder.download_and_prepare()
     checksums.write(Path(builder.data_dir))
@@ -129,7 +129,7 @@ def _contents(paths: list[Path]) -> bytes:
 
 
 class Split(NamedTuple):
-  """A split in memory: what is asked, as text and as tokens."""
+  """A split in memory: its prompts, as text and as tokens."""
 
   name: str
   records: list[dict[str, Any]]  # rows of the dataset, bytes decoded
@@ -137,7 +137,7 @@ class Split(NamedTuple):
   ids: np.ndarray  # [rows] int32, the row's number in the dataset on disk
   budget: int  # L, in tokens
   dropped: int  # rows left out because their prompt is longer than the budget
-  notes: tuple[str, ...] = ()  # what the dataset has to say of the split at the start of a run
+  notes: tuple[str, ...] = ()  # sentences about the split at the start of a run
   weights: np.ndarray | None = None  # [rows] float32, how often each is drawn; None: all alike
 
 
@@ -267,7 +267,7 @@ def _order(rows: int, batch: int, seed: int):
 def _draw(weights: np.ndarray, batch: int, seed: int, number: int) -> np.ndarray:
   """Draws indices [batch], none twice, in proportion to `weights` [rows]; keyed by (seed, number) alone.
 
-  The largest log weights with Gumbel noise, which is drawing without replacement.
+  The largest log weights with Gumbel noise are a draw without replacement.
   """
   noise = np.random.default_rng((seed, number)).gumbel(size=len(weights))
   return np.argsort(-(np.log(weights) + noise), kind="stable")[:batch]

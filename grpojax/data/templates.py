@@ -72,8 +72,8 @@ def to_chat(form: Form, record: dict[str, Any]) -> list[dict[str, str]]:
   history = json.loads(record["history"]) if record.get("history") else []
   own = bool(history) and history[0]["role"] == "system"
   system = [dict(role="system", content=form.system)] if form.system and not own else []
-  asked = form.template.replace("{question}", record["question"])  # questions have braces of their own
-  return [*system, *history, dict(role="user", content=asked)]
+  question = form.template.replace("{question}", record["question"])  # questions have braces of their own
+  return [*system, *history, dict(role="user", content=question)]
 
 
 def _as_text(chat: list[dict[str, str]]) -> str:

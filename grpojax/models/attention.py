@@ -41,7 +41,7 @@ class GroupView(NamedTuple):
   """Mask and angles of rows [prompt, G responses end to end]: a response sees its prompt and itself."""
 
   prompt: View  # [P, L] of the prompts
-  own: View  # [P * G, T] of the responses, whose keys are L + T; both turn whole rows, L + G * T
+  own: View  # [P * G, T] of the responses, with L + T keys; both rotate whole rows of L + G * T
 
   def of(self, window, table):
     """Returns the same pair as `View.of`; a prompt's keys and values are computed once for its responses."""

@@ -230,7 +230,7 @@ class Decoder(nnx.Module):
 
   def _whole(self, layer: Block, beside: dict) -> Block:
     """Returns the layer with its adapters merged, or its int8 matrices restored."""
-    layer = jax.tree.map(lambda a: a, layer)  # a copy: what is changed below is nobody else's
+    layer = jax.tree.map(lambda a: a, layer)  # a copy, which is changed below
     for path in beside:
       variable = reduce(getattr, path.split(".")[1:], layer)
       variable.set_value(self._matrix(path, variable[...], beside))
@@ -337,8 +337,8 @@ class Model(NamedTuple):
   init: object  # PRNG key -> parameters
   lora: Lora | None = None  # adapters, if only they are trained
   rules: sharding.Rules = sharding.RULES  # where the axes lie on a mesh
-  attention: str = "reference"  # what reads whole sequences: kernels.BACKENDS
-  remat: str = "full"  # what the blocks of `forward` keep for the backward pass: parts.REMAT, or "none"
+  attention: str = "reference"  # back end for whole sequences: kernels.BACKENDS
+  remat: str = "full"  # what `forward` keeps for the backward pass: a policy of parts.REMAT, or "none"
 
   def bind(self, params) -> Decoder:
     """Returns the decoder with `params`, which may hold adapters or int8 scales beside the base tree."""

@@ -52,31 +52,31 @@ class Tensors:
 def load(folder: str | Path, model: Model, mesh) -> dict:
   """Reads `folder`'s parameters onto `mesh`; `model` was made by `from_spec(from_folder(folder))`.
 
-  Cast to `spec.param_dtype`.  ValueError naming every tensor that is missing, unexpected or
-  mis-shaped, before any is read.
+  Values are cast to `spec.param_dtype`.  Raises ValueError naming every tensor that is missing, unexpected
+  or mis-shaped, before any is read.
   """
   tensors = Tensors(folder)
   check(tensors, model)
   where = sharding.param_shardings(mesh, model.axes, model.shapes, model.rules)
 
-  def one(path, shape, place):
+  def one(path, shape, layout):
     r = row(model.spec, ".".join(key.key for key in path))
-    return _place(shape, place, lambda index: _read(tensors, r, shape, index))
+    return _make_array(shape, layout, lambda index: _read(tensors, r, shape, index))
 
   return jax.tree.map_with_path(one, model.shapes, where)
 
 
-def _place(shape: jax.ShapeDtypeStruct, place, read) -> jax.Array:
+def _make_array(shape: jax.ShapeDtypeStruct, layout, read) -> jax.Array:
   """Makes an array as jax.make_array_from_callback does, but reads a slice once for all its replicas."""
   holders = defaultdict(list)
-  for device, index in place.addressable_devices_indices_map(shape.shape).items():
+  for device, index in layout.addressable_devices_indices_map(shape.shape).items():
     holders[tuple((i.start, i.stop) for i in index)].append(device)
   arrays = []
   for index, devices in holders.items():
     piece = read(tuple(slice(*bounds) for bounds in index))
     arrays += [jax.device_put(piece, device) for device in devices]
     jax.block_until_ready(arrays)
-  return jax.make_array_from_single_device_arrays(shape.shape, place, arrays)
+  return jax.make_array_from_single_device_arrays(shape.shape, layout, arrays)
 
 
 def expected(model: Model) -> dict[str, tuple[int, ...]]:
@@ -99,13 +99,13 @@ def check(tensors: Tensors, model: Model) -> None:
   tensor = tensors.reader()
   shapes = {name: tuple(tensor(name).get_shape()) for name in wanted.keys() & there}
   wrong = [f"{n} is {shapes[n]} for {wanted[n]}" for n in sorted(shapes) if shapes[n] != wanted[n]]
-  troubles = {
+  problems = {
     "missing": sorted(wanted.keys() - there), "unexpected": sorted(extra), "mis-shaped": wrong,
   }  # fmt: skip
-  said = [f"{len(names)} {what} ({_some(names)})" for what, names in troubles.items() if names]
-  if said:
+  differences = [f"{len(names)} {what} ({_some(names)})" for what, names in problems.items() if names]
+  if differences:
     raise ValueError(
-      f"{tensors.folder} does not hold the tensors that its config.json describes: {'; '.join(said)}."
+      f"{tensors.folder} does not hold the tensors that its config.json describes: {'; '.join(differences)}."
     )
 
 
@@ -130,10 +130,10 @@ def _read(tensors: Tensors, r: Row, shape: jax.ShapeDtypeStruct, index) -> np.nd
   stacked = [range(*i.indices(n)) for i, n in zip(index[: r.stacked], shape.shape, strict=False)]
   rest = shape.shape[r.stacked :]
   tensor, out = tensors.reader(), None
-  for place in itertools.product(*(range(len(axis)) for axis in stacked)):
-    name = r.names(tuple(axis[i] for axis, i in zip(stacked, place, strict=True)))
+  for at in itertools.product(*(range(len(axis)) for axis in stacked)):
+    name = r.names(tuple(axis[i] for axis, i in zip(stacked, at, strict=True)))
     piece = r.read(tensor(name), rest, index[r.stacked :])
     if out is None:
       out = np.empty((*map(len, stacked), *piece.shape), shape.dtype)
-    out[place] = piece
+    out[at] = piece
   return out

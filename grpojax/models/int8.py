@@ -1,6 +1,6 @@
 """Eight bits for what the sampler reads: weights by output channel, keys and values by row, column, head.
 
-Symmetric: x is close to int8 times a float32 scale, the largest of its |x| over 127, so that 0 stays 0.
+Symmetric: x is close to int8 times a float32 scale, max |x| / 127, so that 0 stays 0.
 Matrices are int8 while they lie in memory and are multiplied in the compute dtype; the learner never
 sees them.  Embedding, head, routers, norms and biases stay as they are.
 """

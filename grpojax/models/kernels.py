@@ -1,7 +1,7 @@
 """Attention of whole sequences by an accelerator's own kernel, where there is one for the model.
 
-Every back end computes what `attention.attend` does, which they are tested against, and never holds a score
-for each pair of columns: "splash" is JAX's Pallas kernel for TPUs (forward and backward; blocks that
+Every back end computes the same as `attention.attend`, against which tests compare it, and never holds a
+score for each pair of columns: "splash" is JAX's Pallas kernel for TPUs (forward and backward; blocks that
 the causal mask or a window leaves empty are skipped), "cudnn" is NVIDIA's through `jax.nn`, which does hold
 a mask.  Both run on each device's own rows and heads, under `shard_map`.
 

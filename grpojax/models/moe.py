@@ -2,14 +2,14 @@
 
 Every token reaches all its experts: tokens are sorted by expert and multiplied group by group
 (`jax.lax.ragged_dot`), so no capacity is exceeded and nothing is dropped.  On a mesh each device sorts
-its own tokens (the partitioner would sort those of all devices together, on every device); along the
+its own tokens (the partitioner would sort the tokens of all devices on every device); along the
 mesh's `expert` axis it gathers its neighbours' tokens, applies the experts that it holds, and the
-contributions are summed back to whose tokens they are.  Which tokens those are is data: they are worked
-off in parts of a little more than an even load, one where the load is even, all if everyone wants them.
+contributions are summed back into each device's own tokens.  Since routing is data, the choices are computed
+in parts of a little more than an even load: one part where the load is even, several where it is not.
 
 Replay (R2, https://arxiv.org/abs/2507.18071, and R3, https://arxiv.org/abs/2510.11370): a recorded
-choice of experts replaces the router's, hard; the gates of those experts are still the router's and
-carry its gradient.
+choice of experts replaces the router's; the gates of those experts are still the router's and carry its
+gradient.
 """
 
 from functools import partial
@@ -73,8 +73,8 @@ class Mixture(nnx.Module):
     if self.mesh is None:
       return apply(h, experts, gates, *weights)
     names = ("expert", None, "mlp"), ("expert", None, "mlp"), ("expert", "mlp", None)
-    place = partial(sharding.partition, self.mesh, rules=dict(self.rules))
-    cuts = [place(n, w.shape) for n, w in zip(names, weights, strict=True)]
+    partition = partial(sharding.partition, self.mesh, rules=dict(self.rules))
+    cuts = [partition(n, w.shape) for n, w in zip(names, weights, strict=True)]
     by_expert, by_width = cuts[0][0], cuts[0][2]
     rows = sharding.cut_of(self.mesh, h.shape[0])
     if h.shape[1] % sharding.column_shards(self.mesh, h.shape[0]):

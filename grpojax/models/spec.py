@@ -1,6 +1,6 @@
 """Architecture as data: the differences of Qwen2, Qwen3, Llama, Mistral, Gemma and the mixtures.
 
-One decoder reads a `Spec`; no architecture has code of its own.  A spec comes from the config's
+One decoder implements every `Spec`; no architecture has code of its own.  A spec comes from the config's
 `model` keys (a small Qwen2) or from the config.json of a local folder.
 """
 
@@ -88,7 +88,7 @@ class Spec:
 def from_config(c: ConfigDict, vocab_size: int) -> Spec:
   """Returns the Qwen2 of `config.model`; without its biases, that is a Llama.
 
-  With experts, a Qwen3-MoE.
+  A config with experts gives a Qwen3-MoE.
   """
   layers, bias = c.num_hidden_layers, c.attention_bias
   own = dict(family="qwen2" if bias else "llama")

@@ -13,7 +13,7 @@ may declare, as attributes:
   answer(text, **knobs)            -> str | None, what majority votes compare; else the whole text
 
 The reward called `accuracy` is the task's own verdict, 0 or 1; `accuracy` is reported, and decides which
-groups are mixed, without weight or shaping.  What is trained on is the weighted sum of them all.
+groups are mixed, without weight or shaping.  Training uses the weighted sum of all rewards.
 """
 
 import functools
@@ -72,9 +72,9 @@ class Graded(NamedTuple):
   reward: np.ndarray  # [P, G] float32, the weighted sum; 0 where not valid
   accuracy: np.ndarray  # [P, G] float32
   valid: np.ndarray  # [P, G] bool: every reward gave a finite number
-  parts: dict[str, np.ndarray]  # name -> [P, G] float32, without its weight; 0 where it gave none
+  parts: dict[str, np.ndarray]  # name -> [P, G] float32, without its weight; 0 where there is none
   counts: dict[str, int]  # "rewards/<name>/failed" and "rewards/<name>/abstained", in completions
-  first_error: str  # what the first failure was, "" if there was none
+  first_error: str  # the first failure, "" if there was none
 
 
 def build(config) -> Rewards:

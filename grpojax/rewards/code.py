@@ -36,10 +36,10 @@ def unit_tests(
     if tests is None or program is None:
       return None if tests is None else 0.0
     try:
-      said = sandbox.run(program, tests.inputs, tests.fn_name, timeout=timeout, memory_mb=memory_mb)
+      outputs = sandbox.run(program, tests.inputs, tests.fn_name, timeout=timeout, memory_mb=memory_mb)
     except (OSError, RuntimeError) as error:
       return error
-    return float(passes(said, tests))
+    return float(passes(outputs, tests))
 
   pairs = [(str(s.example["tests"]), extract.program(s.text)) for s in samples]
   unique = list(dict.fromkeys(pairs))
@@ -64,14 +64,14 @@ def read_tests(text: str) -> Tests | None:
     return None
 
 
-def passes(said: list[str], tests: Tests) -> bool:
+def passes(outputs: list[str], tests: Tests) -> bool:
   """Returns True if there is the right output for every test."""
-  if len(said) != len(tests.outputs):
+  if len(outputs) != len(tests.outputs):
     return False
   if tests.fn_name is None:
-    return all(same_text(*pair) for pair in zip(said, tests.outputs, strict=True))
+    return all(same_text(*pair) for pair in zip(outputs, tests.outputs, strict=True))
   try:
-    results = [json.loads(text) for text in said]
+    results = [json.loads(text) for text in outputs]
     return all(
       same_value(result, right) or (tests.wrapped and same_value([result], right))
       for result, right in zip(results, tests.outputs, strict=True)
@@ -80,13 +80,13 @@ def passes(said: list[str], tests: Tests) -> bool:
     return False
 
 
-def same_text(said: str, right: str) -> bool:
+def same_text(output: str, right: str) -> bool:
   """Returns True for equal words on equal lines; spaces and empty lines aside, decimals to six places."""
-  said_words, words = (
-    [line.split() for line in text.splitlines() if line.strip()] for text in (said, right)
+  output_words, words = (
+    [line.split() for line in text.splitlines() if line.strip()] for text in (output, right)
   )
-  return [len(line) for line in said_words] == [len(line) for line in words] and all(
-    _same_word(*pair) for line in zip(said_words, words, strict=True) for pair in zip(*line, strict=True)
+  return [len(line) for line in output_words] == [len(line) for line in words] and all(
+    _same_word(*pair) for line in zip(output_words, words, strict=True) for pair in zip(*line, strict=True)
   )
 
 
@@ -101,12 +101,12 @@ def same_value(result, right) -> bool:
   return result == right
 
 
-def _same_word(said: str, right: str) -> bool:
+def _same_word(word: str, right: str) -> bool:
   """Returns True for equal words, or decimals that differ by 1e-6, absolutely or relatively."""
-  if said == right or "." not in right:
-    return said == right
+  if word == right or "." not in right:
+    return word == right
   try:
-    return math.isclose(float(said), float(right), rel_tol=1e-6, abs_tol=1e-6)
+    return math.isclose(float(word), float(right), rel_tol=1e-6, abs_tol=1e-6)
   except ValueError:
     return False
 
@@ -126,8 +126,8 @@ def _check(*, timeout, memory_mb, workers):
     raise ValueError(f"memory_mb = {memory_mb!r} must be an integer of at least 64, which Python takes.")
   if not isinstance(workers, int) or workers < 1:
     raise ValueError(f"workers = {workers!r} must be a number of programs at once, 1 or more.")
-  if sandbox.trouble():
-    raise ValueError(sandbox.trouble())
+  if sandbox.obstacle():
+    raise ValueError(sandbox.obstacle())
 
 
 unit_tests.needs = ("tests",)

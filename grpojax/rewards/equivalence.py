@@ -2,13 +2,13 @@
 
 math-verify (https://github.com/huggingface/Math-Verify) reads LaTeX and compares.  Its own time limits
 are signal alarms, which do not work in a thread; they are off, and the pool kills instead.
-Where it is more lenient than a reward should be, this file says no:
+Where math-verify is more lenient than a reward should be, this file refuses:
   an equation of numbers, such as 2=3, is no answer (math-verify takes the right-hand side)
   a pair or interval is not a set, a bare list is a set: (1,2) is neither {1,2} nor 2,1
-  a word is its letters in their order, not their product: "silent" is not "listen"
+  a word is its letters in order, not their product: "silent" is not "listen"
   numerals in two different bases differ
 What stays lenient: a percent sign, unit, or base may be left out; decimals agree at 6 places.
-What math-verify cannot compare, or not within a worker's memory, is not equal.
+Answers that math-verify cannot compare, or not within a worker's memory, are not equal.
 """
 
 import functools
@@ -55,8 +55,8 @@ def verdict(gold: str, answer: str | None) -> float | None:
   if answer == gold:
     return 1.0
   if word := _WORD.fullmatch(gold):
-    said = _WORD.fullmatch(answer)
-    return float(said is not None and said.group(1).lower() == word.group(1).lower())
+    answered = _WORD.fullmatch(answer)
+    return float(answered is not None and answered.group(1).lower() == word.group(1).lower())
   bases = _BASE.findall(gold) + _BASE.findall(answer)
   if len(set(bases)) > 1:
     return 0.0

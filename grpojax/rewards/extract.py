@@ -1,7 +1,7 @@
 """Extraction of a completion's answer: a box, a last line, a marker, or a fenced program.
 
-Whatever stands last speaks, and nothing before it: a completion cannot answer twice.  A thought is
-no answer, and neither is a box or a fence that is not closed.
+Only the last answer counts: a completion cannot answer twice.  A thought is no answer, and neither is a box
+or a fence that is not closed.
 """
 
 import re

@@ -1,8 +1,7 @@
 """Learned rewards: scores of completions, and of their steps, by a local classifier of transformers.
 
-A reward model is another model: it reads the conversation as text, through its own chat template and
-tokenizer.  It lives on the devices of this process, each of which holds a share of its parameters and
-scores a share of the rows.
+A reward model is a model of its own: it reads the conversation as text, through its own chat template and
+tokenizer.  Its parameters and rows are sharded over the devices of this process.
 """
 
 import functools
@@ -52,17 +51,17 @@ def steps(
   completes its separator.  Steps without text do not count.
   """
   model = load(path, TOKEN, dtype)
-  rows, places = [], []
+  rows, steps_of = [], []
   for sample in samples:
     ends = step_ends(sample.text, separator)
     marked = sample.text[: ends[-1]] + separator if ends else ""
     encoded = encode(model.tokenizer, sample, marked)
     rows.append(tuple(encoded["input_ids"]))
-    places.append(list(zip(ends, closing(encoded, marked, ends, separator), strict=True)))
+    steps_of.append(list(zip(ends, closing(encoded, marked, ends, separator), strict=True)))
   found = run(model, rows, batch, max_tokens)
   return [
     x if isinstance(x, Exception) else [(float(worth(x[at], label)), end) for end, at in of_sample]
-    for x, of_sample in zip(found, places, strict=True)
+    for x, of_sample in zip(found, steps_of, strict=True)
   ]
 
 
@@ -151,12 +150,12 @@ def run(model: Classifier, rows: list[tuple[int, ...]], batch: int, max_tokens: 
     while len(rows[members[-1]]) > S:
       S *= 2
     tokens, first = np.zeros((B, S), np.int32), np.zeros(B, np.int32)
-    for place, i in enumerate(members):
-      first[place] = S - len(rows[i])
-      tokens[place, first[place] :] = rows[i]
+    for row, i in enumerate(members):
+      first[row] = S - len(rows[i])
+      tokens[row, first[row] :] = rows[i]
     out = np.asarray(model.scores(model.params, *jax.device_put((tokens, first), rows_of)))
-    for place, i in enumerate(members):
-      found[i] = out[place, first[place] :]
+    for row, i in enumerate(members):
+      found[i] = out[row, first[row] :]
   return found
 
 

@@ -15,8 +15,8 @@ def equivalent(
   pairs = [(extract.truth(str(s.example["answer"])), extract.answer(s.text, form)) for s in samples]
   verdicts = {pair: _of_numbers(*pair) for pair in pairs}
   hard = [pair for pair, verdict in verdicts.items() if verdict is None]
-  asked = pool.call("grpojax.rewards.equivalence:verdict", hard, timeout=timeout, workers=workers)
-  verdicts.update(zip(hard, asked, strict=True))
+  found = pool.call("grpojax.rewards.equivalence:verdict", hard, timeout=timeout, workers=workers)
+  verdicts.update(zip(hard, found, strict=True))
   return [verdicts[pair] for pair in pairs]
 
 
@@ -25,14 +25,14 @@ def _of_numbers(gold: str, answer: str | None) -> float | None:
 
   Integers and fractions are exact; where one of the two is a decimal, six places have to agree.
   """
-  truth, said = extract.number(gold), extract.number(answer or "")
-  if truth is None or (said is None and answer):
+  truth, answered = extract.number(gold), extract.number(answer or "")
+  if truth is None or (answered is None and answer):
     return None
-  if said is None:
+  if answered is None:
     return 0.0
-  if truth.exact and said.exact:
-    return float(truth.value == said.value)
-  return float(round(truth.value, 6) == round(said.value, 6))
+  if truth.exact and answered.exact:
+    return float(truth.value == answered.value)
+  return float(round(truth.value, 6) == round(answered.value, 6))
 
 
 def _answer(text: str, *, form: str = "boxed", **_) -> str | None:

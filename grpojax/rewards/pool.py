@@ -2,10 +2,10 @@
 
     trainer  -- one line of JSON -->  python -m grpojax.rewards.pool  -- pebble -->  workers
 
-Between the trainer and the workers stands a process of their own: below the trainer itself,
-multiprocessing would import the trainer's main module, and with it jax, into every worker.  Workers are
-forked where the function's module is imported already, so that replacing a killed one is cheap.
-None of them outlives the trainer, however it ends.
+Between the trainer and the workers stands a server process: under the trainer itself, multiprocessing would
+import the trainer's main module, and with it jax, into every worker.  The server imports the function's
+module and forks workers, so that replacing a killed one is cheap.
+No worker outlives the trainer, however the trainer ends.
 """
 
 import contextlib
@@ -116,7 +116,7 @@ def _confine() -> None:
 def _end_with(trainer: int) -> None:
   """Kills this session's processes, hanging workers too, once the trainer is gone.
 
-  The end of the pipe would not do: a forked child of somebody may hold it open.
+  The end of the pipe is no sign of that: another forked child may hold the pipe open.
   """
   while os.getppid() == trainer:
     time.sleep(0.5)

@@ -1,6 +1,6 @@
 """Scores of the single steps of a completion, at the tokens where the steps end.
 
-They are what process supervision learns from (GRPO, https://arxiv.org/abs/2402.03300 section 4.1.3).
+Process supervision learns from these scores (GRPO, https://arxiv.org/abs/2402.03300 section 4.1.3).
 """
 
 import bisect

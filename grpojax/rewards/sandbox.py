@@ -6,7 +6,7 @@ A program sees /usr, read-only, and an empty /tmp.  Memory, CPU time and files a
 its processes, and processes in number; what no limit covers (System V shared memory, a tmpfs in a user
 namespace of its own) is refused.  Its output is a file that the kernel keeps from growing, so there is no
 pipe to drain.  When the time is up, the whole PID namespace dies, whatever it started.
-It runs under the system's python3, standard library only: nobody cannot read a Python in a home.
+The harness runs under the system's python3, standard library only: user nobody cannot read a home folder.
 """
 
 import errno
@@ -125,7 +125,7 @@ def _python() -> str:
 
 
 @functools.cache
-def trouble() -> str:
+def obstacle() -> str:
   """Returns why no program can be run on this machine, with what to do; "" if one can."""
   missing = [name for name in ("bwrap", "prlimit", "setpriv") if not shutil.which(name)]
   if missing:
@@ -133,7 +133,7 @@ def trouble() -> str:
   if platform.machine() not in _SHMGET:
     return f"the sandbox knows {' and '.join(_SHMGET)}, and not {platform.machine()}."
   try:
-    said = run("print(6 * 7)", [""], None, timeout=10, memory_mb=256)
+    output = run("print(6 * 7)", [""], None, timeout=10, memory_mb=256)
   except (OSError, RuntimeError) as error:
     return f"{error}; {_INSTALL}, and a kernel that lets uid {_NOBODY} make namespaces."
-  return "" if said == ["42\n"] else f"python3 does not run in the sandbox (it said {said}); {_INSTALL}."
+  return "" if output == ["42\n"] else f"python3 does not run in the sandbox (printed {output}); {_INSTALL}."

@@ -23,7 +23,7 @@ def options(mesh: Mesh, decoding: bool = False) -> dict[str, str] | None:
     return found
   vmem = DECODE_VMEM if decoding else UPDATE_VMEM[generation]
   found["xla_tpu_scoped_vmem_limit_kib"] = str(vmem * 1024)
-  if decoding:  # what to read ahead is chosen by the time that an instruction takes, not by its bytes
+  if decoding:  # prefetches are chosen by the time that an instruction takes, not by its bytes
     found["xla_msa_use_bundle_aware_cost_model"] = "true"
   elif generation == "v6":
     found |= _on_sparse_cores()

@@ -170,8 +170,8 @@ def end_together(main: Callable) -> Callable:
     try:
       main(argv)
     except BaseException as error:
-      asked = isinstance(error, SystemExit) and not isinstance(error.code, str)  # a status, the same on all
-      if asked or not jax.distributed.is_initialized():
+      intended = isinstance(error, SystemExit) and not isinstance(error.code, str)  # a status
+      if intended or not jax.distributed.is_initialized():
         raise
       _give_up(*_last_words(error))
 

@@ -1,7 +1,7 @@
 """The mesh, and the one table of rules: logical axis -> mesh axes.
 
-Model code names logical axes only (`Model.axes`); changing how a model is laid out is changing the table,
-`config.mesh.rules`, whose default is RULES.
+Model code names logical axes only (`Model.axes`); the table `config.mesh.rules`, by default RULES, decides
+the layout.
 """
 
 import math
@@ -23,7 +23,7 @@ RULES = {
   "expert": "expert",
   "layers": "",
 }
-BATCH_AXES = ("data", "fsdp", "expert")  # what the prompt axis of every batch is cut over
+BATCH_AXES = ("data", "fsdp", "expert")  # mesh axes that cut the prompt axis of every batch
 Rules = Mapping[str, str]  # several mesh axes are joined by commas; "": whole
 
 
@@ -221,9 +221,9 @@ def param_shardings(mesh: Mesh, axes, shapes, rules: Rules = RULES):
 
 def bytes_per_chip(shapes, shardings) -> int:
   """Returns the bytes of a tree's arrays on the fullest device; `shardings` are a prefix of the tree."""
-  places = jax.tree.leaves(jax.tree.broadcast(shardings, shapes))
+  layouts = jax.tree.leaves(jax.tree.broadcast(shardings, shapes))
   one = lambda x, where: math.prod(where.shard_shape(x.shape)) * x.dtype.itemsize
-  leaves = zip(jax.tree.leaves(shapes), places, strict=True)
+  leaves = zip(jax.tree.leaves(shapes), layouts, strict=True)
   return sum(one(x, where) for x, where in leaves if hasattr(x, "shape"))  # else a number of the objective
 
 

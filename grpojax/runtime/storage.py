@@ -1,9 +1,9 @@
 """Local folders and buckets (gs://), where a run's folder, a model or data may be.
 
-Checkpoints go straight to the bucket: Orbax and TensorStore write there.  What grows line by line cannot,
-because objects in a bucket cannot be appended to: process 0 writes it on its own disk and copies it over
-before each checkpoint and at the end.  So a checkpoint in the bucket has the records of all its steps
-beside it, and what is lost with a machine belongs to steps that are taken again.
+Checkpoints go straight to the bucket: Orbax and TensorStore write there.  Files that grow line by line
+cannot, because objects in a bucket cannot be appended to: process 0 writes them on its own disk and copies
+them before each checkpoint and at the end.  So a checkpoint in the bucket has the records of all its steps
+beside it, and records that are lost with a machine belong to steps that are taken again.
 """
 
 import atexit

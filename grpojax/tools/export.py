@@ -3,8 +3,8 @@
     grpojax export --workdir=runs/gspo --out=exported/gspo [--dtype=bfloat16]
     grpojax export --workdir=runs/mine --out=exported/adapters --adapters
 
-The folder the model came from gives everything but the weights.  Bitwise what was read if the dtype
-is the same.  Adapters are merged, or written alone in PEFT's format, in float32.
+The folder the model came from gives everything but the weights.  Weights that are read and
+exported in one dtype are bitwise equal.  Adapters are merged, or written alone in PEFT's format, in float32.
 """
 
 import argparse

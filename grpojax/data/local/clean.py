@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable
 
 _REASON = 200  # characters; libraries quote what they could not read
-_PLACES = 100  # malformed rows of a source whose places are kept
+_LOCATIONS = 100  # malformed rows of a source whose locations are kept
 
 
 @dataclasses.dataclass
@@ -16,20 +16,20 @@ class Counts:
 
   rows: int = 0
   malformed: int = 0
-  repeats: int = 0  # ask what an earlier row of the split asks
-  contradicting: int = 0  # ask the same but disagree about the answer: none of them is kept
-  in_test: int = 0  # ask what the test split asks
+  repeats: int = 0  # with the question of an earlier row of the split
+  contradicting: int = 0  # with one question and different answers: none is kept
+  in_test: int = 0  # with a question of the test split
   kept: int = 0
-  places: list[str] = dataclasses.field(default_factory=list)  # "train.jsonl:17: no answer"
+  locations: list[str] = dataclasses.field(default_factory=list)  # "train.jsonl:17: no answer"
 
-  def note_malformed(self, place: str):
+  def note_malformed(self, location: str):
     self.malformed += 1
-    if len(self.places) < _PLACES:
-      self.places.append(place)
+    if len(self.locations) < _LOCATIONS:
+      self.locations.append(location)
 
   def sentence(self, name: str) -> str:
     """Returns the sentence about the source at the start of a run."""
-    first = f" (the first is {self.places[0]})" if self.places else ""
+    first = f" (the first is {self.locations[0]})" if self.locations else ""
     reasons = {
       f"malformed{first}": self.malformed,
       "repeat a question": self.repeats,
@@ -42,18 +42,18 @@ class Counts:
 
 def reason(error: Exception) -> str:
   """Returns what is wrong with a row or a file, in a line."""
-  said = " ".join(str(error).split())
-  text = said if isinstance(error, ValueError) and said else f"{type(error).__name__}: {said}"
+  message = " ".join(str(error).split())
+  text = message if isinstance(error, ValueError) and message else f"{type(error).__name__}: {message}"
   return text if len(text) <= _REASON else f"{text[:_REASON]}..."
 
 
-def asked(question: str, history: str) -> str:
+def question_hash(question: str, history: str) -> str:
   """Returns a hash of the question; case, spaces and Unicode composition do not change it."""
   words = unicodedata.normalize("NFC", f"{history} {question}").casefold().split()
   return hashlib.sha256(" ".join(words).encode()).hexdigest()[:24]
 
 
-def one_of_each(examples: Iterable[dict[str, str]], counts: Counts) -> list[dict[str, str]]:
+def deduplicate(examples: Iterable[dict[str, str]], counts: Counts) -> list[dict[str, str]]:
   """Returns the first row of each question (by `uid`, its hash), of the rows of one source.
 
   Rows with one question and different answers are all left out.  Answers are compared within a source
@@ -70,7 +70,7 @@ def one_of_each(examples: Iterable[dict[str, str]], counts: Counts) -> list[dict
   return [example for uid, example in first.items() if uid not in disputed]
 
 
-def without(examples: list[dict[str, str]], uids: set[str]) -> tuple[list[dict[str, str]], int]:
+def exclude(examples: list[dict[str, str]], uids: set[str]) -> tuple[list[dict[str, str]], int]:
   """Returns the rows whose question is in none of `uids`, and how many rows were left out."""
   kept = [example for example in examples if example["uid"] not in uids]
   return kept, len(examples) - len(kept)

@@ -51,7 +51,7 @@ def read(path: Path) -> Iterator[tuple[str, Any]]:
   """Yields ('train.jsonl:17', row): lines and rows are counted from 1.
 
   A row is a dict, or the bytes of a JSON line, which `parse` reads, so that one bad line costs one row.
-   Raises ValueError where the file as a whole cannot be read.
+  Raises ValueError where the file as a whole cannot be read.
   """
   number = 0
   try:

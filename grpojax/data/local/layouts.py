@@ -1,7 +1,7 @@
 """Layouts: the columns of each public file that hold question, answer and tests; one row a dataset.
 
 Column names are those of the files on the hub, with the variants that mirrors use; dots lead into
-nested columns, and upper and lower case are one (AIME is published as `problem` and `Problem`).
+nested columns, and case does not matter (AIME is published as `problem` and `Problem`).
 """
 
 import json
@@ -149,7 +149,7 @@ def to_example(layout: Layout, row: dict) -> dict[str, str]:
   meta = {name: pick(row, name) for name in layout.meta}
   meta = {name: value for name, value in meta.items() if value is not None}
   "".join(example.values()).encode()  # half a surrogate pair is no text
-  uid = clean.asked(example["question"], example["history"])
+  uid = clean.question_hash(example["question"], example["history"])
   return example | dict(uid=uid, meta=json.dumps(meta, default=str))
 
 

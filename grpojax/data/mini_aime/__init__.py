@@ -1,7 +1,7 @@
 """Mini-AIME: arithmetic with answers in 0..999, small enough to be learnt on a laptop in minutes.
 
 A problem is asked in digits ("(7+5)*6-8=?") or in words ("Ann has 12 figs, buys 7, eats 4. Left?").
-Its split is a function of its expression alone, so that no seed, no order and no rewording can leak
+The split is a function of the expression alone, so that no seed, no order and no rewording can leak
 a problem from one split into another.
 
 Each row carries a demonstration, the scratchpad that supervised fine-tuning imitates:

@@ -1,6 +1,6 @@
 """Problems: expression trees, drawn at random, told in digits or in words, and their steps.
 
-Every operation on the way is one that can be done in the head (`_easy`), and every value is an
+Every operation on the way can be done in the head (`_easy`), and every value is an
 integer in 0..999, as AIME's answers are.
 """
 

@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 
 from grpojax.runtime import console, metrics
 
-# Okabe-Ito, which colour-blind readers can tell apart.  The page decides what the names look like.
+# Okabe-Ito, which colour-blind readers can tell apart.  The page maps the names to colours.
 COLOURS = {
   "blue": "#0072b2",
   "vermillion": "#d55e00",
@@ -45,7 +45,7 @@ STYLE = {
   "grid.alpha": 0.15,
 }
 
-# title, unit, {metric: word in the legend}, what to know when reading it.  "%" scales by 100.
+# title, unit, {metric: word in the legend}, note for the reader.  "%" scales by 100.
 LINES = (
   ("Reward", "mean per completion", {"reward": "reward", "accuracy": "accuracy"}, ""),
   (

@@ -37,13 +37,13 @@ class Job(NamedTuple):
   config: ConfigDict
   policy: Policy
   suites: list[Suite]
-  notes: list[str]  # what the dataset has to say of them
+  notes: list[str]  # the dataset's sentences about the suites
   train: pipeline.Split | None  # to make the cold start from
   tokenizer: Any
   scorer: rewards.Rewards  # `accuracy` alone
   mesh: Mesh
   model: Model
-  sample: Callable  # (params, Prompts, key) -> Rollout on the host, counts of what it took
+  sample: Callable  # (params, Prompts, key) -> Rollout on the host, counts of the work
 
 
 def prepare(config: ConfigDict, checkpoint: str, wanted: list[str], limit: int | None) -> Job:
@@ -51,21 +51,21 @@ def prepare(config: ConfigDict, checkpoint: str, wanted: list[str], limit: int |
 
   Collective: all processes must have the same code, config, checkpoint and questions.
   """
-  said = {"--checkpoint": checkpoint, "--suite": wanted, "--limit": limit}
-  processes.assert_equal(lambda: processes.code() | flatten(config.to_dict(), "config.") | said)
-  whose, config = policy.find(checkpoint, config)
+  flags = {"--checkpoint": checkpoint, "--suite": wanted, "--limit": limit}
+  processes.assert_equal(lambda: processes.code() | flatten(config.to_dict(), "config.") | flags)
+  evaluated, config = policy.find(checkpoint, config)
   config_lib.check(config, jax.device_count())
   scorer = rewards.build({name: slot for name, slot in config.reward.items() if name == "accuracy"})
   tokenizer, path, read = setup.reader(config, scorer.needs)
   chosen, notes = suites.find(config, path, read, wanted, limit)
-  train = None if whose.folder else read("train")
+  train = None if evaluated.folder else read("train")
   read = lambda: {f"suite '{s.name}'": pipeline.fingerprint(s.questions) for s in chosen}
   processes.assert_equal(read)
   mesh = sharding.make_mesh(config.mesh)
   data_shards.check_sampler(mesh, sharding.sampler_mesh(config.mesh, mesh))
   model = setup.build_model(config, tokenizer, mesh)._replace(lora=None)  # merged when they are read
   sample = setup.build_programs(config, model, tokenizer, mesh).sample_eval
-  return Job(config, whose, chosen, notes, train, tokenizer, scorer, mesh, model, sample)
+  return Job(config, evaluated, chosen, notes, train, tokenizer, scorer, mesh, model, sample)
 
 
 def begin(job: Job, out: Path) -> tuple[dict, dict]:
@@ -153,9 +153,9 @@ def _asked(record: dict) -> dict[str, str]:
 def settings(config: ConfigDict, fingerprint: str) -> dict:
   """Returns the settings that decide the items, by config key."""
   flat = flatten(config.to_dict(), "config.")
-  asked = {key: flat[key] for key in (f"config.{name}" for name in SETTINGS)}
+  sampled = {key: flat[key] for key in (f"config.{name}" for name in SETTINGS)}
   graded = {key: value for key, value in flat.items() if key.startswith("config.reward.accuracy.")}
-  return {"fingerprint of the policy": fingerprint} | asked | graded
+  return {"fingerprint of the policy": fingerprint} | sampled | graded
 
 
 def _batches(job: Job, suite: Suite) -> list[np.ndarray]:

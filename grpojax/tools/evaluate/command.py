@@ -1,6 +1,6 @@
 """grpojax evaluate --config=configs/dapo.py:local --checkpoint=runs/dapo@200 --suite=aime24,math500
 
-How it samples is config.eval: temperature, top_k, top_p, min_p, samples, max_tokens.  A batch has
+config.eval sets temperature, top_k, top_p, min_p, samples and max_tokens.  A batch has
 config.rollout.prompts questions.  The same command goes on where it was stopped.
 """
 

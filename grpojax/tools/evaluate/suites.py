@@ -12,7 +12,7 @@ from grpojax.data import pipeline
 class Suite(NamedTuple):
   name: str
   questions: pipeline.Split  # its `ids` are the numbers that key the draws
-  ids: list[str]  # what its questions are called
+  ids: list[str]  # names of the questions
 
 
 def find(config: ConfigDict, path, read, wanted: list[str], limit: int | None):

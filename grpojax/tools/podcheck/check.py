@@ -22,7 +22,7 @@ class Checked(NamedTuple):
   calls: float  # in a step
   compiled: Compiled
   memory: dict[str, float]  # bytes on a chip, by what; the whole of it is `needed`
-  needed: float  # bytes: the compiler's, and what else lies there meanwhile
+  needed: float  # bytes: the compiler's, and those of arrays that stay allocated meanwhile
   estimate: Estimate | None
 
   @property
@@ -96,8 +96,8 @@ def resident(plan: Plan, name: str) -> float:
   reference = parameters if config.reference else 0
   if name == "update":
     return reference
-  state, places = programs.state(plan)
-  optimiser = sharding.bytes_per_chip(state.opt_state, places.opt_state)
+  state, layout = programs.state(plan)
+  optimiser = sharding.bytes_per_chip(state.opt_state, layout.opt_state)
   own = parameters if name in ("prefill", "decode") and plan.copies else 0
   return reference + optimiser + own
 

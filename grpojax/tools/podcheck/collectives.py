@@ -19,7 +19,7 @@ class Collective(NamedTuple):
   axis: str  # of the mesh, several joined by "+"; "slice": over the network between slices
   devices: int  # that take part in one
   bytes: float  # of the whole array on one device: what is gathered to, or reduced from
-  hidden: bool  # it begins and ends apart, so that work can be done meanwhile
+  hidden: bool  # begins and ends in two instructions, so that work can be done meanwhile
   channel: str = ""  # one number for all appearances of the same
 
   @property
@@ -62,8 +62,8 @@ def _over(i: Instruction, mesh: dict[str, int]) -> tuple[int, str]:
 
 def _axes(groups: np.ndarray, mesh: dict[str, int]) -> str:
   """Returns the axes of the mesh whose coordinate differs within one of groups [n, devices]."""
-  places = np.stack(np.unravel_index(groups, tuple(mesh.values())))
-  differs = (places != places[:, :, :1]).any(axis=(1, 2))
+  coordinates = np.stack(np.unravel_index(groups, tuple(mesh.values())))
+  differs = (coordinates != coordinates[:, :, :1]).any(axis=(1, 2))
   return "+".join(axis for axis, d in zip(mesh, differs, strict=True) if d)
 
 

@@ -20,7 +20,7 @@ class Row(NamedTuple):
   times: float
   flops: float
   bytes: float  # of main memory
-  cycles: float  # as the compiler estimates them; 0: it does not say
+  cycles: float  # as the compiler estimates them; 0: unknown
   kernel: str  # a custom kernel's name
   collective: Collective | None
   beside: bool = False  # a copy that other instructions do not wait for: it begins and ends apart
@@ -28,7 +28,7 @@ class Row(NamedTuple):
 
 class Counts(NamedTuple):
   rows: list[Row]
-  open_loops: list[str]  # the sources of those whose end data decides
+  open_loops: list[str]  # sources of loops that data ends
 
 
 def count(module: Module, mesh: dict[str, int], unknown: Mapping[str, int] | None = None) -> Counts:
@@ -44,8 +44,8 @@ def count(module: Module, mesh: dict[str, int], unknown: Mapping[str, int] | Non
 def _walk(
   module, at: Computation, mesh, unknown, times: float, known, found: Counts, beside: bool = False
 ) -> None:
-  """Adds the instructions of `at`, `times` times; `beside` are the copies that end only later."""
-  begun = set()  # channels: some collectives are written where they begin, beside work, and where they end
+  """Adds the instructions of `at`, `times` times; `beside` marks them as run beside other work."""
+  started = set()  # channels: some collectives are written where they begin, beside work, and where they end
   for i in at.instructions.values():
     if i.opcode == "while":
       n = loops.trips(module, at, i, known)
@@ -69,7 +69,7 @@ def _walk(
         apart = beside or i.opcode == "async-start"
         _walk(module, module.computations[name], mesh, unknown, times, {}, found, apart)
     else:
-      found.rows.extend(_rows(module, at, i, mesh, times, begun, beside))
+      found.rows.extend(_rows(module, at, i, mesh, times, started, beside))
 
 
 def _on_other_core(i: Instruction) -> bool:
@@ -77,14 +77,14 @@ def _on_other_core(i: Instruction) -> bool:
   return i.opcode == "custom-call" and "called_computations={" in i.attributes
 
 
-def _rows(module: Module, at, i: Instruction, mesh, times: float, begun: set, beside: bool) -> list[Row]:
+def _rows(module: Module, at, i: Instruction, mesh, times: float, started: set, beside: bool) -> list[Row]:
   work, inner = _inside(module, at, i, mesh)
-  inner = [c for c in inner if c.channel not in begun]
+  inner = [c for c in inner if c.channel not in started]
   apart = i.name.startswith("async-collective-start")
   if apart or beside:
     inner = [c._replace(hidden=True) for c in inner]
   if apart:
-    begun.update(c.channel for c in inner)
+    started.update(c.channel for c in inner)
   kernel = kernels.name(i)
   work += kernels.flops(at, i) if kernel else 0.0
   moved = traffic.of_instruction(module, at, i)

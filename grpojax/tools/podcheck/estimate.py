@@ -13,14 +13,14 @@ from grpojax.tools.podcheck.chips import Chip
 from grpojax.tools.podcheck.collectives import Collective
 from grpojax.tools.podcheck.counts import Counts, Row
 
-MIXTURE = 0.6  # of the peak; nothing says how much it is
+MIXTURE = 0.6  # of the peak; an assumption
 
 
 class Estimate(NamedTuple):
   """Work and seconds of one call, on one chip."""
 
   flops: float
-  kernel_flops: float  # of those, by formula
+  kernel_flops: float  # the part of `flops` that is in kernels, by formula
   bytes: float  # of main memory
   wire: dict[tuple[str, str], tuple[float, float]]  # (kind, axis) -> how many, bytes sent
   mxu: float  # seconds at the peak, as are the next two

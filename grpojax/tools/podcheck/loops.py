@@ -18,9 +18,9 @@ class Affine(NamedTuple):
 
 def trips(module: Module, at: Computation, loop: Instruction, known: Known) -> int | None:
   """Returns iterations of `loop`, an instruction of `at` whose parameter has `known`; None: data decides."""
-  said = loop.attribute(r'known_trip_count":\{"n":"(\d+)"')
-  if said:
-    return int(said)
+  count = loop.attribute(r'known_trip_count":\{"n":"(\d+)"')
+  if count:
+    return int(count)
   count, limit, direction = _condition(module, loop)
   if count is None or limit is None or count.element is None:
     return None

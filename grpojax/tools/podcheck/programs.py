@@ -73,7 +73,7 @@ def plan(config: ConfigDict, devices: list, scratch: Path) -> Plan:
 
 
 def _chunks(config: ConfigDict, mesh: Mesh, width: int, rows: int) -> int:
-  """Returns the chunks of packed rows' log-probs that responses of the whole budget need."""
+  """Returns the number of chunks of packed rows' log-probs that responses of the whole budget need."""
   _, size = logprobs.cut(width, config.logprob_chunk, sharding.column_shards(mesh, rows))
   return math.ceil(config.rollout.max_tokens / size)
 
@@ -154,8 +154,8 @@ def arguments(program: Program) -> dict[str, int]:
   """Returns bytes on a device that a program reads, by kind of argument."""
   sums = {}
   for arg, where in zip(program.args, program.call.in_shardings, strict=True):
-    for name, part, place in _parts(arg, where):
-      sums[name] = sums.get(name, 0) + sharding.bytes_per_chip(part, place)
+    for name, part, layout in _parts(arg, where):
+      sums[name] = sums.get(name, 0) + sharding.bytes_per_chip(part, layout)
   return sums
 
 
@@ -166,6 +166,6 @@ def _parts(arg, where):
   if isinstance(arg, dict):
     return [("parameters", arg, where)]
   if hasattr(arg, "cache"):
-    place = where.cache if hasattr(where, "cache") else where
-    return [("KV", arg.cache, place)]
+    layout = where.cache if hasattr(where, "cache") else where
+    return [("KV", arg.cache, layout)]
   return [("batch", arg, where)]

@@ -20,7 +20,7 @@ REMAT = ("full", "attention")
 class Candidate(NamedTuple):
   change: dict  # dotted key -> value
   check: Check | None  # of the update alone
-  left_out: str  # why it was not compiled
+  left_out: str  # why the candidate was not compiled
 
   @property
   def seconds(self) -> float:

@@ -19,7 +19,7 @@ class Tried(NamedTuple):
   change: dict  # dotted key -> value
   fits: bool
   needed: float  # bytes of a chip, of the program that takes most; NaN where the compiler does not say
-  error: str = ""  # why no run would begin with it
+  error: str = ""  # why no run accepts the change
 
   @property
   def flags(self) -> str:

@@ -59,7 +59,7 @@ def _tpu(name: str, slices: int) -> list:
   try:
     found = topologies.get_topology_desc(platform="tpu", topology_name=name, num_slices=slices)
     return found.devices
-  except Exception as error:  # what libtpu raises has no type of its own
+  except Exception as error:  # libtpu's errors have no type of their own
     words = str(error).splitlines()[0]
     raise ValueError(f"--topology={name} is not known to libtpu {_libtpu()}: {words}") from None
 

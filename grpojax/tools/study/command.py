@@ -66,7 +66,7 @@ def main(program: str, study: Study, args: argparse.Namespace, extra: list[str],
 def run_here(runs: list[Run], parallel: int) -> list[execute.Outcome]:
   """Runs all runs and returns those that failed."""
   try:
-    return [o for o in execute.everything(runs, execute.places(parallel)) if o.code]
+    return [o for o in execute.everything(runs, execute.concurrency(parallel)) if o.code]
   except KeyboardInterrupt:
     print("Stopped, and what ran has saved; the same command goes on from there.")
     sys.exit(os.EX_TEMPFAIL)
@@ -103,7 +103,7 @@ def describe(console, study: Study, runs: list[Run], left: list[Run], parallel: 
       say(f"      {key}={value}")
   time = "nobody has measured how long a run takes"
   if study.minutes:
-    at_once = execute.places(parallel)
+    at_once = execute.concurrency(parallel)
     minutes = study.minutes * len(left) / at_once
     time = f"about {minutes:.0f} minutes, {at_once} at a time ({study.minutes:g} each on {study.machine})"
   say(f"left: at most {_big(sum(plan.cost(run.config).tokens for run in left))} tokens; {time}")

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
-from grpojax.runtime import metrics
+from grpojax.runtime import metrics, storage
 from grpojax.tools.study import Row, Study, plan, statistics
 from grpojax.tools.study.plan import Run
 
@@ -50,11 +50,8 @@ def collect(study: Study, runs: list[Run], command: str) -> dict:
 def write(out: Path, results: dict) -> Path:
   """Writes results.json, whole or not at all."""
   path = out / "results.json"
-  whole = path.with_suffix(".tmp")
-  whole.write_text(
-    json.dumps(results, indent=1, allow_nan=False, ensure_ascii=False) + "\n", encoding="utf-8"
-  )
-  os.replace(whole, path)
+  text = json.dumps(results, indent=1, allow_nan=False, ensure_ascii=False) + "\n"
+  storage.write(path, text, encoding="utf-8")
   return path
 
 
@@ -100,7 +97,7 @@ def _key(run: Run) -> tuple[str, int]:
 
 def _rows(study: Study, rows: list[Row], of: dict, runs: list[Run]) -> list[dict]:
   """Returns one dict a row, compared within its group."""
-  told = []
+  found = []
   for group in dict.fromkeys(row.group for row in rows):
     mine = [row for row in rows if row.group == group]
     budget = int(min(_tokens(r)[-1] for row in mine for r in of[row.label].values()))
@@ -108,7 +105,7 @@ def _rows(study: Study, rows: list[Row], of: dict, runs: list[Run]) -> list[dict
     equal = [_by_seed(of[row.label], lambda r, b=budget: _at_tokens(r, study.metric, b)) for row in mine]
     for i, row in enumerate(mine):
       records = of[row.label]
-      told.append(
+      found.append(
         dict(
           label=row.label, name=row.name, group=group, at=row.at, quoted=row.quoted, changes=row.changes,
           command=plan.command(next(run for run in runs if run.row == row)),
@@ -122,7 +119,7 @@ def _rows(study: Study, rows: list[Row], of: dict, runs: list[Run]) -> list[dict
           over_first_at_equal_tokens=_between(equal[i], equal[0]) if i else None,
         )
       )  # fmt: skip
-  return told
+  return found
 
 
 def _by_seed(records: dict[int, list], value) -> dict[int, float]:
