@@ -91,7 +91,7 @@ def test_one_row_a_question_and_none_that_is_tested_or_disputed(folder):
 def test_every_row_is_accounted_for_and_said(folder):
   found = counts(folder)
   easy, hard, held = found["train"]["easy"], found["train"]["hard"], found["test"]["held"]
-  places = easy.pop("places")
+  places = easy.pop("locations")
   assert easy == dict(rows=9, malformed=2, repeats=1, contradicting=3, in_test=1, kept=2)
   assert [place.split(" ")[0] for place in places] == ["train.jsonl:3:", "train.jsonl:9:"]
   assert (hard["rows"], hard["repeats"], hard["kept"]) == (4, 1, 3)  # of a row of the other source
