@@ -26,7 +26,7 @@ def in_bucket(path) -> bool:
   return "://" in str(path)
 
 
-def place(name: str, key: str) -> Path | epath.Path:
+def resolve(name: str, key: str) -> Path | epath.Path:
   """Returns a path of this machine or of a bucket.  Raises ValueError naming `key` without bucket access."""
   if not in_bucket(name):
     return Path(name).expanduser()
@@ -118,12 +118,12 @@ def _stamps(folder: Path) -> dict[Path, tuple[int, int]]:
   return {file: (stat.st_size, stat.st_mtime_ns) for file, stat in stats.items()}
 
 
-def fetched(name: str, key: str, cache_dir: str) -> Path:
+def fetch(name: str, key: str, cache_dir: str) -> Path:
   """Returns a model's folder on this machine: `name` itself, or a bucket's copy, made at its first use.
 
   Other files or sizes in the bucket make another copy.
   """
-  folder = place(name, key)
+  folder = resolve(name, key)
   if isinstance(folder, Path):
     return folder
   files = sorted(folder.iterdir()) if folder.is_dir() else []

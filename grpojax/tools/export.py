@@ -158,7 +158,7 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
 def main(argv: list[str] | None = None) -> None:
   args = parse(argv)
   try:
-    args.workdir = storage.place(args.workdir, "--workdir")
+    args.workdir = storage.resolve(args.workdir, "--workdir")
     if not (args.workdir / "config.json").is_file():
       raise ValueError(f"--workdir={args.workdir} is no run: it has no config.json.")
     config = ConfigDict(json.loads((args.workdir / "config.json").read_text()))

@@ -26,7 +26,7 @@ def find(key: str, path: str) -> list[Path]:
   """
   if not path:
     raise ValueError(f"{key} is empty; set it to a file, folder or pattern.")
-  base = storage.place(path, key)
+  base = storage.resolve(path, key)
   if has_magic(str(base)) and not base.exists():
     local = isinstance(base, Path)
     files = map(Path, glob(str(base), recursive=True)) if local else base.parent.glob(base.name)

@@ -45,7 +45,7 @@ def find(checkpoint: str, config: ConfigDict) -> tuple[Policy, ConfigDict]:
   if not checkpoint:
     return Policy(setup.model_folder(config) if "path" in config.model else None, None), config
   path, step = re.fullmatch(r"(.+?)(?:@(\d+))?", checkpoint).groups()
-  folder, step = storage.place(path, "--checkpoint"), None if step is None else int(step)
+  folder, step = storage.resolve(path, "--checkpoint"), None if step is None else int(step)
   described = (folder / "config.json").is_file()
   if described and (folder / "checkpoints").is_dir():
     model = json.loads((folder / "config.json").read_text())["model"]
