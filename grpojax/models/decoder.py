@@ -178,7 +178,7 @@ class Decoder(nnx.Module):
     x, kept, choices = self._embed(tokens[:, None]), [], []
     for i, layer in enumerate(layers):
       table = self.spec.rope_of[i]
-      if layer[1]:  # else XLA restores int8 matrices once, before the decode loop, and keeps the copy
+      if layer[1]:  # else XLA dequantizes int8 matrices once, before the decode loop, and keeps the copy
         layer, x = jax.lax.optimization_barrier((layer, x))
       turn = partial(rotate, rope=(cos[table], sin[table]))
       x, own, routed = self._whole(*layer)(x, partial(attention, i), turn)
@@ -229,7 +229,7 @@ class Decoder(nnx.Module):
     return self.layers, {path: pair for path, pair in self.beside.items() if path.startswith("layers.")}
 
   def _whole(self, layer: Block, beside: dict) -> Block:
-    """Returns the layer with its adapters merged, or its int8 matrices restored."""
+    """Returns the layer with its adapters merged, or its int8 matrices dequantized."""
     layer = jax.tree.map(lambda a: a, layer)  # a copy, which is changed below
     for path in beside:
       variable = reduce(getattr, path.split(".")[1:], layer)
@@ -240,7 +240,7 @@ class Decoder(nnx.Module):
     if path not in beside:
       return weight
     if "scale" in beside[path]:
-      return int8.restored(weight, beside[path]["scale"])
+      return int8.dequantize(weight, beside[path]["scale"])
     return lora_lib.merge(weight, beside[path], self.spec, path, self.adapter_scale)
 
   def logits(self, hidden):

@@ -38,7 +38,7 @@ def build(
   if on == mesh and precision == "full":
     return Weights(model, mesh, inside, None, 0)
   if precision == "int8":
-    rounded, axes = int8.weights, int8.axes(model.axes, spec)
+    rounded, axes = int8.quantize_weights, int8.axes(model.axes, spec)
   else:
     rounded, axes = in_compute_dtype, model.axes
 
