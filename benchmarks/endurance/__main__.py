@@ -54,7 +54,7 @@ def main():
 
 
 class Found:
-  """Sums of what happened over all runs."""
+  """Counts of what happened over all runs."""
 
   def __init__(self):
     self.runs = self.attempts = self.resumed = self.lost = self.left_behind = self.otherwise = 0

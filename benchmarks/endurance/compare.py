@@ -57,7 +57,7 @@ def _entries(ours: dict, theirs: dict) -> int:
 
 
 def _records(ours: Path, theirs: Path, name: str) -> int:
-  """Records without their clock that differ; one too many or too few counts too."""
+  """Counts records that differ beside their clock, and those that only one run has."""
   a, b = _timeless(ours, name), _timeless(theirs, name)
   return abs(len(a) - len(b)) + sum(x != y for x, y in zip(a, b, strict=False))
 

@@ -308,7 +308,7 @@ class Stream:
     return take(self._split, self._draw(weights, number=number)[self._mine], self._pad)
 
   def unread(self, batches: int) -> None:
-    """The last so many batches will be the next ones again."""
+    """Moves the position back, so that the last `batches` batches will be the next ones again."""
     self.position -= batches
 
   def get_state(self) -> dict[str, int]:

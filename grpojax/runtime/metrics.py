@@ -200,7 +200,7 @@ def phase_seconds(records: list[dict]) -> dict[str, float]:
 
 
 def _cut(path: Path, resume_step: int) -> None:
-  """Drops what happened after `resume_step`, and a torn last line, by replacing the file whole."""
+  """Cuts the records after `resume_step`, and a torn last line, by replacing the whole file."""
   if not path.exists():
     return
   kept = [

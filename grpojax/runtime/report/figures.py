@@ -1,4 +1,4 @@
-"""Records -> curves, as SVG that takes the page's colours: one drawing, right on light and on dark.
+"""Curves of records, as SVG that takes the page's colours: one drawing for light and dark pages.
 
 A figure is drawn if one of its metrics was measured.  Legends are no part of the drawing: the page
 writes them as text, where they cannot cover a curve.

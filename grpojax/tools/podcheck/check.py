@@ -27,7 +27,7 @@ class Checked(NamedTuple):
 
   @property
   def of_step(self) -> float:
-    """Seconds in one step of training."""
+    """Returns seconds in one step of training."""
     return self.calls * self.estimate.seconds if self.estimate else float("nan")
 
 
