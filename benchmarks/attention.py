@@ -1,4 +1,4 @@
-"""How much of a TPU's peak its attention reaches, by the compiler's schedule: `Chip.attention`.
+"""Share of a TPU's peak that attention reaches, by the compiler's schedule: `Chip.attention`.
 
     python -m benchmarks.attention
 
@@ -40,7 +40,7 @@ class Schedule(NamedTuple):
 
 
 def read(text: str) -> Schedule:
-  """A kernel's final schedule: one loop, over the grid, whose longest region is the block."""
+  """Reads a kernel's final schedule: one loop, over the grid, whose longest region is the block."""
   found = [(int(m[1], 0), m[2]) for m in map(MARK.match, text.splitlines()) if m]
   first, last = next(at for at, mark in found if mark == "LB"), found[-1][0]
   cuts = [first, *(at for at, mark in found if mark and at > first), last]
@@ -48,14 +48,14 @@ def read(text: str) -> Schedule:
 
 
 def cycles(found: Schedule, queries: int, keys: int, least: float) -> float:
-  """Of a head's grid; a block takes `least` cycles at least."""
+  """Returns cycles of a head's grid; a block takes at least `least` cycles."""
   steps = (COLUMNS // queries) * (COLUMNS // keys)
   full = sum(-(-(i + 1) * queries // keys) for i in range(COLUMNS // queries))
   return steps * (found.step - found.block) + full * max(found.block, least)
 
 
 def schedules(name: str, dumps: Path) -> dict[str, Schedule]:
-  """Of each of the kernels."""
+  """Returns the schedule of each kernel."""
   mesh = Mesh(np.array(topology.find(name).devices[:1]), ("context",))
   on_one = SingleDeviceSharding(mesh.devices[0])
   shape = lambda *s, dtype=jnp.bfloat16: jax.ShapeDtypeStruct(s, dtype, sharding=on_one)
@@ -76,7 +76,7 @@ def schedules(name: str, dumps: Path) -> dict[str, Schedule]:
 
 
 def shares(name: str, dumps: Path) -> dict[str, float]:
-  """Of the peak, kernel by kernel and of all."""
+  """Returns the share of the peak, kernel by kernel and of all."""
   found, chip = schedules(name, dumps), topology.find(name).chip
   peak = chip.flops / chip.clock / SLICES[name]  # FLOPs a cycle
   keys = kernels.block(COLUMNS)

@@ -9,9 +9,9 @@ SETTLING = 2  # runs of each that are not counted: they compile, and take their 
 
 
 def interleaved(calls: dict, rounds: int) -> dict[str, dict]:
-  """name -> medians of seconds, by the wall and of all threads, and the wall's quartiles.
+  """Returns name -> medians of seconds, by the wall and of all threads, and the wall's quartiles.
 
-  One run of each in turn, `rounds` times.
+  The calls take turns, `rounds` times.
   """
   timed = {name: [] for name in calls}
   for number in range(SETTLING + rounds):
@@ -25,11 +25,11 @@ def interleaved(calls: dict, rounds: int) -> dict[str, dict]:
 
 
 def summary(seconds) -> dict:
-  """Median and quartiles, by the wall."""
+  """Returns median and quartiles, by the wall."""
   low, wall, high = np.percentile(seconds, (25, 50, 75))
   return dict(wall=float(wall), low=float(low), high=float(high))
 
 
 def said(t: dict) -> str:
-  """The median by the wall (and quartiles), in seconds."""
+  """Formats the median by the wall (and quartiles), in seconds."""
   return f"{t['wall']:.3f} s ({t['low']:.3f}-{t['high']:.3f})"

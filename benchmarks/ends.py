@@ -1,4 +1,4 @@
-"""The programs of a run, where a benchmark decides what ends a response, not the tokenizer."""
+"""Programs of a run with end-of-response ids that the benchmark sets, not the tokenizer."""
 
 from unittest import mock
 
@@ -6,6 +6,6 @@ from grpojax.train import setup
 
 
 def programs(config, model, tokenizer, mesh, ids: tuple[int, ...]) -> setup.Programs:
-  """An id outside the vocabulary lets no response end, which a real run refuses."""
+  """Builds programs; an id outside the vocabulary lets no response end, which a real run refuses."""
   with mock.patch.object(setup, "eos_ids", return_value=ids):
     return setup.build_programs(config, model, tokenizer, mesh)

@@ -43,7 +43,7 @@ def run(recipe: str, seed: int, cache: Path, workdir: Path) -> dict:
 
 
 def table(runs: list[dict]) -> str:
-  """Means over seeds; differences are paired with the same cold start."""
+  """Formats means over seeds; differences are paired with the same cold start."""
   lines = [
     "| variant | seeds | before | after | difference (each seed) | truncated | time, cached |",
     "|---|---|---|---|---|---|---|",

@@ -1,4 +1,4 @@
-"""What a variant costs beside plain PPO-clip, and what share of an update the objective is.
+"""Cost of each variant beside plain PPO-clip, and the share of an update that is the objective.
 
     python -m benchmarks.objectives                     # all recipes, all list functions
     python -m benchmarks.objectives --only gtpo luspo --rounds 40
@@ -31,7 +31,7 @@ REFERENCE = "PPO-clip, token mean"
 
 
 def variants() -> dict[str, objective_lib.Objective]:
-  """The reference, every recipe, and GRPO without KL with one function of a list added to it."""
+  """Returns the reference, every recipe, and GRPO without KL with one function of a list added to it."""
   plain = base.get_config().objective
   plain.aggregate = dict(fn="token_mean")
   found = {REFERENCE: objective_lib.build(plain)}
@@ -52,7 +52,7 @@ def variants() -> dict[str, objective_lib.Objective]:
 
 
 def make_batch(P: int, G: int, T: int, seed: int = 0) -> tuple[Batch, np.ndarray, np.ndarray]:
-  """A ragged batch with every field that some variant reads, and log π and entropy of π_θ."""
+  """Makes a ragged batch with every field that some variant reads, and log π and entropy of π_θ."""
   rng = np.random.default_rng(seed)
   single = lambda x: x.astype(np.float32)
   noise = lambda scale: single(rng.normal(0, scale, (P, G, T)))
@@ -78,7 +78,7 @@ def make_batch(P: int, G: int, T: int, seed: int = 0) -> tuple[Batch, np.ndarray
 
 
 def step(objective, batch: Batch, logp, entropy):
-  """What an update does of the objective: loss, metrics, gradients by log π and entropy."""
+  """Computes the objective's part of an update: loss, metrics, gradients by log π and entropy."""
   prepared = objective_lib.prepare(objective, batch)
   value = lambda x, h: objective_lib.loss(objective, x, prepared, h)
   return jax.value_and_grad(value, (0, 1), has_aux=True)(logp, entropy)
@@ -91,7 +91,7 @@ def seconds(call) -> float:
 
 
 def against(reference, calls: dict, rounds: int) -> dict[str, dict]:
-  """Medians of seconds, and of ratios to the reference's run just before; the first round warms up."""
+  """Returns medians of seconds, and of ratios to the reference's run just before; round one warms up."""
   pairs = {name: [] for name in calls}
   for _ in range(rounds + 1):
     for name, call in calls.items():
@@ -105,14 +105,14 @@ def against(reference, calls: dict, rounds: int) -> dict[str, dict]:
 
 
 def compiled(objectives: dict, arrays) -> dict:
-  """name -> a call without arguments."""
+  """Returns name -> a call without arguments."""
   arrays = jax.device_put(arrays)
   program = jax.jit(step)
   return {name: lambda o=o: program(o, *arrays) for name, o in objectives.items()}
 
 
 def share_of_update(objectives: dict, rounds: int) -> dict[str, dict]:
-  """`against` the learner's update of the default job with its own model, at its own shapes."""
+  """Returns `against` the learner's update of the default job with its own model, at its own shapes."""
   c = base.get_config()
   model = models.build(c.model, len(text.load_tokenizer()))
   P, G, T, L = c.rollout.prompts // c.updates_per_rollout, c.rollout.group_size, c.rollout.max_tokens, 32

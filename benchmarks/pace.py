@@ -1,4 +1,4 @@
-"""How fast a TPU's compiler expects a matrix to be read: what the pod check can say of decoding at most.
+"""Speed at which a TPU's compiler expects to read a matrix: the pod check's bound on decoding.
 
     python -m benchmarks.pace
 
@@ -37,7 +37,7 @@ WORK = {"product of 16 rows": (product, 2 * N * N), "adding 1": (add, 4 * N * N)
 
 
 def share(name: str, fn, moved: int, room: int) -> float:
-  """Of the bandwidth."""
+  """Returns the share of the published bandwidth."""
   found = topology.find(name)
   on_one = SingleDeviceSharding(found.devices[0])
   shape = lambda *s, dtype=jnp.bfloat16: jax.ShapeDtypeStruct(s, dtype, sharding=on_one)

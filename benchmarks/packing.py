@@ -41,7 +41,7 @@ TAILS, DRAWS = ("geometric", "log-normal"), 30
 
 
 def lengths(kind: str, rng, prompts: int = P) -> np.ndarray:
-  """[prompts, G] response lengths."""
+  """Draws [prompts, G] response lengths."""
   shape = prompts, G
   drawn = {
     "all 96 long": lambda: np.full(shape, T),
@@ -71,7 +71,7 @@ def batch_of(kind: str) -> Batch:
 
 
 def calls(model, batches: dict) -> dict:
-  """(workload, cut, what) -> a call; every program is compiled here."""
+  """Returns (workload, cut, what) -> a call; every program is compiled here."""
   c = base.get_config()
   schedule = learner.warmup_constant(c.optimizer)
   tx = learner.make_optimizer(c.optimizer, schedule)
@@ -94,7 +94,7 @@ def calls(model, batches: dict) -> dict:
 
 
 def measured(made: dict, rounds: int) -> dict:
-  """workload -> cut -> seconds and padding.  ValueError if an update is another one."""
+  """Returns workload -> cut -> seconds and padding.  Raises ValueError if updates differ."""
   medians, results = interleaved(made, rounds), {}
   for (kind, name, what), seconds in medians.items():
     row = results.setdefault(kind, {}).setdefault(name, {})
@@ -110,7 +110,7 @@ def measured(made: dict, rounds: int) -> dict:
 
 
 def paddings(kind: str, sequences: int, rows: int) -> list[float]:
-  """Share of an update's columns that is padding, of every draw, in pieces of so many rows."""
+  """Returns the share of an update's columns that is padding, of every draw, in pieces of so many rows."""
   found, how = [], Packing(T, 1, rows)
   for seed in range(DRAWS):
     length = lengths(kind, np.random.default_rng(seed), sequences // G)

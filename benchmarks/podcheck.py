@@ -40,7 +40,7 @@ def config(size: str):
 
 
 def one(size: str) -> dict:
-  """Bytes, predicted and seen."""
+  """Returns bytes, predicted and seen."""
   where, c = topology.find("cpu:1"), config(size)
   with tempfile.TemporaryDirectory() as scratch:
     predicted = check.check(c, where, Path(scratch), ("update",)).parts["update"]
@@ -60,7 +60,7 @@ def one(size: str) -> dict:
 
 
 def real(plan, shapes):
-  """A batch in which every response takes its whole budget, packed as a run packs it."""
+  """Makes a batch in which every response takes its whole budget, packed as a run packs it."""
   batch = filled(shapes)
   P, G, S = shapes.tokens.shape
   L = plan.config.data.prompt_budget
@@ -76,7 +76,7 @@ def filled(shapes):
 
 
 def resident(field: str) -> int:
-  """Bytes of this process: VmRSS now, VmHWM at its peak."""
+  """Returns bytes of this process: VmRSS now, VmHWM at its peak."""
   lines = Path("/proc/self/status").read_text().splitlines()
   return int(next(line for line in lines if line.startswith(field)).split()[1]) * 1024
 

@@ -30,14 +30,14 @@ NEVER = (V,)
 
 
 def requests(count: int):
-  """`count` prompts of 32 tokens: tokens, lengths, ids."""
+  """Makes `count` prompts of 32 tokens: tokens, lengths, ids."""
   rng = np.random.default_rng(0)
   tokens = rng.integers(0, V, (count, L)).astype(np.int32)
   return tokens, np.full(count, L, np.int32), np.arange(count, dtype=np.int32)
 
 
 def plain(model, params, eos, prompts: int, at_once: int):
-  """A call that samples `prompts` prompts in batches of `at_once`, each as long as its longest row."""
+  """Returns a call that samples `prompts` prompts in batches of `at_once`, as long as the longest row."""
   built = sampler.static_batch.build(
     model, group_size=G, max_tokens=T, sampling=sampler.SamplingParams(), eos_ids=eos
   )
@@ -56,7 +56,7 @@ def plain(model, params, eos, prompts: int, at_once: int):
 
 
 def continuous(model, params, eos, prompts: int, slots: int, segment: int = 0):
-  """A call that samples them in so many slots; with `segment`, in pieces of so many steps."""
+  """Returns a call that samples `prompts` prompts in so many slots; with `segment`, in pieces of steps."""
   begin, insert, advance = sampler.continuous.build(
     model, group_size=G, max_tokens=T, sampling=sampler.SamplingParams(), eos_ids=eos, slots=slots
   )
@@ -68,7 +68,7 @@ def continuous(model, params, eos, prompts: int, slots: int, segment: int = 0):
 
 
 def measured(calls: dict, rounds: int) -> dict[str, dict]:
-  """Medians, and useful tokens per second.  ValueError if tokens differ."""
+  """Returns medians, and useful tokens per second.  Raises ValueError if tokens differ."""
   first = {name: call() for name, call in calls.items()}
   want = next(iter(first.values()))
   for name, got in first.items():
@@ -80,8 +80,10 @@ def measured(calls: dict, rounds: int) -> dict[str, dict]:
 
 
 def kv_share() -> float:
-  """Compiled memory of decoding 2 prompts x 16 samples, prompt 2,048 and response 2,048 tokens, all in
-  slots, over that of the unshared layout's keys and values alone."""
+  """Returns compiled memory of decoding over that of the unshared layout's keys and values alone.
+
+  Decoding is of 2 prompts x 16 samples, prompt 2,048 and response 2,048 tokens, all in slots.
+  """
   model, long = workload.model(), 2048
   begin, _, advance = sampler.continuous.build(
     model, group_size=16, max_tokens=long, sampling=sampler.SamplingParams(), eos_ids=NEVER, slots=32

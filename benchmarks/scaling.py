@@ -32,7 +32,7 @@ PHASES = ("rollout", "reward", "logprob", "update", "host")
 
 
 def sizes() -> list[dict]:
-  """Every size once; the one that all axes share comes first."""
+  """Returns every size once; the one that all axes share comes first."""
   found = [SIZE]
   for axis, values in AXES.items():
     found += [SIZE | {axis: value} for value in values if value != SIZE[axis]]
@@ -40,7 +40,7 @@ def sizes() -> list[dict]:
 
 
 def config_of(size: dict | None, steps: int, cache: str):
-  """That size, or None: the default job's own."""
+  """Returns the config of a size, or for None the default job's own."""
   c = base.get_config()
   c.update(steps=steps, verbose=False, cache_dir=cache)
   c.mesh.data = 1
@@ -56,7 +56,7 @@ def config_of(size: dict | None, steps: int, cache: str):
 
 
 def run(config) -> dict:
-  """Seconds of every step but the first by phase, seconds of compilation by program."""
+  """Returns seconds of every step but the first by phase, and of compilation by program."""
   said = io.StringIO()
   with tempfile.TemporaryDirectory() as workdir, contextlib.redirect_stdout(said):
     job = train.prepare(config, Path(workdir))
@@ -74,7 +74,7 @@ def run(config) -> dict:
 
 
 def medians(rounds: list[dict]) -> dict:
-  """Of one size's steps in all rounds; what compiled, compiled in the first."""
+  """Returns medians of one size's steps in all rounds; programs compiled in the first."""
   seconds = {name: np.concatenate([r["seconds"][name] for r in rounds]) for name in ("step", *PHASES)}
   phases = {name: float(np.median(seconds[name])) for name in PHASES}
   first = {key: rounds[0][key] for key in ("compiled", "flops")}
@@ -82,7 +82,7 @@ def medians(rounds: list[dict]) -> dict:
 
 
 def flops(config, model) -> float:
-  """Matmul FLOPs of a rollout, which computes a prompt once for its samples, and of an update of all rows.
+  """Returns matmul FLOPs of a rollout, which computes a prompt once, and of an update of all rows.
 
   Log-probs taken before the update are not in.
   """
@@ -99,7 +99,7 @@ def flops(config, model) -> float:
 
 
 def table(results: list[tuple[dict, dict]]) -> str:
-  """Beside each size what it is to the smallest of its axis."""
+  """Formats each size with its ratio to the smallest of its axis."""
   lines = [
     "| grows | size | per step (quartiles) | × time | × work | update compiled, s | rollout compiled, s |",
     "|---|---|---|---|---|---|---|",

@@ -1,4 +1,4 @@
-"""Under what a benchmark ran: command, date, commit, machine, versions; and where its figures go."""
+"""Setting of a benchmark: command, date, commit, machine, versions; and the files of its results."""
 
 import json
 import os
@@ -34,12 +34,12 @@ def _git(*command: str) -> str:
 
 
 def _short(argument: str) -> str:
-  """An absolute path without what only this machine knows of it: its last three parts."""
+  """Shortens an absolute path, which only this machine knows, to its last three parts."""
   return "/".join(Path(argument).parts[-3:]) if argument.startswith("/") else argument
 
 
 def where(now: dict) -> str:
-  """What stands below a table."""
+  """Formats the line below a table."""
   machine = f"{now['machine']}, load {now['load']:.0f}"
   return f"{machine}, {now['date']}, commit {now['commit']}, jax {now['versions']['jax']}, `{now['command']}`"
 
@@ -51,7 +51,7 @@ def keep(name: str, found: dict) -> None:
 
 
 def report(name: str, text: str, page: str = "performance") -> None:
-  """Prints a table with what stands below it, and puts it into a page of docs/, between its marks."""
+  """Prints a table with the line below it, and puts both into a page of docs/, between its marks."""
   print(text)
   page = ROOT / "docs" / f"{page}.md"
   start, end = f"<!-- {name} -->", f"<!-- /{name} -->"

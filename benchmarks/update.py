@@ -27,9 +27,9 @@ from grpojax.types import Batch
 
 
 def necessary_flops(s: models.Spec, prompts: int = P * G) -> int:
-  """Of forward and backward over P G rows of L + T - 1 columns, logits for T of them.
+  """Returns FLOPs of forward and backward over P G rows of L + T - 1 columns, logits for T of them.
 
-  With fewer `prompts`, of which each is computed once, but for its last token, which begins a response.
+  Fewer `prompts` are computed once each, but for the last token, which begins a response.
   """
   rows, S, D = P * G, L + T - 1, s.hidden_size
   tokens = rows * T + prompts * (L - 1)
@@ -41,7 +41,7 @@ def necessary_flops(s: models.Spec, prompts: int = P * G) -> int:
 
 
 def batch() -> Batch:
-  """Responses of full length at random rewards, all from the policy's own tokens."""
+  """Makes responses of full length at random rewards, all from the policy's own tokens."""
   rng = np.random.default_rng(0)
   reward = rng.integers(0, 2, (P, G)).astype(np.float32)
   logp = np.full((P, G, T), -np.log(V), np.float32)
@@ -63,7 +63,7 @@ VARIANTS = [  # config.rows, .remat, .microbatches
 
 
 def update_of(model, tx, rows: str, microbatches: int, given):
-  """(a call that makes one update, bytes of its temporaries)."""
+  """Returns (a call that makes one update, bytes of its temporaries)."""
   logp = MAKE[rows](model, response_budget=T, temperature=1.0, chunk=T)
   schedule = optax.constant_schedule(1e-4)
   update = learner.make_update(logp, tx, schedule, microbatches, grouped=rows == "grouped")
@@ -80,21 +80,21 @@ def update_of(model, tx, rows: str, microbatches: int, given):
 
 
 def pass_of(model, rows: str, given):
-  """A call of the log-prob pass alone."""
+  """Returns a call of the log-prob pass alone."""
   logp = jax.jit(MAKE[rows](model, response_budget=T, temperature=1.0, chunk=T))
   params = jax.jit(model.init)(jax.random.key(0))
   return lambda: logp(params, given.tokens, given.prompt_length)
 
 
 def optimizer_of(model, tx):
-  """A call of the optimiser alone."""
+  """Returns a call of the optimizer alone."""
   state = jax.jit(learner.make_init(model, tx))(jax.random.key(0))
   step = jax.jit(lambda s: tx.update(s.params, s.opt_state, s.params))
   return lambda: step(state)
 
 
 def matmuls(s: models.Spec, repeats: int = 10) -> dict:
-  """name -> (a call, its FLOPs): the largest of the update, rows of one microbatch of eight."""
+  """Returns name -> (a call, its FLOPs): the largest of the update, rows of one microbatch of eight."""
   rows, D, F = P * G * (L + T) // 8, s.hidden_size, s.intermediate_size
   calls = {}
   for n, k, m in (rows, D, F), (rows, F, D), (D, rows, F):

@@ -16,7 +16,7 @@ __all__ = ["G", "L", "P", "T", "V", "model"]
 
 
 def model() -> models.Model:
-  """Weights are grpojax's own, float32."""
+  """Builds grpojax's own model, in float32."""
   c = base.get_config().model
   c.update({name: MODEL[name] for name in SIZES})
   c.head_dim = MODEL["hidden_size"] // MODEL["num_attention_heads"]

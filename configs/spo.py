@@ -1,4 +1,4 @@
-"""SPO: one completion per prompt, against what is known of the prompt.
+"""SPO: one completion per prompt, against a tracker of the prompt's rewards.
 
     python -m grpojax.main --config=configs/spo.py --workdir=runs/spo
 

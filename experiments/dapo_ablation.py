@@ -22,7 +22,7 @@ SCALES = ("mini", "small", "paper", "tiny")
 
 
 def get_config(arg: str = "mini") -> ConfigDict:
-  """Naive GRPO of that scale, and what all rows share."""
+  """Returns naive GRPO of that scale, with what all rows share."""
   c = base.get_config(arg)
   c.name = "dapo_ablation"
   c.reward.accuracy.weight = 2.0
@@ -41,7 +41,7 @@ def get_config(arg: str = "mini") -> ConfigDict:
 
 
 def _paper(c: ConfigDict) -> None:
-  """Beyond `configs/base.py`: DAPO-Math-17k in its own form of answer, AIME 2024 as the paper asks it."""
+  """Sets what `configs/base.py` does not: DAPO-Math-17k in its form of answer, AIME 2024 as in the paper."""
   c.data.layout = "dapo_math"
   c.data.test.aime2024 = dict(layout="aime", path="")
   c.data.template = "answer_line"

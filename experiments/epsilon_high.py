@@ -22,7 +22,7 @@ SHOWN = (
 
 
 def figures() -> tuple[Figure, ...]:
-  """Each metric along ε_high, recipe by recipe, and the curves of all rows."""
+  """Returns each metric along ε_high, recipe by recipe, and the curves of all rows."""
   made = []
   for title, unit, metric, note in SHOWN:
     for recipe in RECIPES:

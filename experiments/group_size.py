@@ -25,7 +25,7 @@ FIGURES = (
 
 
 def rows(scale: str) -> tuple[Row, ...]:
-  """Both ways of paying for a larger group."""
+  """Returns the rows of both ways of paying for a larger group."""
   responses, prompts = RESPONSES[scale], PROMPTS[scale]
   return (
     *(of(scale, f"{responses} responses", changes) for changes in group_size.get_sweep(str(responses))),
@@ -37,7 +37,7 @@ def rows(scale: str) -> tuple[Row, ...]:
 
 
 def of(scale: str, group: str, changes: dict) -> Row:
-  """A microbatch for each prompt of an update, of which a rollout has two."""
+  """Returns a row with a microbatch for each prompt of an update, of which a rollout has two."""
   size, prompts = changes["rollout.group_size"], changes["rollout.prompts"]
   common = {"rows": "single", "microbatches": prompts // 2, "rollout.slots": min(64, prompts * size)}
   common |= MINI | {"steps": 30} if scale == "mini" else {}

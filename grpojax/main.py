@@ -26,7 +26,7 @@ def main(argv):
       config_lib.check(config, jax.device_count())
       print_sharding.show(config)
       return
-    workdir = storage.place(WORKDIR.value or f"runs/{config.name}", "--workdir")
+    workdir = storage.resolve(WORKDIR.value or f"runs/{config.name}", "--workdir")
     job = train.prepare(config, storage.absolute(workdir))
   except (ValueError, OSError) as error:  # a config, a dataset or a disk that cannot work, in one sentence
     sys.exit(f"error: {error}")

@@ -32,8 +32,8 @@ def test_flags_of_the_slots_page_make_a_legal_objective(line):
       node = node[part]
     node[leaf] = value
   config_lib.check(config, devices=1)
-  if "code:" in line and sandbox.trouble():
-    pytest.skip(f"needs bubblewrap: {sandbox.trouble()}")
+  if "code:" in line and sandbox.obstacle():
+    pytest.skip(f"needs bubblewrap: {sandbox.obstacle()}")
   rewards.build(config.reward)
 
 

@@ -1,4 +1,4 @@
-"""The default job under random faults, against the same job left alone: one table of what it cost.
+"""The default job under random faults, against the same job left alone: one table of the cost.
 
     python -m benchmarks.endurance --minutes=30
     python -m benchmarks.endurance --minutes=5 --steps=6 --seed=1 --recipe=gspo
@@ -54,7 +54,7 @@ def main():
 
 
 class Found:
-  """What happened, added up."""
+  """Counts of what happened over all runs."""
 
   def __init__(self):
     self.runs = self.attempts = self.resumed = self.lost = self.left_behind = self.otherwise = 0
@@ -82,7 +82,7 @@ class Found:
 
 
 def _undisturbed(job: Job) -> Timing:
-  """To its end, without a fault."""
+  """Runs to the end, without a fault."""
   attempt, began = job.start(), time.monotonic()
   attempt.until(attempt.steps)
   start = time.monotonic() - began
@@ -92,14 +92,14 @@ def _undisturbed(job: Job) -> Timing:
 
 
 def _deck(rng: Random, mounted: bool) -> Iterator[Fault]:
-  """For ever: every fault as often as it is in the deck, in another order each time."""
+  """Yields faults for ever: every fault as often as it is in the deck, in another order each time."""
   cards = [fault for fault in FAULTS for _ in range(fault.often) if mounted or fault.name != "disk full"]
   while True:
     yield from rng.sample(cards, len(cards))
 
 
 def _one_run(job, undisturbed, found: Found, deck, rng: Random, timing: Timing, end: float) -> None:
-  """Disturbed, started again until it is through, and compared."""
+  """Disturbs a run, starts it again until it has finished, and compares it."""
   finished, number, damaged = False, 0, False
   while not finished:
     disturb = number < A_RUN and time.monotonic() + timing.start + 12 * timing.step < end
@@ -122,7 +122,7 @@ def _one_run(job, undisturbed, found: Found, deck, rng: Random, timing: Timing, 
 
 
 def _note(found: Found, attempt: Attempt, damaged: bool, fault: Fault | None, ended: str | None) -> None:
-  """Where it began, how it ended, and what of it is still there."""
+  """Notes where an attempt began, how it ended, and what is left of it."""
   found.attempts += 1
   whole = attempt.saved_before[: -1 if damaged else None]
   from_step = attempt.resumed()
@@ -143,7 +143,7 @@ def _note(found: Found, attempt: Attempt, damaged: bool, fault: Fault | None, en
 
 @contextlib.contextmanager
 def _small_disk(folder: Path) -> Iterator[tuple[Path, bool]]:
-  """A folder, and whether it is a file system of its own, of 64 MB."""
+  """Yields a folder, and True if it is a file system of its own, of 64 MB."""
   folder.mkdir()
   mount = ["mount", "-t", "tmpfs", "-o", "size=64m", "tmpfs", str(folder)]
   mounted = not subprocess.run(mount, capture_output=True).returncode

@@ -1,4 +1,4 @@
-"""What a disturbed run left behind against what the undisturbed one did; all of it has to be equal."""
+"""Comparison of what a disturbed and an undisturbed run left behind; everything has to be equal."""
 
 import re
 from pathlib import Path
@@ -19,7 +19,7 @@ CLOCKS = re.compile(
 
 
 def differences(ours: Path, theirs: Path) -> dict[str, int]:
-  """How many of each kind, of two workdirs."""
+  """Counts the differences of each kind between two workdirs."""
   (tree, kept), (their_tree, their_kept) = _checkpoint(ours), _checkpoint(theirs)
   return {
     "parameters, optimiser, reference, memory (leaves)": _leaves(tree, their_tree),
@@ -31,7 +31,7 @@ def differences(ours: Path, theirs: Path) -> dict[str, int]:
 
 
 def _checkpoint(workdir: Path):
-  """(arrays, metadata) of the newest, without the layout that a run would ask for."""
+  """Reads (arrays, metadata) of the newest checkpoint, without the layout that a run would ask for."""
   with ocp.training.Checkpointer(workdir / "checkpoints") as checkpoints:
     step = checkpoints.latest.step
     saved = checkpoints.checkpointables_metadata(step).metadata["tree"]
@@ -48,7 +48,7 @@ def _leaves(ours, theirs) -> int:
 
 
 def _equal(a: np.ndarray, b: np.ndarray) -> bool:
-  """Bit for bit."""
+  """Returns True for arrays equal bit for bit."""
   return a.dtype == b.dtype and a.shape == b.shape and a.tobytes() == b.tobytes()
 
 
@@ -57,19 +57,19 @@ def _entries(ours: dict, theirs: dict) -> int:
 
 
 def _records(ours: Path, theirs: Path, name: str) -> int:
-  """Records without their clock that differ; one too many or too few counts too."""
+  """Counts records that differ beside their clock, and those that only one run has."""
   a, b = _timeless(ours, name), _timeless(theirs, name)
   return abs(len(a) - len(b)) + sum(x != y for x, y in zip(a, b, strict=False))
 
 
 def _timeless(workdir: Path, name: str) -> list[dict]:
-  """Of RL: the cold start came from the cache."""
+  """Returns records of RL without their clock; the cold start came from the cache."""
   records = [r for r in metrics.read(workdir, name) if r.get("kind") != "cold_start"]
   return [{key: value for key, value in r.items() if not CLOCK.match(key)} for r in records]
 
 
 def sampled(job: Job) -> set[str]:
-  """Every completion that any attempt sampled, also in steps that were taken again."""
+  """Returns every completion that any attempt sampled, also in steps that were taken again."""
   lines = [line for log in job.sampled() for line in log.read_text().splitlines(keepends=True)]
   return {line for line in lines if line.endswith("\n")}  # else its process was killed while it wrote
 

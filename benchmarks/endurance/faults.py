@@ -1,4 +1,4 @@
-"""What is done to a run while it works, each with how it has to end.
+"""Faults that are done to a run while it works, each with how the run has to end.
 
 A fault is a function (attempt, rng, timing) -> "" if the process ended as promised, else what it did instead;
 None if there was nothing left to disturb.
@@ -20,7 +20,7 @@ from benchmarks.endurance.job import Attempt
 
 
 class Timing(NamedTuple):
-  """Of the undisturbed run, in seconds."""
+  """Times of the undisturbed run, in seconds."""
 
   start: float  # until its first step is done
   step: float
@@ -46,7 +46,7 @@ def _in_training(attempt: Attempt, rng: Random, timing: Timing) -> None:
 
 
 def killed_at_the_start(attempt: Attempt, rng: Random, timing: Timing) -> str | None:
-  """While it imports, restores, compiles or takes its first step."""
+  """Kills the process while it imports, restores, compiles or takes its first step."""
   attempt.until(lambda: False, rng.uniform(0, timing.start))
   attempt.signal(signal.SIGKILL)
   return _dies(attempt)
@@ -63,7 +63,7 @@ def killed_by_itself(attempt: Attempt, rng: Random, timing: Timing) -> str | Non
 
 
 def preempted(attempt: Attempt, rng: Random, timing: Timing) -> str | None:
-  """SIGTERM: the step is finished and saved, status 75."""
+  """Sends SIGTERM: the step is finished and saved, status 75."""
   _in_training(attempt, rng, timing)
   attempt.signal(signal.SIGTERM)
   code = attempt.wait()
@@ -79,7 +79,7 @@ def _saved_as_said(attempt: Attempt, code: int) -> str:
 
 
 def interrupted_twice(attempt: Attempt, rng: Random, timing: Timing) -> str | None:
-  """The second Ctrl-C ends it at once; what the first one had it save may be there or not."""
+  """Sends Ctrl-C twice: the second ends the run at once; what the first one saved may be there or not."""
   _in_training(attempt, rng, timing)
   attempt.signal(signal.SIGINT)
   attempt.until(lambda: False, rng.uniform(0, 1.5 * timing.step))
@@ -97,7 +97,7 @@ def interrupted_twice(attempt: Attempt, rng: Random, timing: Timing) -> str | No
 
 
 def disk_filled(attempt: Attempt, rng: Random, timing: Timing) -> str | None:
-  """Another file takes all but some bytes of the disk; it ends with one sentence."""
+  """Fills all but some bytes of the disk with another file; the run ends with one sentence."""
   _in_training(attempt, rng, timing)
   other = attempt.job.workdir.parent / "other"
   left = rng.choice([0, 4096, 100_000])
@@ -120,7 +120,7 @@ def _fill(file: Path, left: int) -> None:
 
 
 def damaged(change: Callable, attempt: Attempt, rng: Random, timing: Timing) -> str | None:
-  """Killed once there are two checkpoints, and then the newest is changed on disk."""
+  """Kills the run once there are two checkpoints, and then changes the newest on disk."""
   attempt.until(lambda: len(attempt.job.saved()) > 1)
   attempt.until(lambda: False, rng.uniform(0, 2 * timing.step))
   attempt.signal(signal.SIGKILL)
@@ -152,6 +152,6 @@ DAMAGES = {fault.name for fault in FAULTS if fault.name.startswith("newest")}
 
 
 def kill_argument(fault: Fault, rng: Random) -> str:
-  """When killed.py's process ends itself: soon after its first or second entry."""
+  """Returns when killed.py's process ends itself: soon after its first or second entry."""
   longest = {"save": 0.05, "commit": 0.0}.get(fault.phase, 0.5)
   return f"{fault.phase}:{rng.choice([1, 1, 2])}:{rng.uniform(0, longest):.3f}"

@@ -1,4 +1,4 @@
-"""The job that is disturbed: how it is started, what it says, what it leaves on disk."""
+"""The job that is disturbed: its start, its output, and its files on disk."""
 
 import itertools
 import os
@@ -26,16 +26,16 @@ class Job:
     self.flags += [f"--workdir={workdir}"]
 
   def start(self, kill: str = "") -> "Attempt":
-    """`kill`, if given, is an argument of killed.py."""
+    """Starts an attempt; `kill`, if given, is an argument of killed.py."""
     module = ["benchmarks.endurance.killed", kill] if kill else ["grpojax.main"]
     return Attempt(self, [sys.executable, "-m", *module, *self.flags])
 
   def sampled(self) -> list[Path]:
-    """A file of each attempt, by verifier.py's `seen`."""
+    """Returns a file of each attempt, by verifier.py's `seen`."""
     return sorted(self.logs.glob(f"{self.workdir.name}-*.sampled"))
 
   def saved(self) -> list[int]:
-    """Steps of the checkpoints that are committed, the newest last."""
+    """Returns the steps of the checkpoints that are committed, the newest last."""
     folder = self.workdir / "checkpoints"
     return sorted(int(one.name) for one in folder.iterdir() if one.name.isdigit()) if folder.is_dir() else []
 
@@ -62,7 +62,7 @@ class Attempt:
     return self.process.poll() is None
 
   def until(self, ready, seconds: float = PATIENCE) -> bool:
-    """Whether `ready()` came true while the process was there."""
+    """Waits; returns True if `ready()` came true while the process was there."""
     end = time.monotonic() + seconds
     while self.goes_on() and time.monotonic() < end:
       if ready():
@@ -71,7 +71,7 @@ class Attempt:
     return False
 
   def steps(self) -> int:
-    """How many it has taken."""
+    """Returns the number of steps that the process has taken."""
     return len(re.findall(r"^step \d+/", self.said(), re.MULTILINE))
 
   def signal(self, number: signal.Signals) -> None:
@@ -79,7 +79,7 @@ class Attempt:
       self.process.send_signal(number)
 
   def wait(self) -> int:
-    """Its status; one that does not end is aborted, and its log has the stacks."""
+    """Returns the process's status; a process that does not end is aborted, and its log has the stacks."""
     try:
       return self.process.wait(PATIENCE)
     except subprocess.TimeoutExpired:
@@ -87,12 +87,12 @@ class Attempt:
       return self.process.wait()
 
   def resumed(self) -> int | None:
-    """After which step it went on, 0: it began anew; None: it did not get so far."""
+    """Returns the step after which the process went on, 0 if it began anew, None if it ended before."""
     found = re.search(r"resumed after step (\d+) of", self.said())
     return int(found[1]) if found else 0 if self.steps() else None
 
   def left_behind(self, seconds: float = 15) -> list[int]:
-    """Processes that it has started and that are still there after so long."""
+    """Returns processes that the attempt started and that are still there after so long."""
     end = time.monotonic() + seconds
     while (found := _marked(f"{MARK}={self.mark}".encode())) and time.monotonic() < end:
       time.sleep(0.1)
@@ -100,7 +100,7 @@ class Attempt:
 
 
 def _marked(entry: bytes) -> list[int]:
-  """Processes with this entry in their environment."""
+  """Returns the processes with this entry in their environment."""
   found = []
   for place in Path("/proc").iterdir():
     if place.name.isdigit():

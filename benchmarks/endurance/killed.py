@@ -21,9 +21,9 @@ from grpojax.train import session, sft
 
 
 def watch(enters: Callable[[str], None]) -> None:
-  """`enters(phase)` is called whenever the run enters one.
+  """Calls `enters(phase)` whenever the run enters a phase.
 
-  They are "cold start", "epoch edge", "rollout", "refill", "save", "commit" (of what is written) and
+  The phases are "cold start", "epoch edge", "rollout", "refill", "save", "commit" (of a checkpoint) and
   "evaluation".
   """
   collecting = []
@@ -61,7 +61,7 @@ def watch(enters: Callable[[str], None]) -> None:
 
 
 def killer(point: str) -> Callable[[str], None]:
-  """What to give to `watch`; `point` is PHASE:ENTRY:SECONDS."""
+  """Returns the function to give to `watch`; `point` is PHASE:ENTRY:SECONDS."""
   phase, entry, seconds = point.split(":")
   entries = Counter()
 

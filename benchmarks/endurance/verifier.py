@@ -31,12 +31,12 @@ def gives_nan(sample) -> float:
 
 
 def hangs(samples, *, timeout: float = 2.0) -> list:
-  """Some of them for ever, in a worker that is killed after `timeout` seconds."""
+  """Hangs for ever on some samples, in a worker that is killed after `timeout` seconds."""
   return _in_workers("hangs", samples, timeout)
 
 
 def dies(samples, *, timeout: float = 20.0) -> list:
-  """Some of them take their worker with them."""
+  """Dies on some samples, with its worker."""
   return _in_workers("dies", samples, timeout)
 
 
@@ -46,7 +46,7 @@ def _in_workers(what: str, samples, timeout: float) -> list:
 
 
 def check(what: str, text: str) -> float:
-  """What a worker does."""
+  """Checks one text in a worker."""
   if _hit(what, text):
     if what == "dies":
       os.kill(os.getpid(), signal.SIGKILL)
@@ -55,7 +55,7 @@ def check(what: str, text: str) -> float:
 
 
 def seen(samples) -> list:
-  """Notes what was sampled: a line for each completion."""
+  """Notes the samples: a line for each completion."""
   with Path(os.environ[LOG]).open("a") as file:
     lines = (f"{s.example['question']!r} {s.length} {s.ended} {s.text!r}\n" for s in samples)
     file.write("".join(lines))

@@ -63,7 +63,7 @@ def _met(value: float, target: float) -> str:
 
 
 def collect(parts: list[str], dry: bool, seconds: float, trl: str = "") -> dict:
-  """part -> what its own process found; `trl` is the python of an environment that has it."""
+  """Returns part -> the results of its own process; `trl` is the python of an environment that has TRL."""
   end, results = time.monotonic() + seconds, {}
   for part in ["limits", *(part for part in parts if part != "limits")]:
     if part == TRL and not trl:

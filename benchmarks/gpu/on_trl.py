@@ -25,12 +25,12 @@ ROWS = 4  # of a forward and backward pass: what logits of the whole vocabulary 
 
 
 def reward(completion_ids, **_):
-  """The share of even tokens."""
+  """Returns the share of even tokens."""
   return [sum(token % 2 == 0 for token in ids) / len(ids) for ids in completion_ids]
 
 
 def words(count: int) -> PreTrainedTokenizerFast:
-  """A tokenizer of numbers: "1 7 5" is three tokens.  What ends a response is outside the vocabulary."""
+  """Makes a tokenizer of numbers: "1 7 5" is three tokens.  The EOS is outside the vocabulary."""
   vocabulary = {str(i): i for i in range(count)} | {"<never>": count}
   backend = Tokenizer(models.WordLevel(vocabulary, unk_token="0"))
   backend.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
@@ -51,7 +51,7 @@ def config(asked: dict, cpu: bool) -> trl.GRPOConfig:
 
 
 class Clock(TrainerCallback):
-  """Seconds from the beginning of each step to its end."""
+  """Callback that takes the seconds from the beginning of each step to its end."""
 
   def __init__(self):
     self.seconds = []

@@ -1,4 +1,4 @@
-"""What `python -m benchmarks.gpu` measures, part by part: limits, decoding, updates, whole steps.
+"""The parts of `python -m benchmarks.gpu`: limits, decoding, updates, whole steps.
 
 A job without data, in which everything that runs on the device is a run's own.
 """
@@ -34,7 +34,7 @@ TINY = (32, 2, 4, 2, 8, 64, True), 64
 
 
 class Work(NamedTuple):
-  """How much of it; the numbers of --dry-run are other ones."""
+  """Sizes of the work; --dry-run has smaller ones."""
 
   group_size: int = 16
   prompt: int = 512  # tokens
@@ -53,7 +53,7 @@ DRY = Work(4, 8, 8, 2, 2, 8, 2, 128, 2**16, 1e9)
 
 
 def build(name: str, dry: bool, param_dtype: str, **rollout):
-  """A job without data, in which everything that runs on the device is a run's own."""
+  """Builds a job without data, in which everything that runs on the device is a run's own."""
   sizes, vocab = TINY if dry else MODELS[name]
   c = base.get_config()
   c.model.update(dict(zip(SIZES, sizes, strict=True)), dtype="bfloat16", rope_theta=1e6)
@@ -77,13 +77,13 @@ def build(name: str, dry: bool, param_dtype: str, **rollout):
 
 
 def initial(job):
-  """Random parameters, made where they live."""
+  """Makes random parameters where they live."""
   where = sharding.param_shardings(job.mesh, job.model.axes, job.model.shapes)
   return jax.jit(job.model.init, out_shardings=where)(jax.random.key(0))
 
 
 def limits(work: Work) -> dict:
-  """What the device does at most: bytes a second of a copy, FLOPs a second of a large product."""
+  """Measures the device's limits: bytes a second of a copy, FLOPs a second of a large product."""
   x = jnp.zeros(work.copy, jnp.bfloat16)
   copy = jax.jit(lambda x: x + 1)
   n = work.matmul
@@ -97,7 +97,7 @@ def limits(work: Work) -> dict:
 
 
 def best(call, times: int = 10) -> float:
-  """Seconds of the fastest of so many calls, after one that compiles."""
+  """Returns seconds of the fastest of so many calls, after one that compiles."""
   seconds = []
   for _ in range(times + 1):
     start = time.perf_counter()
@@ -111,14 +111,14 @@ def device_memory(work: Work) -> float:
 
 
 def sizes_of(model: models.Model) -> tuple[int, int]:
-  """Parameters of the layers, and of the product that makes logits; a table that is only read is neither."""
+  """Returns parameters of the layers, and of the product that makes logits; a mere table is neither."""
   count = {name: sum(x.size for x in jax.tree.leaves(leaf)) for name, leaf in model.shapes.items()}
   head = count.pop("embedding")
   return sum(count.values()) - count.get("head", 0), head
 
 
 def decode(name: str, work: Work, dry: bool) -> dict:
-  """One wave of samples that fills the slots; what it takes after compilation, prefill included."""
+  """Measures one wave of samples that fills the slots, after compilation, prefill included."""
   sizes = dict(group_size=work.group_size, max_tokens=work.new, prompt=work.prompt)
   job, _ = build(name, dry, "bfloat16", prompts=1, slots=work.group_size, **sizes)
   spec, (body, head) = job.model.spec, sizes_of(job.model)
@@ -151,7 +151,7 @@ def decode(name: str, work: Work, dry: bool) -> dict:
 
 
 def update(name: str, work: Work, dry: bool) -> dict:
-  """Updates of one batch; parameters and optimiser in float32 where that fits, else in bfloat16."""
+  """Measures updates of one batch; parameters and optimizer in float32 where that fits, else bfloat16."""
   sizes, total = dict(group_size=2, max_tokens=work.half, prompt=work.half), device_memory(work)
   job, prompts = build(name, dry, "float32", prompts=work.rows, slots=1, **sizes)
   body, head = sizes_of(job.model)
@@ -187,7 +187,7 @@ def update(name: str, work: Work, dry: bool) -> dict:
 
 
 def step(name: str, work: Work, dry: bool) -> dict:
-  """Whole steps of one update: sample, grade, compare, learn.  Parameters and optimiser in bfloat16."""
+  """Measures whole steps of one update; parameters and optimizer in bfloat16."""
   sizes = dict(group_size=work.group_size, max_tokens=work.new, prompt=work.prompt)
   slots = work.step_prompts * work.group_size
   job, prompts = build(name, dry, "bfloat16", prompts=work.step_prompts, slots=slots, **sizes)
@@ -203,7 +203,7 @@ def step(name: str, work: Work, dry: bool) -> dict:
 
 
 def in_trl(name: str, work: Work, dry: bool, python: str) -> dict:
-  """The same steps in TRL, in its own environment."""
+  """Measures the same steps in TRL, in its own environment."""
   sizes, vocab = TINY if dry else MODELS[name]
   asked = dict(zip(SIZES, sizes, strict=True)) | dict(
     vocab_size=vocab, prompts=work.step_prompts, group_size=work.group_size, prompt=work.prompt,

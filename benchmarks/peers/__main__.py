@@ -65,7 +65,7 @@ TARGETS = [  # row, ours, whom against, how many times better at least (of start
 
 
 class System:
-  """A process that measures itself when it is asked (serve.py)."""
+  """A process that measures itself on request (serve.py)."""
 
   def __init__(self, command: list, log: Path):
     env = {k: v for k, v in os.environ.items() if k not in ("XLA_FLAGS", "JAX_COMPILATION_CACHE_DIR")}
@@ -75,7 +75,7 @@ class System:
     self.process = subprocess.Popen(command, env=env, text=True, **pipes)
 
   def ask(self, request: str) -> dict:
-    """Its answer, and what share of the machine other processes took meanwhile."""
+    """Returns the answer, and the share of the machine that other processes took meanwhile."""
     before, wall = _busy(), time.perf_counter()
     print(request, file=self.process.stdin, flush=True)
     line = self.process.stdout.readline()
@@ -87,7 +87,7 @@ class System:
     return answer | dict(others=min(max(0.0, others), 1.0))
 
   def start(self) -> list[dict]:
-    """Time from its start to the end of its first step; the memory of three; then it ends."""
+    """Returns the time from start to end of the first step, and memory after three; ends the process."""
     first, later = self.ask("step 1"), self.ask("step 2")
     self.close()
     return first | dict(wall=first["at"] - self.began, rss_mb=later["rss_mb"])
@@ -102,13 +102,13 @@ def _tail(log: Path) -> str:
 
 
 def _busy() -> float:
-  """CPU seconds that all processes of this machine have taken (Linux)."""
+  """Returns CPU seconds that all processes of this machine have taken (Linux)."""
   user, nice, system, _, _, irq, softirq, steal, *_ = map(int, Path("/proc/stat").read_text().split()[1:11])
   return (user + nice + system + irq + softirq + steal) / os.sysconf("SC_CLK_TCK")
 
 
 def commands(args, work: Path) -> dict:
-  """(system, process) -> its command line."""
+  """Returns (system, process) -> its command line."""
   pythons = {"TRL": args.trl, "Tunix": args.tunix}
   found = {}
   for name in PEERS:
@@ -123,7 +123,7 @@ def commands(args, work: Path) -> dict:
 
 
 def jobs(rows: list[str]) -> list[tuple[str, str, str, str]]:
-  """One round: (row, system, process, request)."""
+  """Returns one round: (row, system, process, request)."""
   found = []
   for row in rows:
     request, what = ROWS[row]
@@ -156,7 +156,7 @@ def measure(args, work: Path, record) -> None:
 
 
 def measure_starts(args, work: Path, record) -> None:
-  """The same for `start`: a new process each time."""
+  """Measures the row `start` in the same way: a new process each time."""
   command = commands(args, work)
   systems = {name: command[name, "0.0"] for name in (*PEERS, OURS)}
   launch = lambda name, command: System(list(map(str, command)), work / f"start-{name}.log")
@@ -170,7 +170,7 @@ def measure_starts(args, work: Path, record) -> None:
 
 
 def summary(answers: list[dict], row: str) -> dict:
-  """Median and quartiles of one system in one row; rates for rollouts, seconds else."""
+  """Returns median and quartiles of one system in one row; rates for rollouts, seconds else."""
   rate = row in ("rollout", "heavy")
   values = [a["tokens"] / a["wall"] if rate else a["wall"] for a in answers]
   low, median, high = np.percentile(values, [25, 50, 75])
@@ -213,14 +213,14 @@ def _met(ratio: float, target: float | None, most: bool) -> str:
 
 
 def _cell(s: dict) -> str:
-  """Median (quartiles); a star: fewer than 1.5 cores were busy, and others had some of them."""
+  """Formats median (quartiles); a star: fewer than 1.5 cores were busy, and others had some of them."""
   form = "{:,.0f}" if s["median"] > 100 else "{:.2f}"
   star = " *" if s.get("cpu_over_wall", 2) < 1.5 and s["others"] > 0.05 else ""
   return f"{form.format(s['median'])} ({form.format(s['low'])}-{form.format(s['high'])}){star}"
 
 
 def where(rows: dict[str, dict]) -> str:
-  """On what, when, at which commit, in which versions: of the rows that were run together."""
+  """Formats machine, date, commit and versions of the rows that were run together."""
   found = {}
   for row, r in rows.items():
     versions = {f"{name} {v}" for of in r["systems_versions"].values() for name, v in of.items()}

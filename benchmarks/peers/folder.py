@@ -1,4 +1,4 @@
-"""Writes what every system reads: a model of random weights with its tokenizer, and a file of prompts."""
+"""Writes the files that every system reads: a model of random weights, its tokenizer, and prompts."""
 
 import json
 from pathlib import Path
@@ -14,7 +14,7 @@ from grpojax.tools import export
 
 
 def write(path: Path) -> None:
-  """path/model and path/prompts.jsonl."""
+  """Writes path/model and path/prompts.jsonl."""
   letters = sorted(pre_tokenizers.ByteLevel.alphabet())
   vocabulary = [*letters, *(f"<{i}>" for i in range(len(letters), w.VOCAB))]
   backend = Tokenizer(BPE(vocab={token: i for i, token in enumerate(vocabulary)}, merges=[]))

@@ -35,7 +35,7 @@ def prepared(folder: Path, what: str, flags: list[str]):
 
 
 def remembering(calls: dict, name: str, fn, before=lambda: None):
-  """fn, which leaves in calls[name] the arguments of its last call."""
+  """Returns fn, which leaves in calls[name] the arguments of its last call."""
 
   def call(*args, **kwargs):
     calls[name] = args, kwargs

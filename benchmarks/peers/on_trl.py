@@ -46,7 +46,7 @@ class Steps(TrainerCallback):
 
 
 def rollout(model, ids, eos):
-  """A call that samples `ids` in batches of 64, each until all its rows have ended."""
+  """Returns a call that samples `ids` in batches of 64, each until all its rows have ended."""
   how = GenerationConfig(
     max_new_tokens=w.NEW, do_sample=True, temperature=1.0, top_p=1.0, top_k=0, eos_token_id=eos,
     pad_token_id=0, bos_token_id=None, disable_compile=True,
@@ -66,7 +66,7 @@ def rollout(model, ids, eos):
 
 
 def logprobs(trainer, model, ids):
-  """A call of the pass that TRL makes for the old policy or the reference, over 64 x 128 tokens."""
+  """Returns a call of TRL's pass for the old policy or the reference, over 64 x 128 tokens."""
   ids = torch.cat([ids, ids.repeat(1, w.NEW // w.PROMPT)], dim=1)
   mask = torch.ones_like(ids)
 

@@ -69,7 +69,7 @@ def build(folder: str, beta: float) -> GRPOLearner:
 
 
 def rollout(engine, prompts: list[str], eos):
-  """A call that samples them in batches of 64, each until all its rows have ended."""
+  """Returns a call that samples `prompts` in batches of 64, each until all its rows have ended."""
   size = w.PROMPTS * w.GROUP
 
   def call() -> int:
@@ -83,7 +83,7 @@ def rollout(engine, prompts: list[str], eos):
 
 
 def logprobs(engine):
-  """A call of the reference's pass over 64 x 128 tokens."""
+  """Returns a call of the reference's pass over 64 x 128 tokens."""
   rows = w.PROMPTS * w.GROUP
   rng = np.random.default_rng(0)
   prompt, response = (

@@ -18,7 +18,7 @@ os.dup2(2, 1)
 
 
 class Gate:
-  """Called where a training step begins: lets as many pass as were asked for, then answers.
+  """Gate at the beginning of a training step: lets the requested number of steps pass, then answers.
 
   `calls`: name -> a function that does the work and returns how many tokens it sampled.  `settle`
   waits for everything that the system has dispatched; `versions` go with every answer.
@@ -54,5 +54,5 @@ class Gate:
 
 
 def _clocks() -> tuple[float, float]:
-  """Seconds of the wall, and of the CPU in all threads of this process."""
+  """Returns seconds of the wall, and of the CPU in all threads of this process."""
   return time.perf_counter(), time.process_time()

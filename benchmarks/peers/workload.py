@@ -26,11 +26,11 @@ BETAS = (0.0, 0.04)
 
 
 def questions(count: int, seed: int = 0) -> list[str]:
-  """Prompts of PROMPT tokens each, all different."""
+  """Returns prompts of PROMPT tokens each, all different."""
   rng = random.Random(seed)
   return ["".join(rng.choices(string.ascii_lowercase, k=PROMPT)) for _ in range(count)]
 
 
 def even_share(text: str) -> float:
-  """The reward: the share of its characters that have an even code."""
+  """Returns the reward: the share of its characters that have an even code."""
   return sum(ord(letter) % 2 == 0 for letter in text) / max(len(text), 1)

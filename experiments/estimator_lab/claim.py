@@ -1,4 +1,4 @@
-"""What a claim is, and how cases become a verdict."""
+"""Claims, and the verdict that their cases give."""
 
 from typing import NamedTuple
 

@@ -26,7 +26,7 @@ def draw(out: Path, results: dict) -> None:
 
 
 def _variants(rows: list[dict]):
-  """One line per variant, one mark per scenario: direction, noise and lost signal."""
+  """Draws one line per variant, one mark per scenario: direction, noise and lost signal."""
   names = list(dict.fromkeys(row["variant"] for row in rows))
   scenarios = list(dict.fromkeys(row["scenario"] for row in rows))
   figure, axes = plt.subplots(1, 3, figsize=(13, 0.32 * len(names) + 1.6), sharey=True)
@@ -45,7 +45,7 @@ def _variants(rows: list[dict]):
 
 
 def _sweeps(rows: list[dict]):
-  """A column per sweep; cosine, noise and lost signal below each other."""
+  """Draws a column per sweep; cosine, noise and lost signal below each other."""
   names = list(dict.fromkeys(row["sweep"] for row in rows))
   keys = ("cosine", "noise", "lost")
   figure, axes = plt.subplots(3, len(names), figsize=(3 * len(names), 8), sharex="col")
@@ -68,7 +68,7 @@ def _sweeps(rows: list[dict]):
 
 
 def _mismatch(claim: Claim):
-  """Bias against variance of each correction, a panel per mismatch."""
+  """Draws bias against variance of each correction, a panel per mismatch."""
   figure, axes = plt.subplots(1, len(claim.numbers), figsize=(4.3 * len(claim.numbers), 4.2))
   for axis, (kind, methods) in zip(axes, claim.numbers.items(), strict=True):
     for (name, found), (colour, marker) in zip(methods.items(), STYLES, strict=False):
@@ -81,7 +81,7 @@ def _mismatch(claim: Claim):
 
 
 def _clipping(claim: Claim):
-  """Share of clipped tokens against drift: GRPO dashed, GSPO solid, a colour per length."""
+  """Draws the share of clipped tokens against drift: GRPO dashed, GSPO solid, a colour per length."""
   curves = {}
   for key, found in claim.numbers["clipped"].items():
     length, drift = key.split(", drift × ")

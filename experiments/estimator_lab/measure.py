@@ -1,4 +1,4 @@
-"""What an objective's gradient is worth: its expectation, its variance, and what clipping took.
+"""Quality of an objective's gradient: its expectation, its variance, and the signal lost to clipping.
 
 The gradient is that of the project's own `prepare` and `loss`, on a batch of one prompt; only its
 expectation is taken here, over every group there is or over a seeded sample of them.
@@ -19,7 +19,7 @@ BLOCKS = 20  # of the delete-a-block jackknife behind every error bar
 
 
 class Setting(NamedTuple):
-  """Who sampled, who was old, who learns: logits [S, V] each."""
+  """Logits [S, V] of each policy."""
 
   world: policy.World
   theta: np.ndarray  # π_θ, whose gradient is asked for
@@ -37,7 +37,7 @@ class Groups(NamedTuple):
 
 
 class Measurement(NamedTuple):
-  """Of minus the loss's gradient.  `error`: one standard error of each number, 0 where exact."""
+  """Statistics of minus the loss's gradient.  `error`: one standard error of each number, 0 where exact."""
 
   gradient: np.ndarray  # [S, V], its expectation
   cosine: float  # with the true gradient
@@ -51,12 +51,12 @@ class Measurement(NamedTuple):
 
 
 def on_policy(world: policy.World, theta: np.ndarray) -> Setting:
-  """Everybody is π_θ."""
+  """Returns the setting in which all policies are π_θ."""
   return Setting(world, theta, theta, theta, theta)
 
 
 def enumerate_groups(setting: Setting, G: int) -> Groups:
-  """Every multiset of G responses with its multinomial probability under μ."""
+  """Returns every multiset of G responses with its multinomial probability under μ."""
   N = len(setting.world.reward)
   rows = np.array(list(itertools.combinations_with_replacement(range(N), G)))
   counts = (rows[:, :, None] == np.arange(N)).sum(1)
@@ -67,14 +67,14 @@ def enumerate_groups(setting: Setting, G: int) -> Groups:
 
 
 def sample_groups(setting: Setting, G: int, M: int, seed: int) -> Groups:
-  """M groups of G responses from μ."""
+  """Draws M groups of G responses from μ."""
   mu = policy.probability(setting.world, setting.sampler)
   rows = np.random.default_rng(seed).choice(len(mu), (M, G), p=mu / mu.sum())
   return Groups(rows, np.full(M, 1 / M), False)
 
 
 def measure(objective: lib.Objective, setting: Setting, groups: Groups) -> Measurement:
-  """Expectation and spread of the objective's gradient over the groups."""
+  """Returns expectation and spread of the objective's gradient over the groups."""
   gradient, lost, clipped = estimates(objective, setting, groups.rows)
   flat, w = gradient.reshape(len(gradient), -1), groups.weight[:, None]
   square = (flat**2).sum(1, keepdims=True)
@@ -87,7 +87,7 @@ def measure(objective: lib.Objective, setting: Setting, groups: Groups) -> Measu
 
 
 def estimates(objective: lib.Objective, setting: Setting, rows: np.ndarray):
-  """−∇ loss of every group [M, S, V], and [M, 2] (part, whole) of lost signal and clipped tokens."""
+  """Returns −∇ loss of every group [M, S, V], and [M, 2] (part, whole) of lost signal and clipped tokens."""
   world = setting.world
   logp = policy.logp(world, setting.theta)[rows]
   slope, weight, advantage, mask = slopes(objective, _batch(setting, rows), logp)
@@ -103,7 +103,7 @@ def estimates(objective: lib.Objective, setting: Setting, rows: np.ndarray):
 
 
 def slopes(objective: lib.Objective, batch: Batch, logp: np.ndarray) -> list[np.ndarray]:
-  """M batches of one prompt -> ∂loss/∂log π, weight, advantage, mask, float64, [M, G, T] each."""
+  """Returns ∂loss/∂log π, weight, advantage, mask of M batches of one prompt, float64, [M, G, T] each."""
   with jax.enable_x64(True):
     return [np.asarray(x, float) for x in _slopes(objective, batch, logp[:, None])]
 
@@ -119,7 +119,7 @@ def _slopes(objective, batch: Batch, logp):
 
 
 def _batch(setting: Setting, rows: np.ndarray) -> Batch:
-  """M batches of one prompt, [M, 1, G, ...], with every field that a single turn has."""
+  """Makes M batches of one prompt, [M, 1, G, ...], with every field that a single turn has."""
   world = setting.world
   old = policy.log_policy(setting.old)
   entropy = -(np.exp(old) * old).sum(-1)[world.state]
@@ -149,7 +149,7 @@ def _batch(setting: Setting, rows: np.ndarray) -> Batch:
 
 
 def _statistics(sums: np.ndarray, truth: np.ndarray) -> dict[str, float]:
-  """Sums over groups -> the numbers of a Measurement."""
+  """Returns the numbers of a Measurement from sums over groups."""
   sums, (lost, signal, clipped, active) = sums[:-4] / sums[0], sums[-4:]
   mean, square = sums[1:-1], sums[-1]
   size, scale = np.linalg.norm(mean), np.linalg.norm(truth)
@@ -166,7 +166,7 @@ def _statistics(sums: np.ndarray, truth: np.ndarray) -> dict[str, float]:
 
 
 def _jackknife(sums: np.ndarray, truth: np.ndarray) -> dict[str, float]:
-  """Standard errors from BLOCKS leave-one-block-out values."""
+  """Returns standard errors from BLOCKS leave-one-block-out values."""
   total = sums.sum(0)
   left = [_statistics(total - part.sum(0), truth) for part in np.array_split(sums, BLOCKS)]
   spread = lambda key: np.std([x[key] for x in left], ddof=0) * math.sqrt(BLOCKS - 1)

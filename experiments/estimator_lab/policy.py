@@ -1,4 +1,4 @@
-"""A tabular policy whose responses can all be listed, and what is exactly true of it.
+"""A tabular policy whose responses can all be listed, with its exact rewards, gradients and divergences.
 
 N responses of at most T tokens, S prefixes that a token can follow, V tokens of which 0 is EOS.
 A policy is logits [S, V]; numpy, float64.
@@ -24,7 +24,7 @@ class World(NamedTuple):
 
 
 def tree(V: int, T: int, reward: Callable[[tuple[int, ...]], float]) -> World:
-  """All responses of at most T tokens over V tokens; `reward` sees one, EOS included."""
+  """Returns all responses of at most T tokens over V tokens; `reward` sees a response, EOS included."""
   prefixes = [()]
   for prefix in prefixes:
     if len(prefix) < T - 1:
@@ -43,27 +43,27 @@ def tree(V: int, T: int, reward: Callable[[tuple[int, ...]], float]) -> World:
 
 
 def odd_sum(response: tuple[int, ...]) -> float:
-  """Right if the response ended and its tokens have an odd sum: every position matters."""
+  """Returns 1 if the response ended and its tokens have an odd sum: every position matters."""
   return float(response[-1] == 0 and sum(response) % 2 == 1)
 
 
 def even_length(response: tuple[int, ...]) -> float:
-  """Right if the response ended after an even number of tokens."""
+  """Returns 1 if the response ended after an even number of tokens."""
   return float(response[-1] == 0 and len(response) % 2 == 0)
 
 
 def first_token(response: tuple[int, ...]) -> float:
-  """Right if the first token is 1, however long the response is."""
+  """Returns 1 if the first token is 1, however long the response is."""
   return float(response[0] == 1)
 
 
 def random_policy(world: World, seed: int, scale: float = 1.0) -> Logits:
-  """Logits from a normal distribution with deviation `scale`."""
+  """Draws logits from a normal distribution with deviation `scale`."""
   return np.random.default_rng(seed).normal(0.0, scale, world.shape)
 
 
 def counting(T: int, seed: int) -> tuple[World, Logits]:
-  """Long responses: two tokens, so that only the length varies, about T / 2 at the mean."""
+  """Returns a world of long responses: two tokens, so that only length varies, about T / 2 at the mean."""
   world = tree(2, T, even_length)
   theta = random_policy(world, seed, 0.3)
   theta[:, 0] -= np.log(T / 2)
@@ -71,33 +71,33 @@ def counting(T: int, seed: int) -> tuple[World, Logits]:
 
 
 def log_policy(theta: Logits) -> np.ndarray:
-  """log π(token | prefix), [S, V]."""
+  """Returns log π(token | prefix), [S, V]."""
   theta = theta - theta.max(-1, keepdims=True)
   return theta - np.log(np.exp(theta).sum(-1, keepdims=True))
 
 
 def logp(world: World, theta: Logits) -> np.ndarray:
-  """log π of each token of each response, [N, T]; 0 behind the mask."""
+  """Returns log π of each token of each response, [N, T]; 0 behind the mask."""
   return log_policy(theta)[world.state, world.token] * world.mask
 
 
 def probability(world: World, theta: Logits) -> np.ndarray:
-  """π(response), [N]."""
+  """Returns π(response), [N]."""
   return np.exp(logp(world, theta).sum(-1))
 
 
 def expected_reward(world: World, theta: Logits) -> float:
-  """J(θ) = Σ π R."""
+  """Returns J(θ) = Σ π R."""
   return float(probability(world, theta) @ world.reward)
 
 
 def true_gradient(world: World, theta: Logits) -> Logits:
-  """∇ J(θ), [S, V]."""
+  """Returns ∇ J(θ), [S, V]."""
   return score_sum(world, theta, probability(world, theta) * world.reward)
 
 
 def score_sum(world: World, theta: Logits, factor: np.ndarray) -> Logits:
-  """Σ_n factor_n ∇ log π(response n), for factor [N]."""
+  """Returns Σ_n factor_n ∇ log π(response n), for factor [N]."""
   slope = factor[:, None] * world.mask
   pairs = world.state * world.shape[1] + world.token
   summed = np.bincount(pairs.ravel(), slope.ravel(), np.prod(world.shape))
@@ -105,18 +105,18 @@ def score_sum(world: World, theta: Logits, factor: np.ndarray) -> Logits:
 
 
 def to_logits(theta: Logits, slope: np.ndarray) -> np.ndarray:
-  """Σ slope(s, a) ∇ log π(a | s): derivatives by log-probs -> by logits, [..., S, V] both."""
+  """Returns Σ slope(s, a) ∇ log π(a | s): derivatives by log-probs -> by logits, [..., S, V] both."""
   return slope - np.exp(log_policy(theta)) * slope.sum(-1, keepdims=True)
 
 
 def visits(world: World, theta: Logits) -> np.ndarray:
-  """Probability that a response passes each prefix, [S, 1]."""
+  """Returns the probability that a response passes each prefix, [S, 1]."""
   passed = probability(world, theta)[:, None] * world.mask
   return np.bincount(world.state.ravel(), passed.ravel(), world.shape[0])[:, None]
 
 
 def kl_gradients(world: World, theta: Logits, ref: Logits) -> dict[str, Logits]:
-  """Exact ∇_θ of four divergences; "token" ones hold the visited prefixes fixed."""
+  """Returns exact ∇_θ of four divergences; "token" ones hold the visited prefixes fixed."""
   log_pi, log_ref = log_policy(theta), log_policy(ref)
   difference = (logp(world, theta) - logp(world, ref)).sum(-1)
   seen = visits(world, theta)

@@ -28,12 +28,12 @@ def write(out: Path, results: dict) -> None:
 
 
 def claims_table(claims: list[Claim]) -> str:
-  """One line per claim: what, source, verdict."""
+  """Returns one line per claim: text, source, verdict."""
   return _markdown(("claim", "source", "verdict"), [(c.text, c.source, c.verdict) for c in claims])
 
 
 def rows_table(rows: list[dict], names: tuple[str, ...], show) -> str:
-  """Rows of a table or sweep, `names` first, then COLUMNS as `show` writes them."""
+  """Formats rows of a table or sweep, `names` first, then COLUMNS as `show` writes them."""
   order = list(dict.fromkeys(row[names[0]] for row in rows))
   ordered = sorted(rows, key=lambda row: order.index(row[names[0]]))
   return _markdown(
@@ -57,7 +57,7 @@ def _markdown(header: tuple[str, ...], rows: list[tuple]) -> str:
 
 
 def _plain(x):
-  """Strict JSON: claims as dicts, infinities and NaN as null."""
+  """Converts to strict JSON: claims as dicts, infinities and NaN as null."""
   if isinstance(x, Claim):
     return _plain(x._asdict())
   if isinstance(x, dict):

@@ -1,4 +1,4 @@
-"""How far are the three policies apart?  Staleness and sampler mismatch, by name."""
+"""Distances between the three policies: staleness and sampler mismatch, by name."""
 
 import jax.numpy as jnp
 import numpy as np
@@ -9,7 +9,7 @@ UPDATE_GROUP = 8  # completions behind one update
 
 
 def stale(world: policy.World, old: np.ndarray, updates: int, rate: float, seed: int):
-  """π_old sampled; π_θ is some REINFORCE updates (RLOO, G = 8, one group each) ahead of it."""
+  """Returns a setting whose π_old sampled and whose π_θ is RLOO updates (G = 8, one group each) ahead."""
   theta, objective = old, variants.build("rloo")
   for update in range(updates):
     now = measure.on_policy(world, theta)
@@ -19,12 +19,12 @@ def stale(world: policy.World, old: np.ndarray, updates: int, rate: float, seed:
 
 
 def mismatched(world: policy.World, theta: np.ndarray, kind: str, seed: int):
-  """The sampler differs from the learner on the same parameters; nothing is stale."""
+  """Returns a setting whose sampler differs from the learner on the same parameters; nothing is stale."""
   return measure.on_policy(world, theta)._replace(sampler=sampler(theta, kind, seed))
 
 
 def sampler(theta: np.ndarray, kind: str, seed: int) -> np.ndarray:
-  """Logits of μ: "noise 0.5" (deviation per logit), "temperature 0.8", or "bf16"."""
+  """Returns logits of μ: "noise 0.5" (deviation per logit), "temperature 0.8", or "bf16"."""
   name, _, number = kind.partition(" ")
   if name == "noise":
     return theta + np.random.default_rng(seed).normal(0.0, float(number), theta.shape)
@@ -36,7 +36,7 @@ def sampler(theta: np.ndarray, kind: str, seed: int) -> np.ndarray:
 
 
 def scenarios(world: policy.World, theta: np.ndarray, seed: int) -> dict[str, measure.Setting]:
-  """The columns of the table of variants."""
+  """Returns the columns of the table of variants."""
   return {
     "on-policy": measure.on_policy(world, theta),
     "1 update stale": stale(world, theta, 1, 0.5, seed),

@@ -1,4 +1,4 @@
-"""How much the laboratory computes."""
+"""Sizes of the laboratory's computation."""
 
 from typing import NamedTuple
 

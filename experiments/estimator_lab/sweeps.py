@@ -1,4 +1,4 @@
-"""Every variant in every scenario, and what group size, length, clip range, τ and C do to some.
+"""Tables of every variant in every scenario, and of some over group size, length, clip range, τ and C.
 
 A row is a mean over random policies.  `<number>/error` is its standard error from sampling groups (0
 where all were enumerated), `<number>/spread` the deviation from policy to policy.
@@ -20,7 +20,7 @@ UPDATES, RATE, NOISE = 16, 0.5, "noise 0.5"  # far enough that clipping has some
 
 
 def table(size: Size) -> list[dict]:
-  """Every recipe in every scenario, G = 3, all groups enumerated."""
+  """Measures every recipe in every scenario, G = 3, all groups enumerated."""
   rows = []
   cases = [
     settings.scenarios(WORLD, policy.random_policy(WORLD, seed), seed)
@@ -38,7 +38,7 @@ def table(size: Size) -> list[dict]:
 
 
 def distinct_recipes() -> dict:
-  """Objectives by the names of the recipes that are the same on a single turn without KL."""
+  """Returns objectives by the names of the recipes that are the same on a single turn without KL."""
   names = {}
   for name in variants.RECIPES:
     key = json.dumps(variants.recipe(name).to_dict(), sort_keys=True)
@@ -47,7 +47,7 @@ def distinct_recipes() -> dict:
 
 
 def sweeps(size: Size) -> list[dict]:
-  """All sweeps, one row per point."""
+  """Returns all sweeps, one row per point."""
   return [*_group_size(size), *_length(size), *_clip_range(size), *_temperature(size), *_cap(size)]
 
 
@@ -112,7 +112,7 @@ def _point(sweep: str, name: str, x: float, objective, make: Callable, size: Siz
 
 
 def _mean(found: list[measure.Measurement]) -> dict[str, float]:
-  """Means over policies, their errors from sampling, and the deviation between policies."""
+  """Returns means over policies, their errors from sampling, and the deviation between policies."""
   row = {}
   for key in KEYS:
     values = np.array([getattr(m, key) for m in found])

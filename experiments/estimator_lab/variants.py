@@ -22,7 +22,7 @@ CORRECTIONS = dict(
 
 
 def recipe(name: str, **slots) -> ConfigDict:
-  """config.objective of configs/<name>.py with other slots; KL penalties are out: J has no KL."""
+  """Returns config.objective of configs/<name>.py with other slots and without KL, since J has no KL."""
   o = importlib.import_module(f"configs.{name}").get_config().objective
   o.penalty = ConfigDict()
   for slot, knobs in slots.items():
@@ -31,11 +31,11 @@ def recipe(name: str, **slots) -> ConfigDict:
 
 
 def build(name: str, **slots) -> lib.Objective:
-  """As `recipe`, bound."""
+  """Binds the objective of `recipe`."""
   return lib.build(recipe(name, **slots))
 
 
 def corrected(name: str) -> lib.Objective:
-  """RLOO with a mismatch correction of CORRECTIONS."""
+  """Returns RLOO with a mismatch correction of CORRECTIONS."""
   knobs = CORRECTIONS[name]
   return build("rloo", correct={"it": knobs} if knobs else {})

@@ -1,4 +1,4 @@
-"""A prepared dataset's folder, sealed: its files' digests lie beside them, as `sha256sum` writes them."""
+"""SHA-256 checksums of a prepared dataset's files, written beside them as `sha256sum` does."""
 
 import hashlib
 from pathlib import Path
@@ -12,8 +12,8 @@ def write(folder: Path) -> None:
 
 def check(folder: Path) -> None:
   """Raises ValueError where a file is not what was written, has gone, or has been added."""
-  sealed, sums = folder / NAME, _sums(folder).encode()
-  written = sealed.read_bytes() if sealed.is_file() else b""
+  file, sums = folder / NAME, _sums(folder).encode()
+  written = file.read_bytes() if file.is_file() else b""
   if written != sums:
     differ = set(written.split(b"\n")) ^ set(sums.split(b"\n"))
     names = sorted(line[66:].decode(errors="replace") for line in differ if len(line) > 66)

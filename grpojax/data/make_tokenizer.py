@@ -57,7 +57,7 @@ def _tokenizer() -> Tokenizer:
 
 
 def _byte_vocabulary() -> dict[str, int]:
-  """GPT-2's printable stand-in for every byte -> the byte."""
+  """Returns GPT-2's printable stand-in for every byte -> the byte."""
   printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
   others = [byte for byte in range(256) if byte not in printable]
   stand_in = {byte: chr(byte) for byte in printable}

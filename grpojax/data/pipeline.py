@@ -1,7 +1,7 @@
 """From config.data to batches: prepare the dataset, load a split as tokens, address its batches.
 
-A batch is a pure function of (seed, its number): nothing is consumed, so that a resumed run, or one
-on another number of processes, reads the same rows.
+A batch is a pure function of (seed, its number), so that a resumed run, or a run on another number of
+processes, reads the same rows.
 """
 
 import contextlib
@@ -31,16 +31,16 @@ _OWN_KEYS = ("task", "prompt_budget", "overlong_prompts", "template", "system", 
 
 
 def prepare(config, data_dir: str | Path) -> Path:
-  """The folder of the dataset that `config` (config.data) describes, built first where it is new.
+  """Returns the folder of the dataset that `config` (config.data) describes, built first where it is new.
 
   The folder's name is a hash of the builder's settings, its source and, where it has a function
-  `source_files(settings)`, those files' contents.  It appears by one rename, so a killed or a second
-  process leaves no half of it.  Raises ValueError where its files are no longer what was written.
+  `source_files(settings)`, those files' contents.  The folder appears by one rename, so a killed or a
+  second process leaves no half of it.  Raises ValueError where its files are no longer what was written.
   """
   module, builder_class = _find_builder(config.task)
   settings = _builder_settings(config, builder_class)
-  said = f"{checksums.NAME}{json.dumps(settings, sort_keys=True)}"
-  digest = hashlib.sha256(said.encode() + _source(module))
+  key = f"{checksums.NAME}{json.dumps(settings, sort_keys=True)}"
+  digest = hashlib.sha256(key.encode() + _source(module))
   if hasattr(builder_class, "source_files"):
     digest.update(_contents(builder_class.source_files(settings)))
   name = f"{module.__name__.split('.')[-1]}-{digest.hexdigest()[:16]}"
@@ -54,7 +54,7 @@ def prepare(config, data_dir: str | Path) -> Path:
     configs = builder_class.BUILDER_CONFIGS
     builder_config = type(configs[0])(name="grpojax", **settings) if configs else None
     tfds.disable_progress_bar()
-    with contextlib.redirect_stdout(io.StringIO()):  # it speaks of a download; there is none
+    with contextlib.redirect_stdout(io.StringIO()):  # TFDS announces a download; there is none
       builder = builder_class(config=builder_config, data_dir=scratch, file_format="array_record")
       builder.download_and_prepare()
     checksums.write(Path(builder.data_dir))
@@ -67,7 +67,7 @@ def prepare(config, data_dir: str | Path) -> Path:
 
 
 def _find_builder(task: str):
-  """'mini_aime' is the builder in grpojax/data/mini_aime; 'my.module:MyBuilder' is anybody's."""
+  """Returns (module, builder) of 'mini_aime' (grpojax/data/mini_aime) or of 'my.module:MyBuilder'."""
   name, _, class_name = task.partition(":")
   name = name if class_name else f"grpojax.data.{name}"
   try:
@@ -97,7 +97,7 @@ def _find_builder(task: str):
 
 
 def _builder_settings(config, builder_class) -> dict[str, Any]:
-  """What config.data sets for the builder.  A key that it does not take is an error."""
+  """Returns what config.data sets for the builder.  Raises ValueError for a key that it does not take."""
   takes = []
   if builder_class.BUILDER_CONFIGS:
     inherited = {field.name for field in dataclasses.fields(tfds.core.BuilderConfig)}
@@ -120,7 +120,7 @@ def _source(module) -> bytes:
 
 
 def _contents(paths: list[Path]) -> bytes:
-  """The files' names and digests: the same on every host, whatever its clock and folders."""
+  """Returns the files' names and digests: the same on every host, whatever its clock and folders."""
   digests = []
   for path in paths:
     with path.open("rb") as file:
@@ -129,7 +129,7 @@ def _contents(paths: list[Path]) -> bytes:
 
 
 class Split(NamedTuple):
-  """A split in memory: what is asked, as text and as tokens."""
+  """A split in memory: its prompts, as text and as tokens."""
 
   name: str
   records: list[dict[str, Any]]  # rows of the dataset, bytes decoded
@@ -137,7 +137,7 @@ class Split(NamedTuple):
   ids: np.ndarray  # [rows] int32, the row's number in the dataset on disk
   budget: int  # L, in tokens
   dropped: int  # rows left out because their prompt is longer than the budget
-  notes: tuple[str, ...] = ()  # what the dataset has to say of the split at the start of a run
+  notes: tuple[str, ...] = ()  # sentences about the split at the start of a run
   weights: np.ndarray | None = None  # [rows] float32, how often each is drawn; None: all alike
 
 
@@ -189,10 +189,10 @@ def load_split(
 
 
 def weigh(split: Split, mixture) -> Split:
-  """The split with the sources of its rows drawn in the proportions of `mixture`, a source's rows alike.
+  """Returns the split with its sources drawn in the proportions of `mixture`, a source's rows alike.
 
-  `mixture` is config.data.mixture: source -> weight; empty, every row is alike.  Raises ValueError
-  where it does not name the split's sources, or a weight is not positive.
+  `mixture` is config.data.mixture: source -> weight; empty, every row is alike.  Raises ValueError where
+  the mixture does not name the split's sources, or a weight is not positive.
   """
   if not mixture:
     return split
@@ -210,7 +210,7 @@ def weigh(split: Split, mixture) -> Split:
 
 
 def fingerprint(split: Split) -> str:
-  """Number of rows, and a hash of them as they are asked."""
+  """Returns the number of rows, and a hash of the rows as they are asked."""
   digest = hashlib.sha256(split.ids.tobytes())
   for record, prompt in zip(split.records, split.prompts, strict=True):
     digest.update(json.dumps(record, sort_keys=True, default=str).encode() + prompt.tobytes())
@@ -218,13 +218,13 @@ def fingerprint(split: Split) -> str:
 
 
 def _notes(path: str | Path, split: str) -> tuple[str, ...]:
-  """What the builder wrote into its `metadata` under notes -> split: sentences."""
+  """Returns the sentences that the builder wrote into its `metadata` under notes -> split."""
   metadata = tfds.builder_from_directory(str(path)).info.metadata or {}
   return tuple(metadata.get("notes", {}).get(split, ()))
 
 
 def splits(path: str | Path) -> list[str]:
-  """Names of the splits that the dataset in this folder has."""
+  """Returns the names of the splits that the dataset in this folder has."""
   return list(tfds.builder_from_directory(str(path)).info.splits)
 
 
@@ -248,7 +248,7 @@ def _read(path: str | Path, split: str) -> list[dict[str, Any]]:
 
 
 def left_pad(rows: list[np.ndarray], width: int, pad: int) -> np.ndarray:
-  """[rows, width] int32; the last len(row) columns are the row."""
+  """Returns [rows, width] int32; the last len(row) columns are the row."""
   padded = np.full((len(rows), width), pad, np.int32)
   for i, row in enumerate(rows):
     padded[i, width - len(row) :] = row
@@ -256,18 +256,18 @@ def left_pad(rows: list[np.ndarray], width: int, pad: int) -> np.ndarray:
 
 
 def _order(rows: int, batch: int, seed: int):
-  """Batch number -> indices [batch]: a fresh shuffle every epoch, no row twice in one epoch.
+  """Returns a map from batch number to indices [batch]: a fresh shuffle every epoch, no row twice in one.
 
-  The rows % batch that are over wait for the next epoch's order, so that no batch has a row twice.
+  The rows % batch remaining rows wait for the next epoch's order, so that no batch has a row twice.
   """
   epoch = grain.MapDataset.range(rows).seed(seed).shuffle().batch(batch, drop_remainder=True)
   return epoch.repeat()
 
 
 def _draw(weights: np.ndarray, batch: int, seed: int, number: int) -> np.ndarray:
-  """Indices [batch], none twice, drawn in proportion to `weights` [rows]; by (seed, number) alone.
+  """Draws indices [batch], none twice, in proportion to `weights` [rows]; keyed by (seed, number) alone.
 
-  The largest log weights with Gumbel noise, which is drawing without replacement.
+  The largest log weights with Gumbel noise are a draw without replacement.
   """
   noise = np.random.default_rng((seed, number)).gumbel(size=len(weights))
   return np.argsort(-(np.log(weights) + noise), kind="stable")[:batch]
@@ -301,7 +301,7 @@ class Stream:
     return take(self._split, self._order[number][self._mine], self._pad)
 
   def next(self, weights: np.ndarray | None = None) -> Prompts:
-    """The next batch: of the epoch's order, or drawn by `weights` [rows], the same on every process."""
+    """Returns the next batch: of the epoch's order, or drawn by `weights` [rows], equal on all processes."""
     number, self.position = self.position, self.position + 1
     if weights is None:
       return self[number]
@@ -319,7 +319,7 @@ class Stream:
 
 
 def take(split: Split, indices: np.ndarray, pad: int) -> Prompts:
-  """The prompts at these indices of the split."""
+  """Returns the prompts at these indices of the split."""
   rows = [split.prompts[i] for i in indices]
   return Prompts(
     tokens=left_pad(rows, split.budget, pad),
@@ -330,9 +330,9 @@ def take(split: Split, indices: np.ndarray, pad: int) -> Prompts:
 
 
 def demonstrations(split: Split, tokenizer, batch_size: int, max_tokens: int, seed: int, step: int):
-  """Batch number `step` for supervised fine-tuning, a pure function of (seed, step).
+  """Returns batch number `step` for supervised fine-tuning, a pure function of (seed, step).
 
-  Returns tokens [rows, L + T] int32 (left-padded prompt, then demonstration and EOS), mask
+  The batch is tokens [rows, L + T] int32 (left-padded prompt, then demonstration and EOS), mask
   [rows, T] float32, prompt_length [rows] int32, and cut: how many responses were longer than
   T = max_tokens.  Those end at T without an EOS, as running into the budget does.
   """

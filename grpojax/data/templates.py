@@ -1,4 +1,4 @@
-"""What is put around a question: an instruction, a system prompt, the tokenizer's chat template."""
+"""Text around a question: an instruction, a system prompt, the tokenizer's chat template."""
 
 import json
 from typing import Any, NamedTuple
@@ -45,10 +45,10 @@ PLAIN = Form()
 
 
 def build(template: str, system: str, chat: bool) -> Form:
-  """config.data.template: a name of TEMPLATES or a text with {question} in it.  Raises ValueError.
+  """Returns the form of config.data.template: a name of TEMPLATES or a text with {question} in it.
 
-  `system` goes before every prompt that does not bring a system message of its own.  `chat` puts
-  the prompt through the tokenizer's chat template; without it the model sees the text alone.
+  `system` goes before every prompt that has no system message of its own.  `chat` puts the prompt
+  through the tokenizer's chat template; without `chat` the model sees the text alone.  Raises ValueError.
   """
   found = TEMPLATES.get(template, template)
   if found.count("{question}") != 1:
@@ -60,7 +60,7 @@ def build(template: str, system: str, chat: bool) -> Form:
 
 
 def encode(form: Form, tokenizer, records: list[dict[str, Any]]) -> list[np.ndarray]:
-  """The prompt of each row, as tokens; a row is its `question` and, in a chat, what went before."""
+  """Encodes the prompt of each row; a row is its `question` and, in a chat, the messages before it."""
   chats = [to_chat(form, record) for record in records]
   if form.chat:
     return text.encode_chats(tokenizer, chats)
@@ -68,12 +68,12 @@ def encode(form: Form, tokenizer, records: list[dict[str, Any]]) -> list[np.ndar
 
 
 def to_chat(form: Form, record: dict[str, Any]) -> list[dict[str, str]]:
-  """The messages: the system's, the row's history, and the question in its template."""
+  """Returns the messages: the system's, the row's history, and the question in its template."""
   history = json.loads(record["history"]) if record.get("history") else []
   own = bool(history) and history[0]["role"] == "system"
   system = [dict(role="system", content=form.system)] if form.system and not own else []
-  asked = form.template.replace("{question}", record["question"])  # questions have braces of their own
-  return [*system, *history, dict(role="user", content=asked)]
+  question = form.template.replace("{question}", record["question"])  # questions have braces of their own
+  return [*system, *history, dict(role="user", content=question)]
 
 
 def _as_text(chat: list[dict[str, str]]) -> str:

@@ -11,7 +11,7 @@ EMBEDDED = Path(__file__).parent / "tokenizer"
 
 
 def load_tokenizer(folder: str | Path = EMBEDDED) -> PreTrainedTokenizerBase:
-  """The tokenizer of a local Hugging Face folder; by default the one of the embedded task."""
+  """Loads the tokenizer of a local Hugging Face folder; by default the one of the embedded task."""
   if not Path(folder, "tokenizer_config.json").is_file():
     raise ValueError(f"'{folder}' holds no tokenizer_config.json, so it is no tokenizer folder.")
   try:
@@ -26,7 +26,7 @@ def load_tokenizer(folder: str | Path = EMBEDDED) -> PreTrainedTokenizerBase:
 
 
 def eos_ids(tokenizer: PreTrainedTokenizerBase, folder: str | Path = EMBEDDED) -> tuple[int, ...]:
-  """Every token that ends a response: the tokenizer's own and all that generation_config.json has.
+  """Returns every token that ends a response: the tokenizer's own and all in generation_config.json.
 
   A chat model often has two, and honouring one makes nearly every response look cut by the budget.
   """
@@ -42,7 +42,7 @@ def eos_ids(tokenizer: PreTrainedTokenizerBase, folder: str | Path = EMBEDDED) -
 
 
 def encode_chats(tokenizer: PreTrainedTokenizerBase, chats: list[list[dict]]) -> list[np.ndarray]:
-  """Each list of messages (role, content) in the chat template, up to where the assistant speaks.
+  """Encodes each list of messages (role, content) in the chat template, up to where the assistant speaks.
 
   A message that spells a special token gets that token, as everywhere where templates are text.
   """
@@ -62,20 +62,20 @@ def encode_chats(tokenizer: PreTrainedTokenizerBase, chats: list[list[dict]]) ->
 
 
 def encode_texts(tokenizer: PreTrainedTokenizerBase, texts: list[str]) -> list[np.ndarray]:
-  """Each text as it is, for a model without turns; with a BOS where the tokenizer has one."""
+  """Encodes each text as it is, for a model without turns; with a BOS where the tokenizer has one."""
   return [np.asarray(row, np.int32) for row in tokenizer(texts)["input_ids"]]
 
 
 def encode_responses(tokenizer: PreTrainedTokenizerBase, texts: list[str]) -> list[np.ndarray]:
-  """Each text as the assistant would sample it, with the EOS that closes its turn."""
+  """Encodes each text as the assistant would sample it, with the EOS that closes its turn."""
   rows = tokenizer(texts, add_special_tokens=False)["input_ids"]
   return [np.asarray([*row, tokenizer.eos_token_id], np.int32) for row in rows]
 
 
 def decode(tokenizer: PreTrainedTokenizerBase, tokens, length) -> str | list:
-  """Text of the first `length` tokens, without special tokens.
+  """Returns the text of the first `length` tokens, without special tokens.
 
-  tokens [..., T] and length [...] int; the answer is nested lists of str in the shape of `length`.
+  tokens [..., T] and length [...] int; the result is nested lists of str in the shape of `length`.
   """
   tokens, length = np.asarray(tokens), np.asarray(length)
   if length.ndim == 0:

@@ -14,16 +14,16 @@ from grpojax.runtime import sharding
 
 
 class View(NamedTuple):
-  """What one call can see, before a layer's own window and rotary table are applied."""
+  """Mask and rotary angles of one call, before a layer's own window and rotary table are applied."""
 
   mask: jax.Array  # [B, S, keys] bool
   distance: jax.Array  # [S, keys] int32, columns from a key to its query
   cos: jax.Array  # [tables, B, S, H / 2] float32
   sin: jax.Array
-  mesh: Mesh | None = None  # whose `context` may cut the queries; keys and values travel to all of them
+  mesh: Mesh | None = None  # its `context` axis may cut the queries; keys and values travel to all devices
 
   def of(self, window, table):
-    """(attention, turn) of a layer, as `Block` takes them; None: no window, the only table."""
+    """Returns (attention, turn) of a layer, as `Block` takes them; None is no window, or the only table."""
     mask = self.mask if window is None else self.mask & (self.distance < window)[None]
     table = 0 if table is None else table
 
@@ -38,13 +38,13 @@ class View(NamedTuple):
 
 
 class GroupView(NamedTuple):
-  """What rows of a prompt and its G responses end to end see: a response its prompt and itself."""
+  """Mask and angles of rows [prompt, G responses end to end]: a response sees its prompt and itself."""
 
   prompt: View  # [P, L] of the prompts
-  own: View  # [P * G, T] of the responses, whose keys are L + T; both turn whole rows, L + G * T
+  own: View  # [P * G, T] of the responses, with L + T keys; both rotate whole rows of L + G * T
 
   def of(self, window, table):
-    """As `View.of`.  A prompt's keys and values are computed once, and laid beside those of each response."""
+    """Returns the same pair as `View.of`; a prompt's keys and values are computed once for its responses."""
     (read_prompt, turn), (read_own, _) = self.prompt.of(window, table), self.own.of(window, table)
     (P, L, _), (rows, T, _) = self.prompt.mask.shape, self.own.mask.shape
     by_response = lambda x: x[:, L:].reshape(rows, T, *x.shape[2:])
@@ -62,7 +62,7 @@ class GroupView(NamedTuple):
 
 
 def group_view(first, L: int, G: int, T: int, frequencies) -> GroupView:
-  """first [P], the first real column of each prompt of L -> what the rows of L + G * T columns see."""
+  """Returns the view of rows of L + G * T columns; first [P] is the first real column of each prompt of L."""
   whole = jnp.arange(L + T)
   distance = whole[:, None] - whole[None]
   segment = left_padded(L + T, first)
@@ -74,44 +74,44 @@ def group_view(first, L: int, G: int, T: int, frequencies) -> GroupView:
 
 
 def view(mask, distance, positions, frequencies, mesh: Mesh | None = None) -> View:
-  """mask [B, S, keys], distance [S, keys], positions [B, S], frequencies [tables, H / 2]."""
+  """Returns a `View`; mask [B, S, keys], distance [S, keys], positions [B, S], frequencies [tables, H/2]."""
   return View(mask, distance, *angles(positions, frequencies), mesh)
 
 
 def sequence_view(segment, frequencies, mesh: Mesh | None = None) -> View:
-  """What whole sequences see of themselves; inside one, columns are as far apart as positions."""
+  """Returns the view that whole sequences have of themselves, where columns differ as positions do."""
   column = jnp.arange(segment.shape[1])
   distance = column[:, None] - column[None]
   return view(causal_mask(segment), distance, positions(segment), frequencies, mesh)
 
 
 def angles(positions, frequencies):
-  """positions [B, S], frequencies [tables, H / 2] -> cos and sin [tables, B, S, H / 2] float32."""
+  """Returns cos and sin, [tables, B, S, H / 2] float32; positions [B, S], frequencies [tables, H / 2]."""
   turned = positions[None, ..., None].astype(jnp.float32) * frequencies[:, None, None, :]
   return jnp.cos(turned), jnp.sin(turned)
 
 
 def left_padded(length: int, first):
-  """The segments of rows with one sequence each, [B, length]: 1 from column `first` [B] on, before it 0."""
+  """Returns segments [B, length] int32, one sequence a row: 1 from column `first` [B] on, else 0."""
   return (jnp.arange(length)[None] >= first[:, None]).astype(jnp.int32)
 
 
 def causal_mask(segment):
-  """segment [B, S] -> [B, S, S] bool: key j is visible to query i iff j <= i and they share a segment."""
+  """Returns [B, S, S] bool: key j is visible to query i iff j <= i and both have one `segment` [B, S]."""
   column = jnp.arange(segment.shape[1])
   causal = column[None, :] <= column[:, None]
   return causal[None] & (segment[:, :, None] == segment[:, None, :])
 
 
 def positions(segment):
-  """segment [B, S] -> [B, S] int32: columns since the segment began."""
+  """Returns [B, S] int32: columns since the `segment` [B, S] began."""
   column = jnp.broadcast_to(jnp.arange(segment.shape[1]), segment.shape)
   begins = jnp.pad(segment[:, 1:] != segment[:, :-1], ((0, 0), (1, 0)), constant_values=True)
   return column - jax.lax.cummax(jnp.where(begins, column, 0), axis=1)
 
 
 def rotate(x, rope):
-  """Rotary embedding, halves paired as in Hugging Face's models.  x [B, S, N, H], rope 2 x [B, S, H/2]."""
+  """Applies the rotary embedding, halves paired as Hugging Face's.  x [B, S, N, H], rope 2 x [B, S, H/2]."""
   cos, sin = (jnp.expand_dims(r, 2).astype(x.dtype) for r in rope)
   a, b = jnp.split(x, 2, axis=-1)
   cos, sin = jnp.broadcast_to(cos, a.shape), jnp.broadcast_to(sin, a.shape)
@@ -119,9 +119,9 @@ def rotate(x, rope):
 
 
 def attend_causally(q, k, v, mask, scale: float, cap: float = 0.0):
-  """`attend` of the last S columns to themselves and those before, mask [B, S, keys]: none looks ahead.
+  """Attends from the last S columns to those before and up to each, mask [B, S, keys]; see `attend`.
 
-  A block of queries meets the keys up to its own end.  Of whole sequences four leave 5/8 of the products;
+  A block of queries meets the keys up to its own end.  Four blocks leave 5/8 of whole sequences' products;
   with fewer than 32 queries a block costs more to compile than it saves.
   """
   S, before = q.shape[1], k.shape[1] - q.shape[1]
@@ -134,9 +134,9 @@ def attend_causally(q, k, v, mask, scale: float, cap: float = 0.0):
 
 
 def attend(q, k, v, mask, scale: float, cap: float = 0.0):
-  """softmax(scale q k) v.  q [B, S, N, H]; k, v [B, keys, K, H]; mask [B, S, keys] -> [B, S, N, H].
+  """Returns softmax(scale q k) v [B, S, N, H].  q [B, S, N, H]; k, v [B, keys, K, H]; mask [B, S, keys].
 
-  Scores and softmax in float32.  A query that sees no key averages all of them: finite, unused.
+  Scores and softmax are float32.  A query that sees no key averages all keys: finite, and unused.
   """
   B, S, N, H = q.shape
   K = k.shape[2]

@@ -43,9 +43,9 @@ class Block(nnx.Module):
       self.down = matrix(rngs, ("mlp", "embed"), (F, D), out_scale * F**-0.5, dtype)
 
   def __call__(self, x, attention, turn, replay=None, counted=None):
-    """x [B, S, D] -> x, what attention keeps, Routed or None.
+    """Returns x [B, S, D], what attention keeps (keys and values), and Routed or None.
 
-    attention(q, k, v, scale, cap) -> what is read [B, S, N, H], what is kept: it alone knows of caches;
+    attention(q, k, v, scale, cap) returns its output [B, S, N, H] and what it keeps: only it knows caches;
     turn is the rotary embedding.
     """
     s = self.spec

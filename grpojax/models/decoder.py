@@ -47,7 +47,7 @@ Cache = list[tuple[Kept, Kept]]  # per layer: keys, values
 
 
 class Decoder(nnx.Module):
-  """Token ids -> hidden states; `logits` of those are taken chunk by chunk, elsewhere."""
+  """The map from token ids to hidden states; callers take `logits` of hidden states chunk by chunk."""
 
   def __init__(self, s: Spec, mesh: Mesh | None, rules: sharding.Rules, rngs: nnx.Rngs):
     self.spec, self.mesh, self.rules = s, mesh, tuple(rules.items())  # static: hashed
@@ -70,13 +70,13 @@ class Decoder(nnx.Module):
       self.score_bias = vector((None,), s.labels, 0.0, s.param_dtype)
 
   def __call__(self, tokens, first):
-    """tokens [B, S] int32, first [B] -> hidden [B, S, D] after the final norm."""
+    """Returns hidden [B, S, D] after the final norm; tokens [B, S] int32, first [B]."""
     return self.forward(tokens, left_padded(tokens.shape[1], first))[0]
 
   def forward(self, tokens, segment, routing=None, counted=None):
-    """tokens, segment [B, S] -> hidden [B, S, D], what the mixtures did (Routed, [layers, ...]) or None.
+    """Returns hidden [B, S, D] and the mixtures' Routed ([layers, ...]) or None; tokens, segment [B, S].
 
-    A token sees those before it with its own number in `segment`, which are neighbours of each other.
+    A token sees the tokens before it with its own number in `segment`; one number's columns are contiguous.
     `routing` [layers, B, S, k] int32 replays a choice of experts, -1 routes normally; `counted`
     [B, S] bool are the tokens whose load is summed up for `moe.load_balance_loss`.
     """
@@ -89,7 +89,7 @@ class Decoder(nnx.Module):
     return sharding.whole_columns(self.mesh, x)[:, :S], routed
 
   def forward_groups(self, prompt, own, first):
-    """prompt [P, L], left-padded up to first [P]; own [P, G, T], what follows it -> hidden [P, G, T, D].
+    """Returns hidden [P, G, T, D] of responses own [P, G, T]; prompt [P, L] is left-padded up to first [P].
 
     The prompt is computed once for its G responses, each of which sees it and itself.
     """
@@ -99,7 +99,7 @@ class Decoder(nnx.Module):
     return x[:, prompt.shape[1] :].reshape(P, G, T, -1)
 
   def _through(self, tokens, seen, routing=None, counted=None):
-    """tokens [B, S] -> hidden [B, S, D] after the final norm, Routed or None; `seen` is what each sees."""
+    """Returns hidden [B, S, D] after the final norm, and Routed or None; `seen` is the tokens' view."""
 
     def block(x, layer):
       layer, kind, replay = layer
@@ -112,7 +112,7 @@ class Decoder(nnx.Module):
     return self._final_norm(x), routed
 
   def prefill(self, tokens, first, cache_length: int):
-    """tokens [B, L] -> hidden of the last column [B, D], a cache with room for `cache_length`, Routed."""
+    """Returns hidden [B, D] of the last of tokens [B, L], a cache of `cache_length` columns, and Routed."""
     seen = self._view(left_padded(tokens.shape[1], first))
 
     def block(x, layer):
@@ -128,7 +128,7 @@ class Decoder(nnx.Module):
     return self._final_norm(x[:, -1]), cache, routed
 
   def extend(self, tokens, positions, before):
-    """Tokens [B, C] of sequences end to end -> hidden [B, C, D], their keys and values, Routed.
+    """Returns hidden [B, C, D] of tokens [B, C] of sequences end to end, their keys and values, and Routed.
 
     A token at position p [B, C] of its sequence sees that and the p columns before it, which lie here or
     in `before`: keys and values [layers, B, W, K, H] each, as the new ones are [layers, B, C, K, H].
@@ -153,7 +153,7 @@ class Decoder(nnx.Module):
     return self._final_norm(x), kv, routed
 
   def decode(self, layers, tokens, column, first, cache: Cache):
-    """One token per row, tokens [B], all at the same cache column -> hidden [B, D], cache, Routed.
+    """Returns hidden [B, D], cache and Routed of one token per row, tokens [B], all at the same cache column.
 
     `layers` comes from `unstacked_layers`, called once outside the decode loop.
     """
@@ -170,15 +170,15 @@ class Decoder(nnx.Module):
     return self.step(layers, tokens, column - first, attention)
 
   def step(self, layers, tokens, positions, attention):
-    """One token per row, tokens and positions [B] -> hidden [B, D], what each layer keeps, Routed.
+    """Returns hidden [B, D], what each layer keeps, Routed, of one token per row; tokens, positions [B].
 
-    attention(i, q, k, v, scale, cap) is that of layer i (`Block`); q, k and v are [B, 1, heads, head_dim].
+    attention(i, q, k, v, scale, cap) is layer i's attention (`Block`); q, k, v are [B, 1, heads, head_dim].
     """
     cos, sin = angles(positions[:, None], self._frequencies())
     x, kept, choices = self._embed(tokens[:, None]), [], []
     for i, layer in enumerate(layers):
       table = self.spec.rope_of[i]
-      if layer[1]:  # else XLA restores int8 matrices once, before the decode loop, and keeps the copy
+      if layer[1]:  # else XLA dequantizes int8 matrices once, before the decode loop, and keeps the copy
         layer, x = jax.lax.optimization_barrier((layer, x))
       turn = partial(rotate, rope=(cos[table], sin[table]))
       x, own, routed = self._whole(*layer)(x, partial(attention, i), turn)
@@ -188,9 +188,9 @@ class Decoder(nnx.Module):
     return self._final_norm(x[:, 0]), kept, routed
 
   def unstacked_layers(self, piece_bytes: int = 0) -> list[tuple[Block, dict]]:
-    """The layers one by one, for `step`: adapters merged, matrices in the compute dtype, or still in int8.
+    """Returns the layers one by one, for `step`: adapters merged, matrices in compute dtype or still int8.
 
-    Those in the compute dtype in pieces (`parts.in_pieces`) of about `piece_bytes` of a device; 0: whole.
+    Matrices in the compute dtype are cut in pieces (`parts.in_pieces`) of `piece_bytes` a device; 0: whole.
     """
     cast = lambda a: a.astype(self.dtype) if a.ndim > 1 and a.dtype != jnp.int8 else a
 
@@ -204,7 +204,7 @@ class Decoder(nnx.Module):
     return [one(i) for i in range(self.spec.num_hidden_layers)]
 
   def _in_pieces(self, layer: Block, piece_bytes: int) -> Block:
-    """Its matrices cut along the residual stream, unless that is cut over the mesh already."""
+    """Cuts the layer's matrices along the residual stream, unless the mesh already cuts that axis."""
     for name in ("q", "k", "v", "o", "gate", "up", "down"):
       variable = getattr(layer, name, None)
       if variable is None:
@@ -219,18 +219,18 @@ class Decoder(nnx.Module):
     return layer
 
   def unembedding(self):
-    """[V, D], in the compute dtype."""
+    """Returns the unembedding [V, D] in the compute dtype."""
     if self.spec.tie_word_embeddings:
       return self.embedding[...].astype(self.dtype)
     return self._matrix("head", self.head[...], self.beside).astype(self.dtype)
 
   def _stacked(self) -> tuple[Block, dict]:
-    """The layers and what lies beside their matrices, stacked alike: scanned, then made `_whole`."""
+    """Returns the layers and the adapters or scales beside them, both stacked; a scan makes each `_whole`."""
     return self.layers, {path: pair for path, pair in self.beside.items() if path.startswith("layers.")}
 
   def _whole(self, layer: Block, beside: dict) -> Block:
-    """The layer with its adapters merged, or its int8 matrices restored."""
-    layer = jax.tree.map(lambda a: a, layer)  # a copy: what is changed below is nobody else's
+    """Returns the layer with its adapters merged, or its int8 matrices dequantized."""
+    layer = jax.tree.map(lambda a: a, layer)  # a copy, which is changed below
     for path in beside:
       variable = reduce(getattr, path.split(".")[1:], layer)
       variable.set_value(self._matrix(path, variable[...], beside))
@@ -240,21 +240,21 @@ class Decoder(nnx.Module):
     if path not in beside:
       return weight
     if "scale" in beside[path]:
-      return int8.restored(weight, beside[path]["scale"])
+      return int8.dequantize(weight, beside[path]["scale"])
     return lora_lib.merge(weight, beside[path], self.spec, path, self.adapter_scale)
 
   def logits(self, hidden):
-    """hidden [..., D] -> [..., V] float32."""
+    """Returns logits [..., V] float32 of hidden [..., D]."""
     return logits(hidden, self.unembedding(), self.spec.logit_softcap)
 
   def scores(self, hidden):
-    """hidden [..., D] -> [..., labels] float32, of a classifier."""
+    """Returns a classifier's scores [..., labels] float32 of hidden [..., D]."""
     out = logits(hidden, self.score[...].astype(self.dtype))
     bias = self.score_bias[...].astype(jnp.float32) if self.spec.score_bias else jnp.zeros(self.spec.labels)
     return out + jnp.broadcast_to(bias, out.shape)
 
   def _on_mesh(self, x, of_learner: bool = False):
-    """x [B, S, D] where its rows are, whole in D; of_learner: as the learner cuts them.
+    """Constrains x [B, S, D] to its rows' devices, whole in D; of_learner: cut as the learner cuts rows.
 
     Else a compiler may cut D, as matrices are, and add up products of every row on every device, which
     is many times what gathering the matrices takes.
@@ -267,10 +267,10 @@ class Decoder(nnx.Module):
     return jax.lax.with_sharding_constraint(x, NamedSharding(self.mesh, where))
 
   def _where_table_is(self, x):
-    """x [B, S, D] of the learner, just looked up: cut in D as the table is, if its axes cut the rows too.
+    """Constrains the learner's looked-up x [B, S, D] to the table's cut of D, if its axes cut the rows too.
 
-    Each device looks tokens up in its own part of D, and what it found travels; else the table would, and
-    its whole gradient.
+    Each device looks tokens up in its own part of D, and the result travels; else the table and its whole
+    gradient would.
     """
     if self.mesh is None:
       return x
@@ -302,7 +302,7 @@ class Decoder(nnx.Module):
     return kernels.View(self.attention, self.spec, self.mesh, dict(self.rules), segment, *rope)
 
   def _with_room(self, tokens, segment, routing, counted):
-    """The rows, with columns behind them that make a kernel's blocks whole: a segment of their own."""
+    """Appends columns of a segment of their own, so that the rows fill whole blocks of the kernel."""
     B, S = tokens.shape
     extra = kernels.room(self.attention, S, sharding.column_shards(self.mesh, B)) - S
     if not extra:
@@ -315,14 +315,14 @@ class Decoder(nnx.Module):
     return behind(tokens, 1, 0), behind(segment, 1, -1), behind(routing, 2, -1), behind(counted, 1, False)
 
   def _kinds(self):
-    """(window, rotary table) of each layer, to be scanned; None for what all layers share."""
+    """Returns (window, rotary table) of each layer, to be scanned; None for what all layers share."""
     s, far = self.spec, 2**30
     windows = jnp.asarray([w or far for w in s.windows]) if any(s.windows) else None
     return windows, jnp.asarray(s.rope_of) if len(s.ropes) > 1 else None
 
 
 def logits(hidden, unembedding, cap: float = 0.0):
-  """hidden [..., D], unembedding [V, D] -> logits [..., V], accumulated in float32."""
+  """Returns logits [..., V], accumulated in float32, of hidden [..., D] and unembedding [V, D]."""
   out = jnp.einsum("...d,vd->...v", hidden, unembedding, preferred_element_type=jnp.float32)
   return softcap(out, cap)
 
@@ -337,11 +337,11 @@ class Model(NamedTuple):
   init: object  # PRNG key -> parameters
   lora: Lora | None = None  # adapters, if only they are trained
   rules: sharding.Rules = sharding.RULES  # where the axes lie on a mesh
-  attention: str = "reference"  # what reads whole sequences: kernels.BACKENDS
-  remat: str = "full"  # what the blocks of `forward` keep for the backward pass: parts.REMAT, or "none"
+  attention: str = "reference"  # back end for whole sequences: kernels.BACKENDS
+  remat: str = "full"  # what `forward` keeps for the backward pass: a policy of parts.REMAT, or "none"
 
   def bind(self, params) -> Decoder:
-    """`params` may bring adapters or scales of int8, beside the tree that axes and shapes describe."""
+    """Returns the decoder with `params`, which may hold adapters or int8 scales beside the base tree."""
     kinds = "adapters", "scales"
     decoder = nnx.merge(self.graph, {key: value for key, value in params.items() if key not in kinds})
     decoder.beside = nnx.data({path: x for kind in kinds for path, x in params.get(kind, {}).items()})
@@ -351,19 +351,19 @@ class Model(NamedTuple):
 
   @property
   def trained(self) -> "Lora | Model":
-    """Whose axes and shapes the learner's parameters have."""
+    """Returns the owner of the axes and shapes of the trained parameters."""
     return self.lora or self
 
 
 def build(
   c: ConfigDict, vocab_size: int, mesh: Mesh | None = None, rules: sharding.Rules = sharding.RULES
 ) -> Model:
-  """The decoder of `config.model`."""
+  """Returns the decoder of `config.model`."""
   return from_spec(spec_lib.from_config(c, vocab_size), mesh, rules)
 
 
 def from_spec(s: Spec, mesh: Mesh | None = None, rules: sharding.Rules = sharding.RULES) -> Model:
-  """Shapes and axes only; nothing is allocated before `init` is called (under jit, sharded).
+  """Returns a model of shapes and axes; `init` (under jit, sharded) allocates the parameters.
 
   `mesh` is where a mixture will run; dense models and single devices need none.
   """

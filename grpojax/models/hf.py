@@ -44,43 +44,43 @@ class Tensors:
     return set(self._file_of)
 
   def reader(self):
-    """name -> a handle that reads slices.  Files stay mapped, and count as memory, as long as it lives."""
+    """Returns a function from a name to a handle that reads slices.  Files stay mapped in memory with it."""
     opened = functools.cache(lambda file: safe_open(file, framework="np"))
     return lambda name: opened(self._file_of[name]).get_slice(name)
 
 
 def load(folder: str | Path, model: Model, mesh) -> dict:
-  """Parameters of `model` (made by `from_spec(from_folder(folder))`) from `folder`, laid out on `mesh`.
+  """Reads `folder`'s parameters onto `mesh`; `model` was made by `from_spec(from_folder(folder))`.
 
-  Cast to `spec.param_dtype`.  ValueError naming every tensor that is missing, unexpected or
-  mis-shaped, before any is read.
+  Values are cast to `spec.param_dtype`.  Raises ValueError naming every tensor that is missing, unexpected
+  or mis-shaped, before any is read.
   """
   tensors = Tensors(folder)
   check(tensors, model)
   where = sharding.param_shardings(mesh, model.axes, model.shapes, model.rules)
 
-  def one(path, shape, place):
+  def one(path, shape, layout):
     r = row(model.spec, ".".join(key.key for key in path))
-    return _place(shape, place, lambda index: _read(tensors, r, shape, index))
+    return _make_array(shape, layout, lambda index: _read(tensors, r, shape, index))
 
   return jax.tree.map_with_path(one, model.shapes, where)
 
 
-def _place(shape: jax.ShapeDtypeStruct, place, read) -> jax.Array:
-  """What jax.make_array_from_callback does, but holding one slice at a time, read once for all replicas."""
+def _make_array(shape: jax.ShapeDtypeStruct, layout, read) -> jax.Array:
+  """Makes an array as jax.make_array_from_callback does, but reads a slice once for all its replicas."""
   holders = defaultdict(list)
-  for device, index in place.addressable_devices_indices_map(shape.shape).items():
+  for device, index in layout.addressable_devices_indices_map(shape.shape).items():
     holders[tuple((i.start, i.stop) for i in index)].append(device)
   arrays = []
   for index, devices in holders.items():
     piece = read(tuple(slice(*bounds) for bounds in index))
     arrays += [jax.device_put(piece, device) for device in devices]
     jax.block_until_ready(arrays)
-  return jax.make_array_from_single_device_arrays(shape.shape, place, arrays)
+  return jax.make_array_from_single_device_arrays(shape.shape, layout, arrays)
 
 
 def expected(model: Model) -> dict[str, tuple[int, ...]]:
-  """Name on disk -> shape on disk, of every tensor of the model."""
+  """Returns name on disk -> shape on disk, of every tensor of the model."""
   found = {}
   for path, shape in jax.tree.leaves_with_path(model.shapes):
     r = row(model.spec, ".".join(key.key for key in path))
@@ -91,7 +91,7 @@ def expected(model: Model) -> dict[str, tuple[int, ...]]:
 
 
 def check(tensors: Tensors, model: Model) -> None:
-  """ValueError in one sentence if the folder's tensors are not those of the model."""
+  """Raises ValueError in one sentence if the folder's tensors are not those of the model."""
   wanted, there = expected(model), tensors.names()
   extra = {n for n in there - wanted.keys() if not n.endswith("rotary_emb.inv_freq")}  # recomputed
   if model.spec.tie_word_embeddings and "lm_head.weight" in extra:
@@ -99,18 +99,18 @@ def check(tensors: Tensors, model: Model) -> None:
   tensor = tensors.reader()
   shapes = {name: tuple(tensor(name).get_shape()) for name in wanted.keys() & there}
   wrong = [f"{n} is {shapes[n]} for {wanted[n]}" for n in sorted(shapes) if shapes[n] != wanted[n]]
-  troubles = {
+  problems = {
     "missing": sorted(wanted.keys() - there), "unexpected": sorted(extra), "mis-shaped": wrong,
   }  # fmt: skip
-  said = [f"{len(names)} {what} ({_some(names)})" for what, names in troubles.items() if names]
-  if said:
+  differences = [f"{len(names)} {what} ({_some(names)})" for what, names in problems.items() if names]
+  if differences:
     raise ValueError(
-      f"{tensors.folder} does not hold the tensors that its config.json describes: {'; '.join(said)}."
+      f"{tensors.folder} does not hold the tensors that its config.json describes: {'; '.join(differences)}."
     )
 
 
 def _redundant_head(tensors: Tensors, s: Spec) -> set[str]:
-  """{"lm_head.weight"} if it repeats the embedding, as some folders of tied models have it."""
+  """Returns {"lm_head.weight"} if it repeats the embedding, as some folders of tied models have it."""
   tensor = tensors.reader()
   head, embedding = tensor("lm_head.weight"), tensor("model.embed_tokens.weight")
   if head.get_shape() != embedding.get_shape():
@@ -126,14 +126,14 @@ def _some(names: list[str], most: int = 8) -> str:
 
 
 def _read(tensors: Tensors, r: Row, shape: jax.ShapeDtypeStruct, index) -> np.ndarray:
-  """`index` of a parameter, stacked axes first, from the tensors that it is stacked of."""
+  """Reads `index` of a parameter, stacked axes first, from the tensors that it is stacked of."""
   stacked = [range(*i.indices(n)) for i, n in zip(index[: r.stacked], shape.shape, strict=False)]
   rest = shape.shape[r.stacked :]
   tensor, out = tensors.reader(), None
-  for place in itertools.product(*(range(len(axis)) for axis in stacked)):
-    name = r.names(tuple(axis[i] for axis, i in zip(stacked, place, strict=True)))
+  for at in itertools.product(*(range(len(axis)) for axis in stacked)):
+    name = r.names(tuple(axis[i] for axis, i in zip(stacked, at, strict=True)))
     piece = r.read(tensor(name), rest, index[r.stacked :])
     if out is None:
       out = np.empty((*map(len, stacked), *piece.shape), shape.dtype)
-    out[place] = piece
+    out[at] = piece
   return out

@@ -1,6 +1,6 @@
 """Eight bits for what the sampler reads: weights by output channel, keys and values by row, column, head.
 
-Symmetric: x is close to int8 times a float32 scale, the largest of its |x| over 127, so that 0 stays 0.
+Symmetric: x is close to int8 times a float32 scale, max |x| / 127, so that 0 stays 0.
 Matrices are int8 while they lie in memory and are multiplied in the compute dtype; the learner never
 sees them.  Embedding, head, routers, norms and biases stay as they are.
 """
@@ -15,7 +15,7 @@ from grpojax.models.spec import Spec
 
 
 class Int8(NamedTuple):
-  """What is kept in place of an array of keys or values."""
+  """int8 values and their scales, in place of an array of keys or values."""
 
   values: jax.Array  # [B, S, K, H] int8
   scale: jax.Array  # [B, S, K, 1] float32
@@ -25,21 +25,21 @@ class Int8(NamedTuple):
     return self.values.shape
 
 
-def rounded(x, axes) -> Int8:
-  """x with one scale for all of `axes`; what is 0 throughout keeps the scale 0."""
+def quantize(x, axes) -> Int8:
+  """Quantizes x to int8 with one scale over all of `axes`; an all-zero slice gets the scale 0."""
   x = x.astype(jnp.float32)
   scale = jnp.max(jnp.abs(x), axis=axes, keepdims=True) / 127
   steps = x / jnp.broadcast_to(jnp.where(scale > 0, scale, 1.0), x.shape)
   return Int8(jnp.round(steps).astype(jnp.int8), scale)
 
 
-def restored(values, scale):
-  """The float32 array that was `rounded`, to half a scale."""
+def dequantize(values, scale):
+  """Returns the float32 array that was quantized, exact to half a scale."""
   return values.astype(jnp.float32) * jnp.broadcast_to(scale, values.shape)
 
 
-def weights(params: dict, s: Spec) -> dict:
-  """A tree without adapters -> the same with int8 matrices in its layers, and "scales" by their paths."""
+def quantize_weights(params: dict, s: Spec) -> dict:
+  """Quantizes the layers' matrices of a tree to int8, with "scales" by path; the tree has no adapters."""
   scales = {}
 
   def one(path, weight):
@@ -47,7 +47,7 @@ def weights(params: dict, s: Spec) -> dict:
     axes = _inside(path, s, weight.ndim)
     if not axes:
       return weight
-    small = rounded(weight, axes)
+    small = quantize(weight, axes)
     scales[path] = {"scale": small.scale}
     return small.values
 
@@ -56,7 +56,7 @@ def weights(params: dict, s: Spec) -> dict:
 
 
 def axes(of_params: dict, s: Spec) -> dict:
-  """Logical axes of a tree -> those of `weights`' tree: a scale lies where its matrix does."""
+  """Returns the logical axes of `quantize_weights`' tree: a scale is laid out as its matrix."""
   leaves = jax.tree.leaves_with_path(of_params, is_leaf=lambda leaf: isinstance(leaf, tuple))
   by_path = {".".join(key.key for key in path): leaf for path, leaf in leaves}
   scales = {path: {"scale": leaf} for path, leaf in by_path.items() if _inside(path, s, len(leaf))}
@@ -64,7 +64,7 @@ def axes(of_params: dict, s: Spec) -> dict:
 
 
 def _inside(path: str, s: Spec, ndim: int) -> tuple[int, ...]:
-  """The axes that a matrix of the layers sums over; () if it is none, or a router."""
+  """Returns the axes that a layer's matrix sums over; () for a router and for what is no matrix."""
   row = names.row(s, path)
   if not path.startswith("layers.") or path.endswith("router") or len(row.theirs) < 2:
     return ()
@@ -72,18 +72,18 @@ def _inside(path: str, s: Spec, ndim: int) -> tuple[int, ...]:
   return tuple(first + row.ours.index(letter) for letter in row.theirs[1])
 
 
-def small_cache(cache: list) -> list:
-  """Keys and values [B, S, K, H] of every layer, in int8."""
-  return [tuple(rounded(x, (-1,)) for x in pair) for pair in cache]
+def quantize_cache(cache: list) -> list:
+  """Returns an int8 cache: keys and values [B, S, K, H] of every layer."""
+  return [tuple(quantize(x, (-1,)) for x in pair) for pair in cache]
 
 
 def write(kept, new, column):
-  """`new` [B, 1, K, H] at one column of keys or values, which are kept in full or in int8."""
-  new = rounded(new, (-1,)) if isinstance(kept, Int8) else new
+  """Writes `new` [B, 1, K, H] to one column of keys or values, which are kept in full or in int8."""
+  new = quantize(new, (-1,)) if isinstance(kept, Int8) else new
   update = lambda old, x: jax.lax.dynamic_update_slice_in_dim(old, x, column, axis=1)
   return jax.tree.map(update, kept, new)
 
 
 def read(kept, dtype):
-  """Keys or values as attention reads them."""
-  return restored(*kept).astype(dtype) if isinstance(kept, Int8) else kept
+  """Returns keys or values as attention reads them."""
+  return dequantize(*kept).astype(dtype) if isinstance(kept, Int8) else kept

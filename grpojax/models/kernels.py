@@ -1,7 +1,7 @@
 """Attention of whole sequences by an accelerator's own kernel, where there is one for the model.
 
-Every back end computes what `attention.attend` does, which they are tested against, and never holds a score
-for each pair of columns: "splash" is JAX's Pallas kernel for TPUs (forward and backward; blocks that
+Every back end computes the same as `attention.attend`, against which tests compare it, and never holds a
+score for each pair of columns: "splash" is JAX's Pallas kernel for TPUs (forward and backward; blocks that
 the causal mask or a window leaves empty are skipped), "cudnn" is NVIDIA's through `jax.nn`, which does hold
 a mask.  Both run on each device's own rows and heads, under `shard_map`.
 
@@ -31,9 +31,9 @@ LANES = 128  # of a TPU's vector registers
 
 
 def choose(wanted: str, s: Spec, mesh: Mesh) -> tuple[str, str]:
-  """("auto" or a back end's name) -> the back end, and why it is not the one of the mesh's platform, or "".
+  """Returns the attention back end, and why it is not the one of the mesh's platform, or "".
 
-  ValueError if one was asked for by name that cannot serve.
+  `wanted` is "auto" or a back end's name.  Raises ValueError if a named back end cannot serve the model.
   """
   device = mesh.devices.flat[0]
   nvidia = device.platform == "gpu" and "NVIDIA" in device.device_kind
@@ -50,7 +50,7 @@ def choose(wanted: str, s: Spec, mesh: Mesh) -> tuple[str, str]:
 
 
 def obstacle(backend: str, s: Spec) -> str:
-  """What about the model a back end cannot do; "" if nothing.
+  """Returns what about the model a back end cannot do; "" if nothing.
 
   Splash: nothing known; the TPU's compiler took heads of 16, 36, 64, 80, 128, 256, windows and soft-caps.
   """
@@ -64,13 +64,13 @@ def obstacle(backend: str, s: Spec) -> str:
 
 
 def block(columns: int, shards: int = 1) -> int:
-  """The largest of BLOCKS that adds at most a sixteenth of the columns as padding."""
+  """Returns the largest of BLOCKS that adds at most a sixteenth of the columns as padding."""
   fits = (b for b in BLOCKS if _whole(columns, b * shards) <= _whole(columns, LANES * shards) * 17 / 16)
   return next(fits)
 
 
 def room(backend: str, columns: int, shards: int) -> int:
-  """How many columns a pass over so many has, cut in `shards`: whole blocks."""
+  """Returns the number of columns that a pass over `columns` takes, cut in `shards` of whole blocks."""
   return _whole(columns, shards * (block(columns, shards) if backend == "splash" else 1))
 
 
@@ -79,10 +79,10 @@ def _whole(columns: int, unit: int) -> int:
 
 
 class View(NamedTuple):
-  """What whole sequences see of themselves; as `attention.View`, without a mask.
+  """Angles and segments of whole sequences for a kernel; as `attention.View`, without a mask.
 
-  Where layers differ in their windows each has its kernel, behind a switch; through that, parts.REMAT keeps
-  nothing, and the backward pass reads again.
+  Layers of different windows each have their kernel, behind a switch, through which parts.REMAT keeps
+  nothing: the backward pass computes attention again.
   """
 
   backend: str
@@ -94,7 +94,7 @@ class View(NamedTuple):
   sin: jax.Array
 
   def of(self, window, table):
-    """(attention, turn) of a layer; a window, of those that the model has, is data: layers are scanned."""
+    """Returns (attention, turn) of a layer; `window`, one of the model's, is traced: layers are scanned."""
     windows = sorted(set(self.spec.windows))
     table = 0 if table is None else table
 
@@ -110,7 +110,7 @@ class View(NamedTuple):
     return attention, partial(turn, rope=(self.cos[table], self.sin[table]))
 
   def _on_mesh(self, read, q, k, v):
-    """Each device reads with its own queries: its rows, columns and heads.  All columns of keys travel."""
+    """Runs attention on each device for its own rows, columns and heads of queries; all keys travel."""
     mesh, N, K = self.mesh, q.shape[2], k.shape[2]
     heads = sharding.partition(mesh, ["heads"], (N,), self.rules)[0]
     tensor = mesh.shape[heads] if heads else 1
@@ -127,9 +127,9 @@ class View(NamedTuple):
 
 
 def rotate_by_product(x, rope):
-  """`attention.rotate`, the same numbers.  Halves of heads would leave half of a TPU's lanes empty.
+  """Returns the numbers of `attention.rotate`, whose halves of heads leave half of a TPU's lanes empty.
 
-  A product with 0, 1 and -1 exchanges them instead, which the compiler adds to the products around it.
+  A product with 0, 1 and -1 exchanges the halves instead; the compiler fuses it into its neighbours.
   """
   cos, sin = (jnp.tile(r.astype(x.dtype), 2)[:, :, None] for r in rope)
   exchange = np.kron([[0, 1], [-1, 0]], np.eye(x.shape[-1] // 2)).astype(x.dtype)  # (a, b) -> (-b, a)
@@ -138,10 +138,10 @@ def rotate_by_product(x, rope):
 
 
 def splash(columns: int, heads: int, by_columns: NamedSharding, *, window: int, scale: float, cap: float):
-  """(kernel, local): local(kernel, q [B, S, N, H], k, v [B, columns, K, H], segment of q, of k) -> as q.
+  """Returns (kernel, local): local(kernel, q [B, S, N, H], k, v [B, columns, K, H], their segments) -> as q.
 
-  Backward it is two kernels, which compute the scores twice.  One would leave gradients of the queries for
-  each block of keys: memory that grows with the square of the length, and about as long to add them up.
+  The backward pass is two kernels, which compute the scores twice.  A single kernel would leave gradients
+  of the queries for each block of keys: memory quadratic in the length, and as long to add them up.
   """
   shards = _column_shards(by_columns)
   keys = block(columns, shards)
@@ -181,7 +181,7 @@ def cudnn(
   columns: int, heads: int, by_columns: NamedSharding, *, window: int, scale: float, cap: float,
   implementation: str = "cudnn",
 ):  # fmt: skip
-  """The same; there is no kernel to hand over."""
+  """Returns (None, local), local as that of `splash`: cuDNN has no kernel object to hand over."""
   del heads, cap  # 0: see `obstacle`
 
   def local(_, q, k, v, of_q, of_k):

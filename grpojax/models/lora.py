@@ -29,10 +29,10 @@ class Lora(NamedTuple):
 
 
 def build(c: ConfigDict, s: Spec, axes: dict, shapes: dict) -> Lora | None:
-  """The adapters of `config.lora` for a model of these axes and shapes; None if the rank is 0.
+  """Returns the adapters of `config.lora` for a model of these axes and shapes; None if the rank is 0.
 
   A starts uniform, B zero; both are float32, whatever the dtype of the frozen matrices.  Logical axes
-  are those of the matrix, the rank is replicated.  ValueError if the pattern matches no matrix.
+  are those of the matrix, the rank is replicated.  Raises ValueError if the pattern matches no matrix.
   """
   if not c.rank:
     return None
@@ -48,13 +48,13 @@ def build(c: ConfigDict, s: Spec, axes: dict, shapes: dict) -> Lora | None:
 
 
 def linears(s: Spec, shapes: dict) -> list[str]:
-  """Paths of the matrices that multiply a token's hidden state: all but norms, biases, embedding."""
+  """Returns the paths of the matrices that multiply a hidden state: all but norms, biases, embedding."""
   paths = (".".join(key.key for key in path) for path, _ in jax.tree.leaves_with_path(shapes))
   return [path for path in paths if path != "embedding" and len(names.row(s, path).theirs) == 2]
 
 
 def _factors(s: Spec, path: str, axes: tuple, shape: tuple, rank: int) -> dict:
-  """{"a": (axes, shape), "b": (axes, shape)} of one matrix."""
+  """Returns {"a": (axes, shape), "b": (axes, shape)} of one matrix."""
   row = names.row(s, path)
   stacked = len(shape) - len(row.ours)
   of = dict(zip(row.ours, zip(axes[stacked:], shape[stacked:], strict=True), strict=True))
@@ -70,7 +70,7 @@ def _axes_and_shape(pairs: list) -> tuple[tuple, jax.ShapeDtypeStruct]:
 
 
 def init(lora: Lora, s: Spec, key) -> dict:
-  """Adapters that change nothing yet.  A as in PEFT: kaiming_uniform(sqrt(5)), which is U(±1/sqrt(in))."""
+  """Returns adapters with B = 0 and A as in PEFT: kaiming_uniform(sqrt(5)), which is U(±1/sqrt(in))."""
 
   def one(path, pair, key):
     inside = pair["a"].shape[-1 - len(names.row(s, path).theirs[1]) : -1]
@@ -84,7 +84,7 @@ def init(lora: Lora, s: Spec, key) -> dict:
 
 
 def merge(weight, pair: dict, s: Spec, path: str, scale: float):
-  """W + scale A B in float32; stacked axes, if any, come first in all three."""
+  """Returns W + scale A B in float32; stacked axes, if any, come first in W, A and B."""
   row = names.row(s, path)
   ours, (out, inside) = _letters(row.ours), map(_letters, row.theirs)
   equation = f"...{inside}r,...r{out}->...{ours}"
@@ -93,7 +93,7 @@ def merge(weight, pair: dict, s: Spec, path: str, scale: float):
 
 
 def merge_all(params: dict, s: Spec, scale: float) -> dict:
-  """A policy's union of trees -> one tree without adapters, in the dtypes of the base."""
+  """Merges a policy's adapters into its base tree, in the dtypes of the base."""
   base = {key: value for key, value in params.items() if key != "adapters"}
 
   def one(path, weight):

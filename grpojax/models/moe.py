@@ -2,14 +2,14 @@
 
 Every token reaches all its experts: tokens are sorted by expert and multiplied group by group
 (`jax.lax.ragged_dot`), so no capacity is exceeded and nothing is dropped.  On a mesh each device sorts
-its own tokens (the partitioner would sort those of all devices together, on every device); along the
+its own tokens (the partitioner would sort the tokens of all devices on every device); along the
 mesh's `expert` axis it gathers its neighbours' tokens, applies the experts that it holds, and the
-contributions are summed back to whose tokens they are.  Which tokens those are is data: they are worked
-off in parts of a little more than an even load, one where the load is even, all if everyone wants them.
+contributions are summed back into each device's own tokens.  Since routing is data, the choices are computed
+in parts of a little more than an even load: one part where the load is even, several where it is not.
 
 Replay (R2, https://arxiv.org/abs/2507.18071, and R3, https://arxiv.org/abs/2510.11370): a recorded
-choice of experts replaces the router's, hard; the gates of those experts are still the router's and
-carry its gradient.
+choice of experts replaces the router's; the gates of those experts are still the router's and carry its
+gradient.
 """
 
 from functools import partial
@@ -26,7 +26,7 @@ from grpojax.runtime import sharding
 
 
 class Routed(NamedTuple):
-  """What a mixture did with its tokens."""
+  """The choices of experts and the load that a mixture's tokens make."""
 
   experts: jax.Array  # [B, S, k] int32, in falling order of the router's preference unless replayed
   load: jax.Array | None  # [3, E] float32, sums over counted tokens: choices, probability, tokens
@@ -51,7 +51,7 @@ class Mixture(nnx.Module):
       self.shared_down = matrix(rngs, ("mlp", "embed"), (F, D), out_scale * F**-0.5, dtype)
 
   def __call__(self, h, replay=None, counted=None):
-    """h [B, S, D], replay [B, S, k] int32 or None, counted [B, S] bool or None -> [B, S, D], Routed."""
+    """Returns [B, S, D], Routed; h [B, S, D], replay [B, S, k] int32 or None, counted [B, S] bool or None."""
     moe = self.spec.moe
     router = self.router[...].astype(h.dtype)
     logits = jnp.einsum("bsd,de->bse", h, router, preferred_element_type=jnp.float32)
@@ -67,14 +67,14 @@ class Mixture(nnx.Module):
     return y, Routed(experts, load)
 
   def _experts(self, h, experts, gates):
-    """The gated sum of each token's k experts, [B, S, D]."""
+    """Returns the gated sum of each token's k experts, [B, S, D]."""
     apply = partial(apply_experts, activation=self.spec.activation)
     weights = [w[...].astype(h.dtype) for w in (self.gate, self.up, self.down)]
     if self.mesh is None:
       return apply(h, experts, gates, *weights)
     names = ("expert", None, "mlp"), ("expert", None, "mlp"), ("expert", "mlp", None)
-    place = partial(sharding.partition, self.mesh, rules=dict(self.rules))
-    cuts = [place(n, w.shape) for n, w in zip(names, weights, strict=True)]
+    partition = partial(sharding.partition, self.mesh, rules=dict(self.rules))
+    cuts = [partition(n, w.shape) for n, w in zip(names, weights, strict=True)]
     by_expert, by_width = cuts[0][0], cuts[0][2]
     rows = sharding.cut_of(self.mesh, h.shape[0])
     if h.shape[1] % sharding.column_shards(self.mesh, h.shape[0]):
@@ -100,10 +100,10 @@ class Mixture(nnx.Module):
 
 
 def apply_experts(h, experts, gates, gate, up, down, *, activation: str, first=0, shards: int = 1):
-  """The gated sum over those of each token's experts that are here, numbers `first` and on.
+  """Returns the gated sum over the local experts of each token, numbers `first` and on.
 
-  h [B, S, D], experts and gates [B, S, k], gate and up [E, D, F], down [E, F, D] -> [B, S, D].  Of all
-  experts about one in `shards` is here: the choices of those are worked off in parts, as many as there are.
+  h [B, S, D], experts and gates [B, S, k], gate and up [E, D, F], down [E, F, D] -> [B, S, D].  About one
+  expert in `shards` is local: the choices of local experts are computed in parts, as many as they need.
   """
   B, S, D = h.shape
   E, k = gate.shape[0], experts.shape[-1]
@@ -123,7 +123,7 @@ def apply_experts(h, experts, gates, gate, up, down, *, activation: str, first=0
 
 
 def _rows_at_a_time(choices: int, shards: int) -> int:
-  """A quarter more than an even load brings here; all, where they are few."""
+  """Returns a part's number of choices: a quarter more than an even load brings; all, where they are few."""
   return choices if shards == 1 or choices <= 4096 else -(-5 * choices // (4 * shards) // 128) * 128
 
 
@@ -144,7 +144,7 @@ def _part(rows: int, k: int, order, ends, i) -> _Part:
 
 
 def _outputs(activation: str, part: _Part, x, gate, up, down):
-  """x [rows, D], the tokens of the part's choices -> what the experts make of them, [rows, D]."""
+  """Returns the experts' outputs [rows, D] for x [rows, D], the tokens of the part's choices."""
   dot = partial(jax.lax.ragged_dot, group_sizes=part.sizes)
   x = jnp.where(part.covered, x, 0)
   y = dot(ACTIVATIONS[activation](dot(x, gate)) * dot(x, up), down)
@@ -152,13 +152,13 @@ def _outputs(activation: str, part: _Part, x, gate, up, down):
 
 
 def _gated(activation: str, part: _Part, x, gates, *weights):
-  """The same times the gates [rows] of the choices, in float32."""
+  """Returns `_outputs` times the gates [rows] of the choices, in float32."""
   return _outputs(activation, part, x, *weights).astype(jnp.float32) * gates.astype(jnp.float32)[:, None]
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(0, 1, 2))
 def _by_parts(rows, k, activation, h, gates, weights, order, ends):
-  """h [tokens, D], gates [choices], order [choices or more], ends [E] -> [tokens, D] float32."""
+  """Returns [tokens, D] float32; h [tokens, D], gates [choices], order [choices or more], ends [E]."""
 
   def add(i, out):
     part = _part(rows, k, order, ends, i)
@@ -189,7 +189,7 @@ def _by_parts_backward(rows, k, activation, kept, d_out):
 
 
 def _alike(tree):
-  """The same values, to differ between devices along the same mesh axes: what loops and gradients ask for."""
+  """Marks all values as varying along the same mesh axes, as loops and gradients require."""
   axes = frozenset().union(*(jax.typeof(x).manual_axis_type.varying for x in jax.tree.leaves(tree)))
 
   def one(x):
@@ -203,10 +203,10 @@ _by_parts.defvjp(lambda *args: (_by_parts(*args), args[3:]), _by_parts_backward)
 
 
 def route(logits, k: int, normalise: bool, replay=None):
-  """logits [..., E] float32 -> experts [..., k] int32, gates [..., k], probs [..., E].
+  """Returns experts [..., k] int32, gates [..., k] and probs [..., E] of logits [..., E] float32.
 
-  Where `replay` [..., k] is not negative it is the choice; its gates are the router's own, so the
-  gradient flows to the logits of the replayed experts.
+  A `replay` [..., k] that is not negative is the choice; its gates are the router's own, so the gradient
+  flows to the logits of the replayed experts.
   """
   probs = jax.nn.softmax(logits, axis=-1)
   experts = jax.lax.top_k(probs, k)[1]
@@ -219,12 +219,12 @@ def route(logits, k: int, normalise: bool, replay=None):
 
 
 def by_rows(routing, s: Spec):
-  """[layers, B, S, k], as the decoder scans it, -> [B, S, layers, k], as batches keep it: narrow."""
+  """Moves [layers, B, S, k], as the decoder scans routing, to narrow [B, S, layers, k], as batches do."""
   return jnp.moveaxis(routing, 0, 2).astype(_narrow(s))
 
 
 def unrouted(s: Spec, *lead: int):
-  """[*lead, layers, k] of -1, as batches keep it: no choice is recorded."""
+  """Returns [*lead, layers, k] of -1, as batches keep routing: no choice is recorded."""
   return jnp.full((*lead, s.num_hidden_layers, s.moe.num_experts_per_tok), -1, _narrow(s))
 
 
@@ -233,7 +233,7 @@ def _narrow(s: Spec):
 
 
 def by_layers(routing):
-  """The inverse of `by_rows`."""
+  """Inverts `by_rows`."""
   return jnp.moveaxis(routing, 2, 0).astype(jnp.int32)
 
 
@@ -246,10 +246,10 @@ def _load(experts, probs, counted):
 
 
 def expert_cost(load):
-  """load [layers, 3, E] -> [E] float32, what a token's probability of an expert costs; no gradient.
+  """Returns [E] float32, what a token's probability of an expert costs, of load [layers, 3, E]; no gradient.
 
-  E (choices of e per token) / tokens, over all layers: the factor of `load_balance_loss` that is not
-  linear, so it has to be that of the whole optimiser batch.
+  The cost is E (choices of e per token) / tokens, over all layers: the factor of `load_balance_loss` that
+  is not linear, so it is summed over the whole optimizer batch.
   """
   choices, _, tokens = jax.lax.stop_gradient(load.sum(axis=0))
   tokens = jnp.maximum(tokens, 1)
@@ -257,9 +257,9 @@ def expert_cost(load):
 
 
 def load_balance_loss(load, cost):
-  """load [layers, 3, E], cost [E] -> Σ_e cost_e (probability of e, summed over tokens and layers).
+  """Returns Σ_e cost_e (probability of e, summed over tokens and layers) of load [layers, 3, E], cost [E].
 
-  With the cost of the same tokens it is E Σ_e (choices of e per token) (mean probability of e): k when
+  With the cost of the same tokens this is E Σ_e (choices of e per token) (mean probability of e): k when
   the load is even, up to E when one expert takes all.  Switch Transformer,
   https://arxiv.org/abs/2101.03961 equations 4 to 6, pooled over layers as transformers does.
   """

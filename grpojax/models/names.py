@@ -68,25 +68,25 @@ class Row(NamedTuple):
 
   @property
   def stacked(self) -> int:
-    """How many leading axes of ours are part of the name on disk."""
+    """Returns how many leading axes of our array are part of the name on disk."""
     return self.name.count("{")
 
   def names(self, at: tuple[int, ...]) -> str:
-    """The tensor at one index of the stacked axes."""
+    """Returns the name of the tensor at one index of the stacked axes."""
     return self.name.format(**dict(zip(re.findall(r"{(\w+)}", self.name), at, strict=True)))
 
   def shape_on_disk(self, shape: tuple[int, ...]) -> tuple[int, ...]:
-    """Our shape, stacked axes apart -> the tensor's."""
+    """Returns the tensor's shape on disk; `shape` is our array's without stacked axes."""
     size = dict(zip(self.ours, shape, strict=True))
     return tuple(math.prod(size[letter] for letter in axis) for axis in self.theirs)
 
   def to_disk(self, ours: np.ndarray) -> np.ndarray:
-    """One tensor as it lies on disk; C-contiguous, for safetensors writes others wrongly."""
+    """Returns one tensor as it lies on disk; C-contiguous, since safetensors writes other arrays wrongly."""
     order = [self.ours.index(letter) for axis in self.theirs for letter in axis]
     return np.ascontiguousarray(ours.transpose(order).reshape(self.shape_on_disk(ours.shape)))
 
   def read(self, tensor, shape: tuple[int, ...], index: tuple[slice, ...]) -> np.ndarray:
-    """`index` of our array of `shape`, from a tensor on disk that is read in slices."""
+    """Reads `index` of our array of `shape` from a tensor on disk that is read in slices."""
     size = dict(zip(self.ours, shape, strict=True))
     part = {a: slice(*i.indices(size[a])[:2]) for a, i in zip(self.ours, index, strict=True)}
     cut, split, inside = [], [], []
@@ -101,7 +101,7 @@ class Row(NamedTuple):
 
 
 def row(s: Spec, path: str) -> Row:
-  """The row of a parameter, named by its path in our tree ("layers.q")."""
+  """Returns the row of a parameter, named by its path in our tree ("layers.q")."""
   name, pattern = FAMILIES[s.family][path]
   theirs, ours = pattern.split(" -> ")
   axes = tuple(tuple(a.strip("()").split()) for a in re.findall(r"\([^)]*\)|\w+", theirs))

@@ -1,4 +1,4 @@
-"""What attention, MLP and mixture are made of."""
+"""Weights, norms and products that attention, MLP and mixture are made of."""
 
 from functools import partial
 
@@ -24,7 +24,7 @@ REMAT = {
 
 
 def rematerialised(block, policy: str):
-  """The block under a policy of REMAT, or as it is: "none".  For the body of a scan."""
+  """Returns the block under a policy of REMAT, or unchanged for "none"; it is the body of a scan."""
   if policy == "none":
     return block
   keep = jax.checkpoint_policies.save_only_these_names(*REMAT[policy])
@@ -32,37 +32,37 @@ def rematerialised(block, policy: str):
 
 
 def matrix(rngs, axes, shape, scale, dtype):
-  """A parameter of `scale` times normal noise; `axes` are the logical axes that sharding.py maps."""
+  """Makes a parameter of `scale` times normal noise; `axes` are the logical axes that sharding.py maps."""
   value = scale * jax.random.normal(rngs.params(), shape, jnp.float32)
   return nnx.Param(value.astype(dtype), axes=axes)
 
 
 def vector(axes, shape, value, dtype):
-  """A parameter that starts constant: the weight of a norm, or a bias."""
+  """Makes a parameter that starts constant: the weight of a norm, or a bias."""
   return nnx.Param(jnp.full(shape, value, dtype), axes=axes)
 
 
 def rms_norm(x, weight, eps, offset=0.0):
-  """x / rms(x) * (offset + weight), computed in float32.  [..., D] -> [..., D]."""
+  """Returns x / rms(x) * (offset + weight), computed in float32.  [..., D] -> [..., D]."""
   x32 = x.astype(jnp.float32)
   x32 = x32 * checkpoint_name(jax.lax.rsqrt(jnp.mean(x32 * x32, axis=-1, keepdims=True) + eps), "norm")
   return (x32 * jnp.broadcast_to(offset + weight.astype(jnp.float32), x32.shape)).astype(x.dtype)
 
 
 def softcap(x, cap: float):
-  """cap tanh(x / cap): bounded, and near 0 the identity; cap 0 leaves x alone."""
+  """Returns cap tanh(x / cap): bounded, and near 0 the identity; cap 0 returns x."""
   return cap * jnp.tanh(x / cap) if cap else x
 
 
 def gated_mlp(h, gate, up, down, activation: str):
-  """(act(h gate) * (h up)) down.  h [..., D], gate and up [D, F], down [F, D] -> [..., D]."""
+  """Returns (act(h gate) * (h up)) down.  h [..., D], gate and up [D, F], down [F, D] -> [..., D]."""
   return project(ACTIVATIONS[activation](project(h, gate)) * project(h, up), down)
 
 
 def project(x, weight, axes: int = 1):
-  """x [..., *in] times weight [*in, *out], where `in` is of so many axes -> [..., *out], in x's dtype.
+  """Multiplies x [..., *in] by weight [*in, *out], where `in` has `axes` axes -> [..., *out], in x's dtype.
 
-  `weight` may be pieces of it (`in_pieces`).
+  `weight` may be a tuple of its pieces (`in_pieces`).
   """
   if isinstance(weight, tuple):
     return _by_piece(x, weight, axes)
@@ -70,10 +70,10 @@ def project(x, weight, axes: int = 1):
 
 
 def in_pieces(weight, axis: int, least: int):
-  """The matrix cut along an axis in a tuple of at least so many equal pieces, each of whole TPU vectors.
+  """Cuts the matrix along an axis into a tuple of at least `least` equal pieces, each of whole TPU vectors.
 
-  A token's products read every matrix once.  What a compiler can bring beside the cores ahead of time, it
-  reads at the memory's pace, and else at what it calls two thirds of it; large matrices do not fit there.
+  A token's products read every matrix once.  The TPU's compiler reads a matrix that fits its prefetch at
+  the memory's full pace, and a larger one at what it estimates as two thirds of that pace.
   """
   vectors, rest = divmod(weight.shape[axis], 128)
   number = 1 if rest else pieces_of(vectors, least)
@@ -81,12 +81,12 @@ def in_pieces(weight, axis: int, least: int):
 
 
 def pieces_of(units: int, least: int) -> int:
-  """The smallest number of equal pieces of so many units that is at least that; at most each its own."""
+  """Returns the smallest divisor of `units` that is at least `least`, or `units`."""
   return next((n for n in range(least, units) if units % n == 0), units)
 
 
 def _by_piece(x, pieces, axes: int):
-  """Cut by output, side by side; by input, the sum of all, in float32."""
+  """Multiplies piece by piece: outputs are concatenated; for a cut input the products add up in float32."""
   if pieces[0].shape[:axes] == x.shape[x.ndim - axes :]:
     return jnp.concatenate([jnp.tensordot(x, piece, axes) for piece in pieces], axis=-1)
   xs = jnp.split(x, len(pieces), axis=-axes)
@@ -99,7 +99,7 @@ def _by_piece(x, pieces, axes: int):
 
 @partial(jax.custom_vjp, nondiff_argnums=(2,))
 def _dot(x, weight, axes):
-  """The dot with gradients whose operands lie as they are: autodiff's own makes XLA turn the wide one."""
+  """Returns the dot product with gradients whose operands lie as they are: autodiff's makes XLA transpose."""
   return jnp.tensordot(x, weight, axes)
 
 

@@ -26,7 +26,7 @@ NEWER = dict(use_qalora=False, alora_invocation_tokens=None)  # also change the 
 
 
 def tensors(model: Model) -> dict[str, tuple[str, str, tuple[int, ...]]]:
-  """Name on disk -> (path of ours, "a" or "b", index on the stacked axes)."""
+  """Returns name on disk -> (path in our tree, "a" or "b", index on the stacked axes)."""
   found = {}
   for path in model.lora.shapes["adapters"]:
     if ".moe." in path:
@@ -49,7 +49,7 @@ def _shape_on_disk(model: Model, path: str, factor: str) -> tuple[int, int]:
 
 
 def write(trained: dict, model: Model, c: ConfigDict, base: str, out: Path) -> None:
-  """Writes the adapters, in float32, to the new folder `out`; all processes call it, process 0 writes."""
+  """Writes the adapters, in float32, to the new folder `out`; Collective: process 0 writes."""
   if out.exists():
     raise ValueError(f"{out} exists already; name a new folder to export to.")
   listed = tensors(model)
@@ -76,7 +76,7 @@ def _config(listed: dict, c: ConfigDict, base: str) -> dict:
 
 
 def check(folder: Path, c: ConfigDict, model: Model) -> None:
-  """ValueError in one sentence if the folder's adapters are not those that `config.lora` describes."""
+  """Raises ValueError in one sentence if the folder's adapters are not those that `config.lora` describes."""
   lost = [n for n in ("adapter_config.json", "adapter_model.safetensors") if not (folder / n).is_file()]
   if lost:
     raise ValueError(f"config.lora.path = '{folder}' lacks {' and '.join(lost)}; name a folder of PEFT's.")
@@ -104,7 +104,7 @@ def _shapes(folder: Path) -> dict[str, tuple[int, ...]]:
 
 
 def load(folder: Path, model: Model, mesh) -> dict:
-  """The adapters of a folder that `check` found right, in float32 on the mesh."""
+  """Reads the adapters of a folder that `check` accepted, in float32, onto the mesh."""
   whole = {
     path: {factor: np.empty(shape.shape, np.float32) for factor, shape in pair.items()}
     for path, pair in model.lora.shapes["adapters"].items()

@@ -1,6 +1,6 @@
-"""Architecture as data: what tells Qwen2, Qwen3, Llama, Mistral, Gemma and the mixtures apart.
+"""Architecture as data: the differences of Qwen2, Qwen3, Llama, Mistral, Gemma and the mixtures.
 
-One decoder reads a `Spec`; no architecture has code of its own.  A spec comes from the config's
+One decoder implements every `Spec`; no architecture has code of its own.  A spec comes from the config's
 `model` keys (a small Qwen2) or from the config.json of a local folder.
 """
 
@@ -27,7 +27,7 @@ class Rope:
   original_length: int = 0  # llama3: positions seen in pre-training
 
   def frequencies(self, head_dim: int) -> np.ndarray:
-    """[head_dim / 2] float32, radians per position.  llama3: https://arxiv.org/abs/2407.21783."""
+    """Returns [head_dim / 2] float32, radians per position.  llama3: https://arxiv.org/abs/2407.21783."""
     plain = self.theta ** -(np.arange(0, head_dim, 2) / head_dim)
     if self.kind == "default":
       return plain.astype(np.float32)
@@ -86,9 +86,9 @@ class Spec:
 
 
 def from_config(c: ConfigDict, vocab_size: int) -> Spec:
-  """A Qwen2 from `config.model`; without its biases, that is what others call a Llama.
+  """Returns the Qwen2 of `config.model`; without its biases, that is a Llama.
 
-  With experts, a Qwen3-MoE.
+  A config with experts gives a Qwen3-MoE.
   """
   layers, bias = c.num_hidden_layers, c.attention_bias
   own = dict(family="qwen2" if bias else "llama")
@@ -113,7 +113,7 @@ _SIZES = (
 
 
 def to_config(s: Spec) -> dict:
-  """The config.json of a spec that came from `from_config`."""
+  """Returns the config.json of a spec that `from_config` made."""
   classes = {"qwen2": "Qwen2ForCausalLM", "llama": "LlamaForCausalLM", "qwen3_moe": "Qwen3MoeForCausalLM"}
   own = {}
   if s.moe:
@@ -129,9 +129,9 @@ def to_config(s: Spec) -> dict:
 
 
 def from_folder(folder: str | Path, dtype: str = "float32", param_dtype: str = "float32") -> Spec:
-  """The architecture that a local folder's config.json describes.
+  """Returns the architecture that a local folder's config.json describes.
 
-  ValueError if there is none, or if it asks for something this decoder does not do.
+  Raises ValueError if there is no config.json, or if it needs something this decoder does not have.
   """
   path = Path(folder) / "config.json"
   if not path.is_file():
@@ -163,12 +163,12 @@ def from_folder(folder: str | Path, dtype: str = "float32", param_dtype: str = "
 
 
 def _config(folder: str | Path):
-  """config.json in one spelling, old or new; code that the folder may bring is not run."""
+  """Reads config.json in one spelling, old or new; code in the folder is not run."""
   return AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
 
 
 def scores_from_folder(folder: str | Path, task: str, dtype: str = "float32") -> Spec:
-  """The same of a classifier: `task` is "SequenceClassification" or "TokenClassification"."""
+  """Returns a classifier's architecture: `task` is "SequenceClassification" or "TokenClassification"."""
   spec, path = from_folder(folder, dtype, dtype), Path(folder) / "config.json"
   h = _config(folder)
   names = h.architectures or []
@@ -257,7 +257,7 @@ def _windows(h) -> tuple[int, ...]:
 
 
 def _ropes(path: Path, h) -> tuple[tuple[Rope, ...], tuple[int, ...]]:
-  """The tables, and which of them each layer turns by (Gemma 3 has one per kind of attention)."""
+  """Returns the rotary tables, and the table of each layer (Gemma 3 has one per kind of attention)."""
   parameters = h.rope_parameters
   if "rope_type" in parameters:
     return (_rope(path, parameters),), (0,) * h.num_hidden_layers

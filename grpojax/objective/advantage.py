@@ -130,7 +130,7 @@ def gigpo(
   Rows are turns; `reward` is the episode's return.  `extra` [G]: `trajectory` and `anchor` (ids),
   `turn` (its number), `step_reward`.  Turns with the same anchor are compared by discounted return.
   std False divides by 1 (as Dr. GRPO).  episodes "rows" counts a trajectory once per turn, as the
-  authors' code does.  With error fingerprints as anchors (agents/anchors.py) this is ESSA.
+  authors' code does.  With error fingerprints as anchors (rollout/anchors.py) this is ESSA.
   """
   if episodes not in ("trajectories", "rows"):
     raise ValueError(
@@ -150,7 +150,7 @@ def gigpo(
 
 
 def _relative(x: Array, members: Array, std: bool, eps, ddof) -> Array:
-  """(x_b − mean) / (std + eps, or 1) among the members [G, G] of row b; 0 if they do not differ."""
+  """Returns (x_b − mean) / (std + eps, or 1) among the members [G, G] of row b; 0 if all are equal."""
   x = x[None, :]
   scale = stats.std(x, members, ddof=ddof, axis=1) + eps if std else jnp.ones_like(x.T)
   relative = (x.T - stats.mean(x, members, axis=1)) / scale
@@ -158,7 +158,7 @@ def _relative(x: Array, members: Array, std: bool, eps, ddof) -> Array:
 
 
 def _entropy_zscore(group: Batch, entropy: Array, on: Array, base, bonus, pool, eps, ddof) -> Array:
-  """Entropy-shaped rewards of right and wrong answers, each z-scored, [G, T] (or [G, 1])."""
+  """Returns entropy-shaped rewards of right and wrong answers, each z-scored, [G, T] (or [G, 1])."""
   if pool not in ("all", "own"):
     raise ValueError(f"config.objective.advantage.pool = '{pool}'; it is 'all' or 'own'.")
   right = on & (group.accuracy[:, None] > 0.5)

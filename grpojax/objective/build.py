@@ -31,7 +31,7 @@ class Bound(NamedTuple):
 
 
 def build(config: ConfigDict) -> Objective:
-  """`config.objective` -> Objective.  Raises ValueError naming the key and what to change."""
+  """Builds the Objective of `config.objective`.  Raises ValueError naming the key and what to change."""
   config = ConfigDict(config).to_dict()
   unknown = sorted(set(config) - {*SLOTS, *LISTS})
   if unknown:
@@ -50,14 +50,14 @@ def build(config: ConfigDict) -> Objective:
 
 
 def bind(fn: Callable, **knobs) -> Partial:
-  """fn with its knobs.  Numbers become traced leaves; words, switches and None stay static."""
+  """Binds fn to its knobs.  Numbers become traced leaves; words, switches and None stay static."""
   static = {key: value for key, value in knobs.items() if isinstance(value, str | bool)}
   numbers = {key: value for key, value in knobs.items() if key not in static}
   return Partial(Bound(fn, tuple(sorted(static.items()))), **numbers)
 
 
 def functions(slot: str) -> dict[str, Callable]:
-  """The menu of a slot: the public functions that grpojax/objective/<slot>.py defines."""
+  """Returns a slot's menu: the public functions that grpojax/objective/<slot>.py defines."""
   module = importlib.import_module(f"grpojax.objective.{slot}")
   return {
     name: fn
@@ -67,13 +67,13 @@ def functions(slot: str) -> dict[str, Callable]:
 
 
 def knobs_of(fn: Callable) -> dict[str, inspect.Parameter]:
-  """The keyword-only parameters of a function: what the config may set."""
+  """Returns a function's keyword-only parameters, which the config may set."""
   parameters = inspect.signature(fn).parameters
   return {k: p for k, p in parameters.items() if p.kind is inspect.Parameter.KEYWORD_ONLY}
 
 
 def _entry(slot: str, knobs: dict, path: str):
-  """One member of a list, with what its slot keeps beside the function."""
+  """Returns one member of a list, with what its slot keeps beside the function."""
   _require_slot(knobs, path)
   if slot == "penalty":
     if "beta" not in knobs:
@@ -87,7 +87,7 @@ def _entry(slot: str, knobs: dict, path: str):
 
 
 def _slot(slot: str, knobs: dict, path: str) -> Partial:
-  """A dict of fn and knobs -> the bound function."""
+  """Returns the bound function of a dict of fn and knobs."""
   _require_slot(knobs, path)
   fn, knobs = _find(slot, knobs["fn"], path), _without(knobs, "fn")
   takes = knobs_of(fn)
@@ -104,7 +104,7 @@ def _slot(slot: str, knobs: dict, path: str) -> Partial:
 
 
 def _check_kind(path: str, value: object, default: object) -> None:
-  """A knob is a word, a switch or a number, as its default is; without a default a number or a word."""
+  """Raises ValueError unless the knob is a word, switch or number as its default (or number or word)."""
   if value is default:
     return
   known = [kind for kind in (bool, str) if isinstance(default, kind)] or [Real]
@@ -120,7 +120,7 @@ def _require_slot(knobs, path: str) -> None:
 
 
 def _find(slot: str, name: str, path: str) -> Callable:
-  """'sequence' -> grpojax.objective.<slot>.sequence; 'module:function' -> that function."""
+  """Finds 'sequence' in grpojax/objective/<slot>.py, or the function that 'module:function' names."""
   if ":" not in name:
     menu = functions(slot)
     if name not in menu:

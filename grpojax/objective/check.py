@@ -1,4 +1,4 @@
-"""Objectives that build and make no sense.  Each gets one sentence that says what to change."""
+"""Refusals of objectives that build and make no sense.  Each sentence says what to change."""
 
 import jax
 import jax.numpy as jnp
@@ -40,9 +40,9 @@ def check(config: ConfigDict, extra: tuple[str, ...] = ()) -> None:
 
 
 def reads_old_policy(config: ConfigDict, extra: tuple[str, ...] = ()) -> bool:
-  """Whether log-probs or entropies of π_old are read before the update, whose own pass has them first.
+  """Returns True if π_old's log-probs or entropies are read before the update, whose pass computes them.
 
-  For a config that `check` has let through: what cannot be traced without them reads them.
+  An objective that `check` accepted reads them if it cannot be traced without them.
   """
   batch, logp = _shapes(config, extra)
   try:
@@ -103,7 +103,7 @@ def _ranges(o: ConfigDict) -> None:
 
 
 def _shapes(config: ConfigDict, extra: tuple[str, ...]) -> tuple[Batch, jax.ShapeDtypeStruct]:
-  """The batch that the learner will see, as shapes with few prompts and tokens."""
+  """Returns the batch that the learner will see, as shapes with few prompts and tokens."""
   P, G, T, K = 2, config.rollout.group_size, 4, 3
   of = lambda *shape, dtype=jnp.float32: jax.ShapeDtypeStruct(shape, dtype)
   token, row, flag = of(P, G, T), of(P, G), of(P, G, dtype=bool)

@@ -58,6 +58,6 @@ def worst_token(batch: Batch, *, low=1e-4, high=jnp.inf) -> Array:
 
 
 def _delta(batch: Batch) -> Array:
-  """log ρ, 0 behind the mask."""
+  """Returns log ρ, 0 behind the mask."""
   delta = field(batch, "old_logp") - field(batch, "sampler_logp")
   return jnp.where(batch.mask > 0, delta, 0.0)

@@ -1,4 +1,4 @@
-"""What a prepared batch says before anything is learned from it."""
+"""Metrics of a prepared batch, before the update."""
 
 import jax.numpy as jnp
 
@@ -8,12 +8,12 @@ from grpojax.types import Array, Batch
 
 
 def describe(batch: Batch, logp: Array) -> dict[str, Array]:
-  """Prepared batch, logp [P, G, T] of the policy before the update -> scalar metrics of the whole batch."""
+  """Returns scalar metrics of a whole prepared batch; logp [P, G, T] is the policy's before the update."""
   return _groups(batch) | _tokens(batch) | _mismatch(with_old_logp(batch, logp))
 
 
 def _groups(batch: Batch) -> dict[str, Array]:
-  """Groups without contrast teach nothing: how many, and are they hopeless or solved?"""
+  """Returns the shares of groups without contrast, which teach nothing: all wrong, and all right."""
   valid, accuracy = batch.valid, batch.accuracy
   group = valid.any(1)
   flat = group & (stats.spread(batch.reward, valid, axis=1)[:, 0] == 0)
@@ -29,7 +29,7 @@ def _groups(batch: Batch) -> dict[str, Array]:
 
 
 def _tokens(batch: Batch) -> dict[str, Array]:
-  """Advantages over tokens, and how many tokens `select` and rejection left."""
+  """Returns statistics of advantages over tokens, and the share of tokens after `select` and rejection."""
   on = batch.mask > 0
   any_on = on.any()
   return {
@@ -41,7 +41,7 @@ def _tokens(batch: Batch) -> dict[str, Array]:
 
 
 def _mismatch(batch: Batch) -> dict[str, Array]:
-  """Sampler against learner on the same parameters: their log-probs, ρ = π_old / μ, and its ESS."""
+  """Compares sampler and learner on the same parameters: their log-probs, ρ = π_old / μ, and its ESS."""
   if batch.sampler_logp is None:
     return {}
   on = batch.mask > 0

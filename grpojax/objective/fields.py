@@ -1,4 +1,4 @@
-"""What a function reads beside its arguments, and the sentence for a run that does not have it."""
+"""Fields that a function reads beside its arguments, and the sentence for a run that lacks one."""
 
 from typing import NamedTuple
 
@@ -35,7 +35,7 @@ SOURCE = dict(
 
 
 def field(batch: Batch, name: str) -> Array:
-  """batch.<name> or batch.extra[name]; raises ValueError, while tracing, where it is absent."""
+  """Returns batch.<name> or batch.extra[name]; raises ValueError, while tracing, where it is absent."""
   value = batch.extra.get(name) if name in EXTRA and batch.extra else getattr(batch, name, None)
   if value is None:
     raise ValueError(

@@ -11,7 +11,7 @@ from grpojax.types import Array, Batch
 
 
 class Correction(NamedTuple):
-  """A mismatch weight and what else happens with it.  Switches may be traced booleans."""
+  """A mismatch weight and its switches, which may be traced booleans."""
 
   renormalize: bool  # rejected tokens also leave the mask: policy term, penalties, denominators
   batch_normalize: bool  # divide by the mean over the batch: of tokens, or of rows if [P, G, 1]
@@ -69,7 +69,7 @@ def prepare(objective: Objective, batch: Batch) -> Batch:
 
 
 def loss(objective: Objective, logp: Array, batch: Batch, entropy: Array | None = None):
-  """logp [P, G, T] of π_θ and a prepared batch -> (loss, metrics), scalars in logp's dtype.
+  """Returns (loss, metrics), scalars in logp's dtype; logp [P, G, T] is of π_θ, the batch prepared.
 
   `entropy` [P, G, T] is π_θ's, in nats.  Without an old_logp the batch is strictly on-policy.  Loss and
   metrics are sums with weights made by `prepare`, so those of microbatches add up to those of the
@@ -94,7 +94,7 @@ def loss(objective: Objective, logp: Array, batch: Batch, entropy: Array | None 
 
 
 def with_old_logp(batch: Batch, logp: Array) -> Batch:
-  """The batch with log π_old; where it has none yet, the policy is its own: `logp`, without gradient."""
+  """Returns the batch with log π_old; where it has none yet, π_old is π_θ: `logp`, without gradient."""
   logp = jax.lax.stop_gradient(jnp.where(batch.mask > 0, logp, 0.0))
   if batch.old_logp is not None and batch.on_policy is not None:
     logp = jnp.where(batch.on_policy[..., None], logp, batch.old_logp)
@@ -104,14 +104,14 @@ def with_old_logp(batch: Batch, logp: Array) -> Batch:
 
 
 def name(fn: Callable) -> str:
-  """The name of a slot's function, bound or not."""
+  """Returns the name of a slot's function, bound or not."""
   while not hasattr(fn, "__name__"):
     fn = getattr(fn, "fn", None) or fn.func
   return fn.__name__
 
 
 def _gain(objective: Objective, logp: Array, batch: Batch) -> Array:
-  """J [P, G, T]: the ratio sees a completion, the surrogate a token."""
+  """Returns J [P, G, T]: the ratio sees a completion, the surrogate a token."""
   delta = jnp.where(batch.mask > 0, logp - batch.old_logp, 0.0)
   log_ratio = jax.vmap(jax.vmap(objective.ratio))(delta, batch.mask, batch.advantage)
   log_ratio = jnp.clip(log_ratio, -stats.EXP_LIMIT, stats.EXP_LIMIT)
@@ -119,7 +119,7 @@ def _gain(objective: Objective, logp: Array, batch: Batch) -> Array:
 
 
 def _watch(objective: Objective, logp: Array, batch: Batch, entropy: Array | None) -> dict:
-  """Means over tokens.  Clipped: no gradient although A is not 0, whatever the rule."""
+  """Returns means over tokens.  Clipped tokens have no gradient although A is not 0, whatever the rule."""
   logp, on = jax.lax.stop_gradient(logp), batch.mask > 0
   slope = jax.grad(lambda x: jnp.where(on, _gain(objective, x, batch), 0.0).sum())(logp)
   clipped = on & (batch.advantage != 0) & (slope == 0)
@@ -144,7 +144,7 @@ def _watch(objective: Objective, logp: Array, batch: Batch, entropy: Array | Non
 
 
 def _clean(batch: Batch) -> Batch:
-  """Invalid rows leave the mask; what is behind the mask becomes 0, whatever it was."""
+  """Takes invalid rows out of the mask, and sets what is behind the mask to 0."""
   mask = jnp.where(batch.valid[..., None], batch.mask, 0.0)
   behind = lambda x: None if x is None else jnp.where(mask > 0, x, 0.0)
   return batch._replace(
@@ -159,7 +159,7 @@ def _clean(batch: Batch) -> Batch:
 
 
 def _factor(correction: Correction, batch: Batch) -> Array:
-  """The mismatch weight, 0 behind the mask, divided by its mean where asked."""
+  """Returns the mismatch weight, 0 behind the mask, divided by its mean where the config asks for it."""
   factor = correction.fn(batch)
   on = batch.mask > 0
   counted = on.any(-1, keepdims=True) if factor.shape[-1] == 1 else on
@@ -170,5 +170,5 @@ def _factor(correction: Correction, batch: Batch) -> Array:
 
 
 def _like(x: Array, target: Array) -> Array:
-  """Row values [P, G] repeated over the tokens of `target` [P, G, T]; else x itself."""
+  """Repeats row values [P, G] over the tokens of `target` [P, G, T]; returns [P, G, T] as it is."""
   return x if x.ndim == target.ndim else jnp.broadcast_to(x[..., None], target.shape)

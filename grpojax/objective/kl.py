@@ -1,4 +1,4 @@
-"""Where an objective holds KL coefficients, for a controller that moves them."""
+"""KL coefficients of an objective, for a controller that moves them."""
 
 from collections.abc import Callable
 
@@ -8,18 +8,18 @@ from grpojax.objective.formula import Objective, name
 
 
 def is_kl(fn: Callable) -> bool:
-  """KL penalties and KL in the reward are called kl_..., and REINFORCE++ has it in its returns."""
+  """Returns True for kl_... penalties and rewards, and for REINFORCE++'s returns, which hold KL."""
   return name(fn).startswith("kl_") or name(fn) == "return_to_go"
 
 
 def has_kl(objective: Objective) -> bool:
-  """Whether some coefficient would move."""
+  """Returns True if the objective has a KL coefficient."""
   in_loss = any(is_kl(fn) for _, fn in objective.penalty)
   return in_loss or any(map(_in_reward, (objective.advantage, *objective.shape)))
 
 
 def scale_kl(objective: Objective, scale) -> Objective:
-  """The objective with every KL coefficient, in the loss or in the reward, times `scale`."""
+  """Returns the objective with every KL coefficient, in the loss or in the reward, times `scale`."""
   penalty = tuple((scale * beta if is_kl(fn) else beta, fn) for beta, fn in objective.penalty)
   in_reward = lambda fn: _scaled(fn, scale) if _in_reward(fn) else fn
   return objective._replace(

@@ -1,4 +1,4 @@
-"""Legal settings that mean something else under the same name elsewhere: said once, at the start.
+"""Notices on settings that mean something else under the same name elsewhere, printed at the start.
 
 What is wrong is refused in check.py.  What is here is right, and a reader who comes from another
 code base should know it before comparing curves.
@@ -8,17 +8,17 @@ from ml_collections import ConfigDict
 
 
 def notices(config: ConfigDict) -> list[str]:
-  """The sentences that apply to the run that `config` describes, in the order of the table."""
+  """Returns the sentences that apply to the run that `config` describes, in the order of the table."""
   return [sentence for applies, sentence in _TABLE if applies(config)]
 
 
 def _is(slot: str, *names: str):
-  """config -> whether a slot's function is one of `names`."""
+  """Returns a test of a config: is the slot's function one of `names`?"""
   return lambda c: c.objective[slot].fn in names
 
 
 def _has(slot: str, *names: str):
-  """config -> whether a list of slots has one of `names`."""
+  """Returns a test of a config: has the list of slots one of `names`?"""
   return lambda c: any(entry.fn in names for entry in c.objective[slot].values())
 
 

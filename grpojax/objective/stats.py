@@ -10,28 +10,28 @@ EXP_LIMIT = 20.0  # e^20 is never a sane ratio; verl, tunix and OpenRLHF clamp t
 
 
 def exp(x):
-  """e^x with x clamped to ±20: what is compared with a bound need not overflow."""
+  """Returns e^x with x clamped to ±20, so that a value compared with a bound cannot overflow."""
   return jnp.exp(jnp.clip(x, -EXP_LIMIT, EXP_LIMIT))
 
 
 def total(x, on, axis=None):
-  """Sum of x where `on`, along `axis` (kept, so that it broadcasts back)."""
+  """Returns the sum of x where `on`, along `axis` (kept, so that it broadcasts back)."""
   return jnp.where(on, x, 0.0).sum(axis, keepdims=axis is not None)
 
 
 def mean(x, on, axis=None):
-  """Mean of x where `on`; 0 where nothing is."""
+  """Returns the mean of x where `on`; 0 where nothing is."""
   return total(x, on, axis) / jnp.maximum(total(1.0, on, axis), 1.0)
 
 
 def std(x, on, *, ddof, axis=None):
-  """Standard deviation with an explicit ddof; 0 where fewer than ddof + 1 values are on."""
+  """Returns the standard deviation with an explicit ddof; 0 where fewer than ddof + 1 values are on."""
   squares = total((x - mean(x, on, axis)) ** 2, on, axis)
   return jnp.sqrt(squares / jnp.maximum(total(1.0, on, axis) - ddof, 1.0))
 
 
 def spread(x, on, axis=None):
-  """max − min where `on`.  Exactly 0 for equal values, which a computed std is not."""
+  """Returns max − min where `on`.  It is exactly 0 for equal values, which a computed std is not."""
   keep = axis is not None
   high = jnp.where(on, x, -jnp.inf).max(axis, keepdims=keep)
   low = jnp.where(on, x, jnp.inf).min(axis, keepdims=keep)
@@ -39,10 +39,10 @@ def spread(x, on, axis=None):
 
 
 def kth_largest(x, on, k):
-  """The k-th largest of the values ≥ 0 where `on`, exactly; smaller than 0 counts as 0.
+  """Returns the k-th largest of the values ≥ 0 where `on`, exactly; smaller than 0 counts as 0.
 
-  Floats ≥ 0 are ordered as their bits, so it is found bit by bit, by counting.  A sort would take
-  ten times as long, and on a mesh it would gather what counting only sums.
+  Floats ≥ 0 are ordered as their bits, so the value is found bit by bit, by counting.  A sort would
+  take ten times as long, and on a mesh would gather what counting only sums.
   """
   width = jnp.finfo(x.dtype).bits
   integer = jnp.dtype(f"int{width}")

@@ -1,19 +1,19 @@
-"""What a completion is worth: text -> number, in plain Python.
+"""Rewards of a completion: text -> number, in plain Python.
 
-A reward is a function, and the name of its first parameter says what it sees:
+A reward is a function, and the name of its first parameter says what the function sees:
   fn(sample, *, knobs) -> float | None                      one completion
   fn(samples, *, knobs) -> list[float | Exception | None]   all completions, to grade them side by side
   fn(group, accuracy, *, knobs) -> list[float | None]       the G completions of one prompt
-None means that it abstains, as it must where the truth is unknown; an exception, raised or in the
-list, that it failed.  In the config, `fn` is
+None means that the reward abstains, as it must where the truth is unknown; an exception, raised or in
+the list, that it failed.  In the config, `fn` is
 'rules:integer_answer' (a function of grpojax/rewards/rules.py) or 'my.module:my_reward'.  A reward
 may declare, as attributes:
   needs = ("answer",)              the fields of the dataset that it reads
   check(**knobs)                   raises ValueError where its knobs are illegal
   answer(text, **knobs)            -> str | None, what majority votes compare; else the whole text
 
-The reward called `accuracy` is the task's own verdict, 0 or 1; it is reported, and decides which
-groups are mixed, without weight or shaping.  What is trained on is the weighted sum of them all.
+The reward called `accuracy` is the task's own verdict, 0 or 1; `accuracy` is reported, and decides which
+groups are mixed, without weight or shaping.  Training uses the weighted sum of all rewards.
 """
 
 import functools
@@ -58,27 +58,27 @@ class Rewards(NamedTuple):
 
   @property
   def needs(self) -> tuple[str, ...]:
-    """The fields of the dataset that some reward reads."""
+    """Returns the fields of the dataset that some reward reads."""
     return tuple(sorted({field for reward in self.all for field in reward.needs}))
 
   def answer(self, text: str) -> str | None:
-    """What a completion answers, in a form that equal answers share; None if it has no answer."""
+    """Returns a completion's answer, in a form that equal answers share; None if it has no answer."""
     return self.all[0].answer(text)
 
 
 class Graded(NamedTuple):
-  """What the rewards say of P prompts with G completions each.  All numpy."""
+  """Rewards of P prompts with G completions each.  All numpy."""
 
   reward: np.ndarray  # [P, G] float32, the weighted sum; 0 where not valid
   accuracy: np.ndarray  # [P, G] float32
   valid: np.ndarray  # [P, G] bool: every reward gave a finite number
-  parts: dict[str, np.ndarray]  # name -> [P, G] float32, without its weight; 0 where it gave none
+  parts: dict[str, np.ndarray]  # name -> [P, G] float32, without its weight; 0 where there is none
   counts: dict[str, int]  # "rewards/<name>/failed" and "rewards/<name>/abstained", in completions
-  first_error: str  # what the first failure was, "" if there was none
+  first_error: str  # the first failure, "" if there was none
 
 
 def build(config) -> Rewards:
-  """config.reward: name -> dict(fn, weight=1.0, knobs).  Raises ValueError naming the key."""
+  """Builds config.reward: name -> dict(fn, weight=1.0, knobs).  Raises ValueError naming the key."""
   if "accuracy" not in config:
     raise ValueError(
       "config.reward.accuracy is missing; set it to the reward that tells right from wrong, such as"
@@ -161,7 +161,7 @@ def _scope(fn: Callable) -> str:
 
 
 def samples(examples, completions, lengths, ended) -> list[list[Sample]]:
-  """[P][G], of P rows of the dataset, P lists of G texts, lengths [P, G] in tokens and ended [P, G]."""
+  """Returns [P][G] of P rows of the dataset, P lists of G texts, lengths [P, G] in tokens, ended [P, G]."""
   return [
     [Sample(text, example, int(n), bool(end)) for text, n, end in zip(*rows, strict=True)]
     for example, *rows in zip(examples, completions, lengths, ended, strict=True)
@@ -169,7 +169,7 @@ def samples(examples, completions, lengths, ended) -> list[list[Sample]]:
 
 
 def score(rewards: Rewards, groups: list[list[Sample]]) -> Graded:
-  """Runs every reward on every completion [P][G]; what one of them gets wrong costs a row, not the run.
+  """Runs every reward on every completion [P][G]; an error in a reward costs a row, not the run.
 
   A row for which some reward raised, abstained, or gave no finite number is not valid and has
   reward 0, and is counted.
@@ -195,7 +195,7 @@ def score(rewards: Rewards, groups: list[list[Sample]]) -> Graded:
 
 
 def _grade_all(reward: Reward, groups: list[list[Sample]], accuracy: list) -> list[list]:
-  """[P][G] of (value, ""), or (0, why there is none)."""
+  """Returns [P][G] of (value, ""), or (0, why the completion has no value)."""
   if reward.sees == "sample":
     return [[_number(*_call(reward.fn, sample)) for sample in group] for group in groups]
   if reward.sees == "group":
@@ -205,7 +205,7 @@ def _grade_all(reward: Reward, groups: list[list[Sample]], accuracy: list) -> li
 
 
 def _grade_list(fn: Callable, samples: list[Sample], *others) -> list[tuple[float, str]]:
-  """Of a function that grades several samples in one call, and fails them all if it fails."""
+  """Calls a function that grades several samples at once, and fails all of them if the call fails."""
   values, error = _call(lambda: list(fn(samples, *others)))
   if not error and len(values) != len(samples):
     error = f"gave {len(values)} numbers for {len(samples)} completions"

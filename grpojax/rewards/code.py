@@ -25,10 +25,10 @@ class Tests(NamedTuple):
 def unit_tests(
   samples, *, timeout: float = 10.0, memory_mb: int = 512, workers: int = 2
 ) -> list[float | Exception | None]:
-  """1 if the program passes all tests, else 0; None if the row's tests cannot be read.
+  """Returns 1 if the program passes all tests, else 0; None if the row's tests cannot be read.
 
-  A program has `timeout` seconds of CPU for all tests, three times that on the clock, and `memory_mb` for
-  each of up to 6 processes; `workers` programs run at once.
+  A program has `timeout` seconds of CPU for all tests, three times as many on the clock, and `memory_mb`
+  for each of up to 6 processes; `workers` programs run at once.
   """
 
   def grade(pair: tuple[str, str | None]) -> float | Exception | None:
@@ -36,10 +36,10 @@ def unit_tests(
     if tests is None or program is None:
       return None if tests is None else 0.0
     try:
-      said = sandbox.run(program, tests.inputs, tests.fn_name, timeout=timeout, memory_mb=memory_mb)
+      outputs = sandbox.run(program, tests.inputs, tests.fn_name, timeout=timeout, memory_mb=memory_mb)
     except (OSError, RuntimeError) as error:
       return error
-    return float(passes(said, tests))
+    return float(passes(outputs, tests))
 
   pairs = [(str(s.example["tests"]), extract.program(s.text)) for s in samples]
   unique = list(dict.fromkeys(pairs))
@@ -64,14 +64,14 @@ def read_tests(text: str) -> Tests | None:
     return None
 
 
-def passes(said: list[str], tests: Tests) -> bool:
-  """Whether there is an output for every test, and the right one."""
-  if len(said) != len(tests.outputs):
+def passes(outputs: list[str], tests: Tests) -> bool:
+  """Returns True if there is the right output for every test."""
+  if len(outputs) != len(tests.outputs):
     return False
   if tests.fn_name is None:
-    return all(same_text(*pair) for pair in zip(said, tests.outputs, strict=True))
+    return all(same_text(*pair) for pair in zip(outputs, tests.outputs, strict=True))
   try:
-    results = [json.loads(text) for text in said]
+    results = [json.loads(text) for text in outputs]
     return all(
       same_value(result, right) or (tests.wrapped and same_value([result], right))
       for result, right in zip(results, tests.outputs, strict=True)
@@ -80,18 +80,18 @@ def passes(said: list[str], tests: Tests) -> bool:
     return False
 
 
-def same_text(said: str, right: str) -> bool:
-  """The same words on the same lines; white space and empty lines aside, and decimals to six places."""
-  said_words, words = (
-    [line.split() for line in text.splitlines() if line.strip()] for text in (said, right)
+def same_text(output: str, right: str) -> bool:
+  """Returns True for equal words on equal lines; spaces and empty lines aside, decimals to six places."""
+  output_words, words = (
+    [line.split() for line in text.splitlines() if line.strip()] for text in (output, right)
   )
-  return [len(line) for line in said_words] == [len(line) for line in words] and all(
-    _same_word(*pair) for line in zip(said_words, words, strict=True) for pair in zip(*line, strict=True)
+  return [len(line) for line in output_words] == [len(line) for line in words] and all(
+    _same_word(*pair) for line in zip(output_words, words, strict=True) for pair in zip(*line, strict=True)
   )
 
 
 def same_value(result, right) -> bool:
-  """Equal as JSON, and floats to nine digits; true is not 1."""
+  """Returns True for equal JSON values, floats to nine digits; true is not 1."""
   if isinstance(result, list) and isinstance(right, list):
     return len(result) == len(right) and all(map(same_value, result, right))
   if isinstance(result, bool) or isinstance(right, bool):
@@ -101,12 +101,12 @@ def same_value(result, right) -> bool:
   return result == right
 
 
-def _same_word(said: str, right: str) -> bool:
-  """An integer has to be itself; a decimal may be off by 1e-6, absolutely or relatively."""
-  if said == right or "." not in right:
-    return said == right
+def _same_word(word: str, right: str) -> bool:
+  """Returns True for equal words, or decimals that differ by 1e-6, absolutely or relatively."""
+  if word == right or "." not in right:
+    return word == right
   try:
-    return math.isclose(float(said), float(right), rel_tol=1e-6, abs_tol=1e-6)
+    return math.isclose(float(word), float(right), rel_tol=1e-6, abs_tol=1e-6)
   except ValueError:
     return False
 
@@ -126,8 +126,8 @@ def _check(*, timeout, memory_mb, workers):
     raise ValueError(f"memory_mb = {memory_mb!r} must be an integer of at least 64, which Python takes.")
   if not isinstance(workers, int) or workers < 1:
     raise ValueError(f"workers = {workers!r} must be a number of programs at once, 1 or more.")
-  if sandbox.trouble():
-    raise ValueError(sandbox.trouble())
+  if sandbox.obstacle():
+    raise ValueError(sandbox.obstacle())
 
 
 unit_tests.needs = ("tests",)

@@ -15,7 +15,7 @@ _LONGEST = 200  # characters; no honest expression is longer, and a parser can b
 
 
 def expression(sample, *, form: str = "tag", every: bool = True) -> float | None:
-  """1 if the answer is an expression of the row's numbers that equals its target, else 0.
+  """Returns 1 if the answer is an expression of the row's numbers that equals its target, else 0.
 
   `form` is tag (inside the last <answer></answer>, as TinyZero) or one of extract.FORMS; what follows
   an "=" is not read.  `every` False lets numbers be left out.  None without numbers in the row.
@@ -24,15 +24,15 @@ def expression(sample, *, form: str = "tag", every: bool = True) -> float | None
   numbers = row.get("nums") or row.get("numbers")
   if not isinstance(numbers, list) or row.get("target") is None:
     return None
-  said = _answer(sample.text, form=form)
-  value, used = _evaluate(said or "")
+  answer = _answer(sample.text, form=form)
+  value, used = _evaluate(answer or "")
   given = Counter(map(int, numbers))
   allowed = used == given if every else not used - given
   return float(value is not None and value == Fraction(row["target"]) and allowed)
 
 
 def _evaluate(text: str) -> tuple[Fraction | None, Counter]:
-  """The exact value and the numbers in it; None for what is no expression of integers and + - * /."""
+  """Returns the exact value and the numbers in it; None unless an expression of integers and + - * /."""
   used = Counter()
 
   def value(node) -> Fraction:
@@ -52,9 +52,9 @@ def _evaluate(text: str) -> tuple[Fraction | None, Counter]:
 def _answer(text: str, *, form: str = "tag", **_) -> str | None:
   tags = _TAG.findall(extract.after_thinking(text) or "")
   found = (tags[-1] if tags else None) if form == "tag" else extract.answer(text, form)
-  said = (found or "").partition("=")[0]
-  said = said.replace("\\times", "*").replace("\\div", "/").replace("×", "*").replace("÷", "/")
-  return said.strip() if said and len(said) <= _LONGEST else None
+  formula = (found or "").partition("=")[0]
+  formula = formula.replace("\\times", "*").replace("\\div", "/").replace("×", "*").replace("÷", "/")
+  return formula.strip() if formula and len(formula) <= _LONGEST else None
 
 
 def _check(*, form, every):

@@ -1,14 +1,14 @@
-"""Are two answers the same mathematics?  Runs in a worker process only: it may hang or eat memory.
+"""Equivalence of two answers in mathematics.  Runs in a worker process only: it may hang or eat memory.
 
 math-verify (https://github.com/huggingface/Math-Verify) reads LaTeX and compares.  Its own time limits
 are signal alarms, which do not work in a thread; they are off, and the pool kills instead.
-Where it is more lenient than a reward should be, this file says no:
+Where math-verify is more lenient than a reward should be, this file refuses:
   an equation of numbers, such as 2=3, is no answer (math-verify takes the right-hand side)
   a pair or interval is not a set, a bare list is a set: (1,2) is neither {1,2} nor 2,1
-  a word is its letters in their order, not their product: "silent" is not "listen"
+  a word is its letters in order, not their product: "silent" is not "listen"
   numerals in two different bases differ
 What stays lenient: a percent sign, unit, or base may be left out; decimals agree at 6 places.
-What math-verify cannot compare, or not within a worker's memory, is not equal.
+Answers that math-verify cannot compare, or not within a worker's memory, are not equal.
 """
 
 import functools
@@ -23,7 +23,7 @@ from sympy import Eq, FiniteSet, Interval, Tuple
 
 
 class _TwoStage(latex2sympy2.PSParser):
-  """ANTLR's own advice: SLL prediction first, full LL where that finds an error.  Several times faster."""
+  """A parser with SLL prediction, then full LL where SLL fails, as ANTLR advises: several times faster."""
 
   def math(self):
     self._interp.predictionMode = PredictionMode.SLL
@@ -46,7 +46,7 @@ _ARITHMETIC = re.compile(r"(?:\\(?:[dt]?frac|sqrt|cdot|times|div|left|right)|[\d
 
 
 def verdict(gold: str, answer: str | None) -> float | None:
-  """1 if `answer` is `gold`, else 0; None if the gold answer cannot be read."""
+  """Returns 1 if `answer` is `gold`, else 0; None if the gold answer cannot be read."""
   truth = _read(gold)
   if not truth:
     return None
@@ -55,8 +55,8 @@ def verdict(gold: str, answer: str | None) -> float | None:
   if answer == gold:
     return 1.0
   if word := _WORD.fullmatch(gold):
-    said = _WORD.fullmatch(answer)
-    return float(said is not None and said.group(1).lower() == word.group(1).lower())
+    answered = _WORD.fullmatch(answer)
+    return float(answered is not None and answered.group(1).lower() == word.group(1).lower())
   bases = _BASE.findall(gold) + _BASE.findall(answer)
   if len(set(bases)) > 1:
     return 0.0
@@ -68,14 +68,14 @@ def verdict(gold: str, answer: str | None) -> float | None:
 
 @functools.lru_cache(maxsize=1024)
 def _read(text: str) -> list:
-  """math-verify's reading; [] if there is none."""
+  """Returns math-verify's reading; [] if there is none."""
   text = _MIXED.sub(r"\1\\frac{\2}{\3}", text)
   box = f"\\boxed{{{text}}}"
   return parse(box, extraction_config=_CONFIG, fallback_mode="no_fallback", parsing_timeout=None)
 
 
 def _ordered(value) -> bool | None:
-  """True for pairs and intervals, False for sets of several, None for what has one element."""
+  """Returns True for pairs and intervals, False for sets of several, None for what has one element."""
   value = value.rhs if isinstance(value, Eq) else value
   if isinstance(value, Tuple | Interval | tuple):
     return True

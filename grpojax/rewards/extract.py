@@ -1,7 +1,7 @@
-"""From a completion to what it answers: a box, a last line, a marker, or a fenced program.
+"""Extraction of a completion's answer: a box, a last line, a marker, or a fenced program.
 
-Whatever stands last speaks, and nothing before it: a completion cannot answer twice.  A thought is
-no answer, and neither is a box or a fence that is not closed.
+Only the last answer counts: a completion cannot answer twice.  A thought is no answer, and neither is a box
+or a fence that is not closed.
 """
 
 import re
@@ -19,13 +19,13 @@ _FRACTION = re.compile(
 
 
 def after_thinking(text: str) -> str | None:
-  """What follows the last </think>; None if a thought was begun and not ended."""
+  """Returns the text after the last </think>; None if a thought was begun and not ended."""
   rest = text.rpartition("</think>")[2]
   return None if "<think>" in rest else rest
 
 
 def boxed(text: str) -> str | None:
-  r"""The inside of the last \boxed{...}."""
+  r"""Returns the inside of the last \boxed{...}."""
   _, found, rest = text.rpartition("\\boxed{")
   depth = 1
   for brace in _BRACE.finditer(rest if found else ""):
@@ -36,14 +36,14 @@ def boxed(text: str) -> str | None:
 
 
 def answer_line(text: str) -> str | None:
-  """DAPO's form: "Answer: ..." on the last line that is not empty."""
+  """Returns DAPO's form of answer: "Answer: ..." on the last line that is not empty."""
   lines = text.strip().splitlines()
   match = _LINE.fullmatch(lines[-1]) if lines else None
   return match.group(1).strip("*_ \t") if match else None
 
 
 def hashes(text: str) -> str | None:
-  """GSM8K's form: what stands behind the last "####", up to the end of its line."""
+  """Returns GSM8K's form of answer: the text behind the last "####", up to the end of its line."""
   _, found, rest = text.rpartition("####")
   lines = rest.strip().splitlines()
   return lines[0] if found and lines else None
@@ -53,7 +53,7 @@ FORMS = dict(boxed=boxed, answer=answer_line, hashes=hashes)
 
 
 def answer(text: str, form: str) -> str | None:
-  """What a completion answers in one of the FORMS, tidied; None if it does not."""
+  """Returns a completion's answer in one of the FORMS, tidied; None if there is none."""
   visible = after_thinking(text)
   found = FORMS[form](visible) if visible is not None else None
   if found and "\\boxed{" in found:
@@ -62,12 +62,12 @@ def answer(text: str, form: str) -> str | None:
 
 
 def truth(gold: str) -> str:
-  """The gold answer, alone or at the end of a solution: in a box, behind "####", or the whole text."""
+  """Returns the gold answer, alone or at the end of a solution: in a box, behind "####", or all of it."""
   return tidy(boxed(gold) or hashes(gold) or gold)
 
 
 def tidy(text: str) -> str:
-  """Without math delimiters, TeX's spaces, a currency's $, and the end of a sentence."""
+  """Removes math delimiters, TeX's spaces, a currency's $, and the end of a sentence."""
   text = re.sub(r"(?<!\\)\\[()\[\],;:! ]", "", text.replace("\u2212", "-"))
   return text.lstrip(" \t\n$").rstrip(" \t\n$.,;")
 
@@ -78,7 +78,7 @@ class Number(NamedTuple):
 
 
 def number(text: str) -> Number | None:
-  r"""Of a plain number: 72, -72, +72, 1,234, 72.50, .5, 3/4, \frac{3}{4} or \frac34.  None for all else."""
+  r"""Reads a plain number: 72, -72, +72, 1,234, 72.50, .5, 3/4, \frac{3}{4}, \frac34.  None for all else."""
   if len(text) > 100:
     return None
   if match := _NUMBER.fullmatch(text):
@@ -94,13 +94,13 @@ def number(text: str) -> Number | None:
 
 
 def canonical(text: str) -> str:
-  """A form that equal plain numbers share; other answers only lose their spaces."""
+  """Returns a form that equal plain numbers share; other answers only lose their spaces."""
   plain = number(text)
   return str(plain.value) if plain else "".join(text.split())
 
 
 def program(text: str) -> str | None:
-  """The inside of the last ```python fence; None if it is not closed."""
+  """Returns the inside of the last ```python fence; None if it is not closed."""
   visible = after_thinking(text) or ""
   found, opened = None, None
   for fence in _FENCE.finditer(visible):

@@ -2,10 +2,10 @@
 
 stdin: JSON with program, inputs, fn_name (or null) and cpu_seconds.  stdout: a line "ready", then a line
 of JSON for each input: what the program printed, or the JSON of what the function returned, as text.
-Where the program crashed, null, and nothing after it.
+null stands for a crash, and nothing follows it.
 
-No expected output is ever in here.  So it does not matter what a program does to this process or to
-its stdout: only the right words are right.
+No expected output ever enters the sandbox.  So it does not matter what a program does to this process or to
+its stdout: only the right outputs pass.
 """
 
 import json
@@ -42,25 +42,25 @@ def main():
 
 
 def output_for(given, job, scope, results):
-  """In a child: what one input leaves in memory, no other finds."""
-  said = os.memfd_create("said")
+  """Returns the output for one input, of a child process: one input's memory is not the next one's."""
+  output = os.memfd_create("output")
   child = os.fork()
   if child == 0:
     os.close(results)
-    be_the_program(job["program"], given, job["fn_name"], scope, said)
+    run_program(job["program"], given, job["fn_name"], scope, output)
     sys.exit()  # as a program ends: threads joined, buffers flushed, exit handlers run
   ended_well = os.waitpid(child, 0)[1] == 0
-  os.lseek(said, 0, os.SEEK_SET)
-  with os.fdopen(said, "rb") as file:
+  os.lseek(output, 0, os.SEEK_SET)
+  with os.fdopen(output, "rb") as file:
     return file.read().decode("utf-8", "replace") if ended_well else None
 
 
-def be_the_program(program, given, fn_name, scope, said):
-  """What a program prints is said; of a function, what it returns, and what it prints goes nowhere."""
+def run_program(program, given, fn_name, scope, output):
+  """Writes to `output` what a program prints, or what a function returns without its prints."""
   nowhere = os.open(os.devnull, os.O_RDWR)
   stdin, stdout = nowhere, nowhere
   if not fn_name:
-    stdin, stdout = os.memfd_create("given"), said
+    stdin, stdout = os.memfd_create("given"), output
     os.write(stdin, given.encode())
     os.lseek(stdin, 0, os.SEEK_SET)
   for target, fd in enumerate([stdin, stdout, nowhere]):
@@ -70,7 +70,7 @@ def be_the_program(program, given, fn_name, scope, said):
   exec(compile(program, "<program>", "exec"), scope)
   if fn_name:
     fn = scope[fn_name] if fn_name in scope else getattr(scope["Solution"](), fn_name)
-    os.write(said, json.dumps(fn(*given)).encode())
+    os.write(output, json.dumps(fn(*given)).encode())
 
 
 if __name__ == "__main__":

@@ -1,8 +1,7 @@
-"""Learned rewards: what a local classifier of transformers says of completions, and of their steps.
+"""Learned rewards: scores of completions, and of their steps, by a local classifier of transformers.
 
-A reward model is another model: it reads the conversation as text, through its own chat template and
-tokenizer.  It lives on the devices of this process, each of which holds a share of its parameters and
-scores a share of the rows.
+A reward model is a model of its own: it reads the conversation as text, through its own chat template and
+tokenizer.  Its parameters and rows are sharded over the devices of this process.
 """
 
 import functools
@@ -31,10 +30,10 @@ class Classifier(NamedTuple):
 
 
 def score(samples, *, path: str, label: int = -1, batch: int = 16, max_tokens: int = 4096, dtype="float32"):
-  """One number for each completion, from a sequence classifier: its score at the last token.
+  """Returns one number per completion, from a sequence classifier: its score at the last token.
 
-  Of one label that is the logit; of several, the probability of `label`, the last unless told.  `batch`
-  rows of at most `max_tokens` are scored at once; a longer conversation has no score, and fails.
+  The score is the logit of one label, or the probability of `label` (the last by default) of several.
+  `batch` rows of at most `max_tokens` are scored at once; a longer conversation has no score, and fails.
   """
   model = load(path, SEQUENCE, dtype)
   rows = [tuple(encode(model.tokenizer, sample, sample.text)["input_ids"]) for sample in samples]
@@ -46,28 +45,28 @@ def steps(
   samples, *, path: str, separator: str = "\n", label: int = -1, batch: int = 16, max_tokens: int = 4096,
   dtype: str = "float32",
 ):  # fmt: skip
-  """(score, end in characters) of the steps of each completion, from a token classifier.
+  """Returns (score, end in characters) of each completion's steps, from a token classifier.
 
-  Steps end at `separator`, which also closes the last one; a step's score is that at the token which
-  completes its separator.  A step without any text is none.
+  Steps end at `separator`, which also closes the last one; a step's score is read at the token which
+  completes its separator.  Steps without text do not count.
   """
   model = load(path, TOKEN, dtype)
-  rows, places = [], []
+  rows, steps_of = [], []
   for sample in samples:
     ends = step_ends(sample.text, separator)
     marked = sample.text[: ends[-1]] + separator if ends else ""
     encoded = encode(model.tokenizer, sample, marked)
     rows.append(tuple(encoded["input_ids"]))
-    places.append(list(zip(ends, closing(encoded, marked, ends, separator), strict=True)))
+    steps_of.append(list(zip(ends, closing(encoded, marked, ends, separator), strict=True)))
   found = run(model, rows, batch, max_tokens)
   return [
     x if isinstance(x, Exception) else [(float(worth(x[at], label)), end) for end, at in of_sample]
-    for x, of_sample in zip(found, places, strict=True)
+    for x, of_sample in zip(found, steps_of, strict=True)
   ]
 
 
 def check(task: str, *, path: str, label: int, batch: int, max_tokens: int, dtype: str) -> None:
-  """ValueError, before anything is loaded, where the folder is not one of `task` or a knob is illegal."""
+  """Raises ValueError, before anything is loaded, if the folder is not for `task` or a knob is illegal."""
   spec = models.scores_from_folder(Path(path).expanduser(), task, dtype)
   if not -spec.labels <= label < spec.labels:
     raise ValueError(f"label = {label}, but {path} has {spec.labels}.")
@@ -92,7 +91,7 @@ steps.check = _check_steps
 
 @functools.cache
 def load(path: str, task: str, dtype: str) -> Classifier:
-  """The folder on this process's devices, read once."""
+  """Loads the folder onto this process's devices, once."""
   folder = Path(path).expanduser()
   devices = np.array(jax.local_devices()).reshape(1, -1, 1, 1)
   mesh = Mesh(devices, ("data", "fsdp", "tensor", "expert"), axis_types=(AxisType.Auto,) * 4)
@@ -109,7 +108,7 @@ def load(path: str, task: str, dtype: str) -> Classifier:
 
 
 def encode(tokenizer, sample, completion: str):
-  """The conversation in the model's own template: input_ids, offset_mapping, and `text` itself."""
+  """Encodes the conversation in the model's own template: input_ids, offset_mapping, and `text` itself."""
   chat = [*templates.to_chat(templates.PLAIN, sample.example), dict(role="assistant", content=completion)]
   whole = tokenizer.apply_chat_template(chat, tokenize=False)
   encoded = tokenizer(whole, add_special_tokens=False, return_offsets_mapping=True)
@@ -117,7 +116,7 @@ def encode(tokenizer, sample, completion: str):
 
 
 def step_ends(completion: str, separator: str) -> list[int]:
-  """Where each step ends, in characters, its separator not included."""
+  """Returns the end of each step, in characters, its separator not included."""
   ends, start = [], 0
   for step in completion.split(separator):
     if step.strip():
@@ -127,7 +126,7 @@ def step_ends(completion: str, separator: str) -> list[int]:
 
 
 def closing(encoded, marked: str, ends: list[int], separator: str) -> list[int]:
-  """Index of the token that completes each step's separator.  Templates may strip the outermost."""
+  """Returns the token that completes each step's separator.  Templates may strip the outermost."""
   body = marked if marked in encoded["text"] else marked.strip()
   shift = encoded["text"].rindex(body) - marked.index(body)
   final = encoded["text"].rindex(body) + len(body)
@@ -137,7 +136,7 @@ def closing(encoded, marked: str, ends: list[int], separator: str) -> list[int]:
 
 
 def run(model: Classifier, rows: list[tuple[int, ...]], batch: int, max_tokens: int) -> list:
-  """Scores [len(row), labels] of each row, or a ValueError for one that is too long.
+  """Returns scores [len(row), labels] of each row, or a ValueError for a row that is too long.
 
   Rows are sorted by length and padded on the left; each batch is a multiple of the devices.
   """
@@ -151,17 +150,17 @@ def run(model: Classifier, rows: list[tuple[int, ...]], batch: int, max_tokens: 
     while len(rows[members[-1]]) > S:
       S *= 2
     tokens, first = np.zeros((B, S), np.int32), np.zeros(B, np.int32)
-    for place, i in enumerate(members):
-      first[place] = S - len(rows[i])
-      tokens[place, first[place] :] = rows[i]
+    for row, i in enumerate(members):
+      first[row] = S - len(rows[i])
+      tokens[row, first[row] :] = rows[i]
     out = np.asarray(model.scores(model.params, *jax.device_put((tokens, first), rows_of)))
-    for place, i in enumerate(members):
-      found[i] = out[place, first[place] :]
+    for row, i in enumerate(members):
+      found[i] = out[row, first[row] :]
   return found
 
 
 def worth(logits: np.ndarray, label: int) -> np.ndarray:
-  """[labels] -> the logit of the only label, or the probability of one of several."""
+  """Returns the logit of the only one of logits [labels], or the probability of one of several."""
   if len(logits) == 1:
     return logits[0]
   odds = np.exp(logits - logits.max())

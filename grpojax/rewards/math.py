@@ -1,4 +1,4 @@
-"""Right or wrong in mathematics: LaTeX and plain text, up to equivalence."""
+"""Verdicts in mathematics: LaTeX and plain text, up to equivalence."""
 
 from grpojax.rewards import extract, pool
 
@@ -6,33 +6,33 @@ from grpojax.rewards import extract, pool
 def equivalent(
   samples, *, form: str = "boxed", timeout: float = 3.0, workers: int = 2
 ) -> list[float | Exception | None]:
-  r"""1 if the answer is the row's, else 0; None without a readable truth, TimeoutError after `timeout`.
+  r"""Returns 1 if the answer is the row's, else 0; None without a truth, TimeoutError after `timeout`.
 
   `form` says where a completion answers: boxed (the last \boxed{}), answer ("Answer: ..." on the last
-  line) or hashes (behind "####").  Plain numbers are compared here; all else goes, once for each
+  line) or hashes (behind "####").  Plain numbers are compared here; all other answers go, once for each
   different pair, to `workers` processes with `timeout` seconds a pair.
   """
   pairs = [(extract.truth(str(s.example["answer"])), extract.answer(s.text, form)) for s in samples]
   verdicts = {pair: _of_numbers(*pair) for pair in pairs}
   hard = [pair for pair, verdict in verdicts.items() if verdict is None]
-  asked = pool.call("grpojax.rewards.equivalence:verdict", hard, timeout=timeout, workers=workers)
-  verdicts.update(zip(hard, asked, strict=True))
+  found = pool.call("grpojax.rewards.equivalence:verdict", hard, timeout=timeout, workers=workers)
+  verdicts.update(zip(hard, found, strict=True))
   return [verdicts[pair] for pair in pairs]
 
 
 def _of_numbers(gold: str, answer: str | None) -> float | None:
-  """The verdict where both are plain numbers, or there is no answer to one; else None.
+  """Returns the verdict where both are plain numbers, or there is no answer to one; else None.
 
   Integers and fractions are exact; where one of the two is a decimal, six places have to agree.
   """
-  truth, said = extract.number(gold), extract.number(answer or "")
-  if truth is None or (said is None and answer):
+  truth, answered = extract.number(gold), extract.number(answer or "")
+  if truth is None or (answered is None and answer):
     return None
-  if said is None:
+  if answered is None:
     return 0.0
-  if truth.exact and said.exact:
-    return float(truth.value == said.value)
-  return float(round(truth.value, 6) == round(said.value, 6))
+  if truth.exact and answered.exact:
+    return float(truth.value == answered.value)
+  return float(round(truth.value, 6) == round(answered.value, 6))
 
 
 def _answer(text: str, *, form: str = "boxed", **_) -> str | None:

@@ -2,10 +2,10 @@
 
     trainer  -- one line of JSON -->  python -m grpojax.rewards.pool  -- pebble -->  workers
 
-Between the trainer and the workers stands a process of their own: below the trainer itself,
-multiprocessing would import the trainer's main module, and with it jax, into every worker.  Workers are
-forked where the function's module is imported already, so that replacing a killed one is cheap.
-None of them outlives the trainer, however it ends.
+Between the trainer and the workers stands a server process: under the trainer itself, multiprocessing would
+import the trainer's main module, and with it jax, into every worker.  The server imports the function's
+module and forks workers, so that replacing a killed one is cheap.
+No worker outlives the trainer, however the trainer ends.
 """
 
 import contextlib
@@ -27,11 +27,11 @@ _MAX_TASKS = 2000  # then a worker is replaced: caches grow
 
 
 def call(function: str, arguments: list, *, timeout: float, workers: int) -> list:
-  """`function(*args)` for every args, each in at most `timeout` seconds from its start.
+  """Calls `function(*args)` for every args, each in at most `timeout` seconds from its start.
 
-  `function` is 'module:name'; arguments and results are JSON.  What gave no result is an exception in
-  the list: TimeoutError, or RuntimeError with the worker's own words.  May be called from any thread,
-  and waits without holding the GIL; calls from several threads take turns.
+  `function` is 'module:name'; arguments and results are JSON.  A call without a result is an exception in
+  the list: TimeoutError, or RuntimeError with the worker's own words.  Any thread may call this; it waits
+  without holding the GIL, and calls from several threads take turns.
   """
   if not arguments:
     return []
@@ -96,7 +96,7 @@ def serve(function: str, workers: int, trainer: int) -> None:
 
 
 def _outcome(future, timeout: float) -> tuple:
-  """(value, "", "") or (None, name of the exception, its words)."""
+  """Returns (value, "", "") or (None, name of the exception, its words)."""
   try:
     return future.result(), "", ""
   except TimeoutError:
@@ -106,7 +106,7 @@ def _outcome(future, timeout: float) -> tuple:
 
 
 def _confine() -> None:
-  """A worker that runs out of memory says so, and takes none from the trainer."""
+  """Limits a worker's memory, so that it raises MemoryError and takes none from the trainer."""
   if sys.platform == "linux":
     allowed = resource.getrlimit(resource.RLIMIT_AS)[1]
     memory = _MEMORY if allowed == resource.RLIM_INFINITY else min(_MEMORY, allowed)
@@ -116,7 +116,7 @@ def _confine() -> None:
 def _end_with(trainer: int) -> None:
   """Kills this session's processes, hanging workers too, once the trainer is gone.
 
-  The end of the pipe would not do: a forked child of somebody may hold it open.
+  The end of the pipe is no sign of that: another forked child may hold the pipe open.
   """
   while os.getppid() == trainer:
     time.sleep(0.5)

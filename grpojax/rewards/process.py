@@ -1,6 +1,6 @@
 """Scores of the single steps of a completion, at the tokens where the steps end.
 
-They are what process supervision learns from (GRPO, https://arxiv.org/abs/2402.03300 section 4.1.3).
+Process supervision learns from these scores (GRPO, https://arxiv.org/abs/2402.03300 section 4.1.3).
 """
 
 import bisect
@@ -12,12 +12,12 @@ from grpojax.data import text
 
 
 def score(scorer: Callable, tokenizer, groups, tokens, length, max_steps: int):
-  """(dict of step_score [P, G, K] float32 and step_end [P, G, K] int32, counts of what has no score).
+  """Returns (dict of step_score [P, G, K] float32 and step_end [P, G, K] int32, counts of failures).
 
-  `scorer` gives the steps of each of the samples, here those of P `groups`, as (score, end in
-  characters), in order, or an Exception: such a completion has no steps.  tokens [P, G, T] and length
-  [P, G] are what was sampled.  step_end is the index of the token that completes the step, -1 for no
-  step; steps beyond K = max_steps are left out.
+  `scorer` gives the steps of each sample of P `groups` as (score, end in characters), in order, or an
+  Exception: such a completion has no steps.  tokens [P, G, T] and length [P, G] are the sampled ones.
+  step_end is the index of the token that completes the step, -1 for no step; steps beyond K = max_steps
+  are left out.
   """
   shape = (*np.shape(length), max_steps)
   scores, ends = np.zeros(shape, np.float32), np.full(shape, -1, np.int32)
@@ -35,6 +35,6 @@ def score(scorer: Callable, tokenizer, groups, tokens, length, max_steps: int):
 
 
 def token_at(tokenizer, tokens: np.ndarray, end: int) -> int:
-  """Index of the token with which the text of `tokens` first has `end` characters."""
+  """Returns the index of the token with which the text of `tokens` first has `end` characters."""
   characters = lambda n: len(text.decode(tokenizer, tokens, n))
   return bisect.bisect_left(range(1, len(tokens)), end, key=characters)

@@ -1,4 +1,4 @@
-"""Right or wrong, decided by a rule: the marked answer, and every step on the way."""
+"""Verdicts by a rule: on the marked answer, and on every step on the way."""
 
 import operator
 import re
@@ -9,9 +9,9 @@ _END = re.compile(r"[.,;:!?]*(?:[\s)\]}$*\"']|</|$)")  # may follow: "72." and "
 
 
 def extract(text: str, marker: str) -> str | None:
-  """The integer behind the last `marker`, without leading zeros: "...#072." -> "72".
+  """Returns the integer behind the last `marker`, without leading zeros: "...#072." -> "72".
 
-  The last marker speaks: None if no integer stands behind it, whatever stood behind earlier ones.
+  The last marker counts: None if no integer stands behind it, whatever stood behind earlier ones.
   Also None if the number goes on as something else ("#72.5", "#72-8", "#72x").  A number that the
   response budget cut in the middle cannot be told from a whole one.
   """
@@ -29,9 +29,9 @@ def _leading_integer(text: str) -> str | None:
 
 
 def integer_answer(sample, *, marker: str) -> float | None:
-  """1 if the integer behind the last `marker` is the row's answer, else 0; None without a truth.
+  """Returns 1 if the integer behind the last `marker` is the row's answer, else 0; None without a truth.
 
-  Compared as strings of digits, so that no length of number is an error.
+  Integers are compared as strings of digits, so that no length of number is an error.
   """
   truth = _leading_integer(str(sample.example["answer"]))
   if truth is None:
@@ -53,7 +53,7 @@ _APPLY = {"+": operator.add, "-": operator.sub, "*": operator.mul}
 
 
 def arithmetic_steps(text: str) -> list[tuple[float, int]]:
-  """A step verifier: every "a+b=c" in the text as (1 if it is so, else 0; where it ends)."""
+  """Verifies steps: returns every "a+b=c" in the text as (1 if it is true, else 0; where it ends)."""
   return [
     (float(_APPLY[sign](int(left), int(right)) == int(result)), match.end())
     for match in _STEP.finditer(text)

@@ -1,4 +1,4 @@
-"""A Python program, run where it can harm nothing: bubblewrap, as nobody, no network, hard limits.
+"""Sandbox of a Python program: bubblewrap, as user nobody, no network, hard limits.
 
     prlimit (memory, CPU, files) -> setpriv (uid 65534) -> bwrap (namespaces) -> python3 harness.py
 
@@ -6,7 +6,7 @@ A program sees /usr, read-only, and an empty /tmp.  Memory, CPU time and files a
 its processes, and processes in number; what no limit covers (System V shared memory, a tmpfs in a user
 namespace of its own) is refused.  Its output is a file that the kernel keeps from growing, so there is no
 pipe to drain.  When the time is up, the whole PID namespace dies, whatever it started.
-It runs under the system's python3, standard library only: nobody cannot read a Python in a home.
+The harness runs under the system's python3, standard library only: user nobody cannot read a home folder.
 """
 
 import errno
@@ -32,10 +32,10 @@ _INSTALL = "the code reward needs bubblewrap 0.8 or newer (apt-get install bubbl
 
 
 def run(program: str, inputs: list, fn_name: str | None, *, timeout: float, memory_mb: int) -> list[str]:
-  """What the program printed on each text in `inputs`; or, as JSON, what fn_name(*args) returned.
+  """Returns the program's output on each text in `inputs`; or, as JSON, what fn_name(*args) returned.
 
-  Fewer than `inputs` if it crashed or took more than `timeout` seconds of CPU for all of them.  Raises
-  RuntimeError if it was the sandbox that failed.
+  The outputs are fewer than `inputs` if the program crashed or took more than `timeout` seconds of CPU in
+  all.  Raises RuntimeError if the sandbox failed.
   """
   job = json.dumps(dict(program=program, inputs=inputs, fn_name=fn_name, cpu_seconds=timeout))
   with tempfile.TemporaryFile() as stdin, tempfile.TemporaryFile() as stdout:
@@ -52,7 +52,7 @@ def run(program: str, inputs: list, fn_name: str | None, *, timeout: float, memo
 
 
 def _run(limits: dict[str, int], stdin, stdout, seconds: float) -> str:
-  """Returns what went to stderr, which a program of the sandbox does not have."""
+  """Returns the sandbox's stderr; the program inside it has none."""
   with tempfile.TemporaryFile() as stderr, tempfile.TemporaryFile() as rules:
     rules.write(_seccomp())
     rules.seek(0)  # which flushes
@@ -72,7 +72,7 @@ def _run(limits: dict[str, int], stdin, stdout, seconds: float) -> str:
 
 
 def _outputs(lines: list[str]) -> list[str]:
-  """Up to the first that is no text in JSON."""
+  """Returns the outputs up to the first line that is no text in JSON."""
   outputs = []
   for line in lines:
     try:
@@ -86,7 +86,7 @@ def _outputs(lines: list[str]) -> list[str]:
 
 
 def _seccomp() -> bytes:
-  """A filter in the kernel's BPF: shmget fails, and so does every call of another architecture's ABI."""
+  """Returns a filter in the kernel's BPF that denies shmget and every call of another architecture's ABI."""
   arch, shmget = _SHMGET[platform.machine()]
   program = [
     (0x20, 0, 0, 4),  # load the architecture
@@ -125,15 +125,15 @@ def _python() -> str:
 
 
 @functools.cache
-def trouble() -> str:
-  """Why no program can be run on this machine, with what to do; "" if one can."""
+def obstacle() -> str:
+  """Returns why no program can be run on this machine, with what to do; "" if one can."""
   missing = [name for name in ("bwrap", "prlimit", "setpriv") if not shutil.which(name)]
   if missing:
     return f"{', '.join(missing)} is not installed; {_INSTALL}."
   if platform.machine() not in _SHMGET:
     return f"the sandbox knows {' and '.join(_SHMGET)}, and not {platform.machine()}."
   try:
-    said = run("print(6 * 7)", [""], None, timeout=10, memory_mb=256)
+    output = run("print(6 * 7)", [""], None, timeout=10, memory_mb=256)
   except (OSError, RuntimeError) as error:
     return f"{error}; {_INSTALL}, and a kernel that lets uid {_NOBODY} make namespaces."
-  return "" if said == ["42\n"] else f"python3 does not run in the sandbox (it said {said}); {_INSTALL}."
+  return "" if output == ["42\n"] else f"python3 does not run in the sandbox (printed {output}); {_INSTALL}."

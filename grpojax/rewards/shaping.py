@@ -1,4 +1,4 @@
-"""What is added to right or wrong: length, form, language, and the quality of single steps."""
+"""Rewards beside right or wrong: length, form, language, and the quality of single steps."""
 
 import functools
 import importlib
@@ -9,7 +9,7 @@ import unicodedata
 
 
 def soft_overlong(sample, *, max_tokens: int, cache: int) -> float:
-  """0 up to max_tokens - cache tokens, then linearly down to -1 at max_tokens and beyond.
+  """Returns 0 up to max_tokens - cache tokens, then linearly down to -1 at max_tokens and beyond.
 
   DAPO, https://arxiv.org/abs/2503.14476, equation 13.  Lengths are in tokens, never in characters.
   """
@@ -26,7 +26,7 @@ soft_overlong.check = _check_soft_overlong
 
 
 def group_relative_overlong(group, accuracy, *, easy: float) -> list[float]:
-  """Up to -1/2 for right answers that are long for their group; 0 for wrong ones.
+  """Returns 0 for wrong answers, and down to -1/2 for right answers that are long for their group.
 
   GTPO, https://arxiv.org/abs/2508.04349, appendix D.  A right answer of n tokens costs
   (n - L) / 2L from n = L on, and 1/2 from n = 2L on.  L is max(midrange, mean) of the lengths: of
@@ -61,7 +61,7 @@ _THOUGHT = re.compile(r"<think>(.*?)(?:</think>|$)", re.DOTALL)
 
 
 def r1_format(sample) -> float:
-  """1 for one <think> block, then one <answer> block, and nothing else but white space; else 0.
+  """Returns 1 for one <think> block, then one <answer> block, and only white space beside them; else 0.
 
   R1-Zero, https://arxiv.org/abs/2501.12948, section 2.2.
   """
@@ -69,10 +69,10 @@ def r1_format(sample) -> float:
 
 
 def language_consistency(sample, *, script: str = "LATIN") -> float:
-  """The share of the words of the thought that are written in `script`; 0 without any word.
+  """Returns the share of the words of the thought that are written in `script`; 0 without any word.
 
-  R1, https://arxiv.org/abs/2501.12948, section 2.3.2.  The thought is the <think> block, or all
-  of the text without one.  `script` begins the Unicode names of its letters: LATIN, CJK, CYRILLIC.
+  R1, https://arxiv.org/abs/2501.12948, section 2.3.2.  The thought is the <think> block, or the whole
+  text without one.  `script` begins the Unicode names of its letters: LATIN, CJK, CYRILLIC.
   """
   thought = _THOUGHT.search(sample.text)
   words = _words(thought.group(1) if thought else sample.text)
@@ -80,7 +80,7 @@ def language_consistency(sample, *, script: str = "LATIN") -> float:
 
 
 def _words(text: str) -> list[str]:
-  """Runs of letters of one script; in scripts without spaces, every letter is a word."""
+  """Returns runs of letters of one script; in scripts without spaces, every letter is a word."""
   words, previous = [], ""
   for letter in text:
     script = _script(letter) if letter.isalpha() else ""
@@ -105,12 +105,12 @@ _AGGREGATES = {
 
 
 def aggregate_steps(scores: list[float], *, how: str) -> float:
-  """One number for the scores of the steps: their mean, the last, the worst, or the product."""
+  """Returns one number for the scores of the steps: their mean, the last, the worst, or the product."""
   return float(_AGGREGATES[how](scores))
 
 
 def process(samples, *, scorer: str, how: str = "min", knobs=None) -> list:
-  """The steps of each completion, scored by `scorer`, as one number; 0 if there is no step.
+  """Scores the steps of each completion with `scorer` and returns one number; 0 if there is no step.
 
   `scorer` is that of `load_scorer`: a process reward model such as 'grpojax.rewards.learned:steps', whose
   folder is among its `knobs`, or a rule such as 'grpojax.rewards.rules:arithmetic_steps'.
@@ -125,9 +125,10 @@ def process(samples, *, scorer: str, how: str = "min", knobs=None) -> list:
 
 
 def load_scorer(path: str, knobs=None):
-  """'module:function' -> samples -> of each its steps, [(score in 0..1, end in characters)], or an Exception.
+  """Returns samples -> each one's steps [(score in 0..1, end in characters)] or an Exception.
 
-  The function takes the `text` of one completion or, by the name of its first parameter, all `samples`;
+  `path` is 'module:function'.  The function takes the `text` of one completion or, by the name of its
+  first parameter, all `samples`;
   `knobs` are its keyword arguments.  Raises ValueError where there is no such function.
   """
   module, _, name = path.partition(":")

@@ -1,7 +1,7 @@
-"""32 bits for the content of an array: equal bits give equal digests, however it is cut over devices.
+"""32-bit checksums of arrays: equal bits give equal checksums, however the array is cut over devices.
 
-A sum over elements, modulo 2^32, of a one-to-one mix of each element's bits with its place: any change of
-a single element changes it, two that are exchanged do, and no order of summation matters.
+A sum over elements, modulo 2^32, of a one-to-one mix of each element's bits with its position: any change of
+a single element changes it, so does an exchange of two, and no order of summation matters.
 """
 
 import jax
@@ -10,13 +10,13 @@ import numpy as np
 
 
 def of_leaves(tree) -> dict[str, int]:
-  """Path -> digest of each array, computed where the arrays are."""
-  digests = jax.device_get(_all(jax.tree_util.tree_leaves(tree)))
-  return dict(zip(paths(tree), map(int, digests), strict=True))
+  """Returns path -> checksum of each array, computed where the arrays are."""
+  checksums = jax.device_get(_all(jax.tree_util.tree_leaves(tree)))
+  return dict(zip(paths(tree), map(int, checksums), strict=True))
 
 
 def paths(tree) -> list[str]:
-  """Names of the leaves, as "0/params/embedding"."""
+  """Returns the names of the leaves, as "0/params/embedding"."""
   leaves = jax.tree_util.tree_flatten_with_path(tree)[0]
   return [jax.tree_util.keystr(path, simple=True, separator="/") for path, _ in leaves]
 
@@ -27,13 +27,13 @@ def _all(leaves):
 
 
 def _one(x):
-  """[] uint32."""
+  """Returns the checksum of one array, [] uint32."""
   kind = jnp.uint8 if x.dtype == bool else np.dtype(f"uint{8 * min(x.dtype.itemsize, 4)}")
   bits = x.astype(kind) if x.dtype == bool else jax.lax.bitcast_convert_type(x, kind)
-  bits, place = bits.astype(jnp.uint32), jnp.zeros(bits.shape, jnp.uint32)
+  bits, position = bits.astype(jnp.uint32), jnp.zeros(bits.shape, jnp.uint32)
   for axis, size in enumerate(bits.shape):
-    place = place * jnp.uint32(size) + jax.lax.broadcasted_iota(jnp.uint32, bits.shape, axis)
-  mixed = bits ^ (place * jnp.uint32(0x9E3779B1))
+    position = position * jnp.uint32(size) + jax.lax.broadcasted_iota(jnp.uint32, bits.shape, axis)
+  mixed = bits ^ (position * jnp.uint32(0x9E3779B1))
   for factor in (0x85EBCA6B, 0xC2B2AE35):  # murmur3's finaliser, one-to-one
     mixed = (mixed ^ (mixed >> 15)) * jnp.uint32(factor)
   return jnp.sum(mixed ^ (mixed >> 16), dtype=jnp.uint32)

@@ -1,4 +1,4 @@
-"""Compiled programs that say what they are: compiled once, ahead of their first call, never again."""
+"""Ahead-of-time compilation: each program is named on the console and compiled once, at its first call."""
 
 import ctypes
 import platform
@@ -12,11 +12,11 @@ _GLIBC = ctypes.CDLL(None) if platform.libc_ver()[0] == "glibc" else None
 
 
 def aot_jit(name: str, fn: Callable, **jit_options) -> Callable:
-  """jit(fn), compiled at its first call with a word about it; other shapes later are a TypeError.
+  """Returns jit(fn), compiled and announced at its first call; other shapes later raise TypeError.
 
   Under plain jit a shape that changes would recompile silently, at every change.  An argument that is
-  None in some calls makes two programs.  `call.lower`, jit's own, and where the arguments lie are for who
-  compiles without calling.
+  None in some calls makes two programs.  `call.lower` (jit's own) and the arguments' shardings serve
+  callers that only compile.
   """
   compiled, jitted = {}, jax.jit(fn, **jit_options)
 
@@ -34,9 +34,9 @@ def aot_jit(name: str, fn: Callable, **jit_options) -> Callable:
 
 
 def malloc_trim() -> None:
-  """Returns free memory of the C library to the system, so that the next program's compiling begins low.
+  """Gives the C library's free memory back to the system, before the next program is compiled.
 
-  glibc only.  Compiling for a processor takes hundreds of MB for a while.
+  This needs glibc.  Compiling for a CPU takes hundreds of MB for a while.
   """
   if _GLIBC:
     _GLIBC.malloc_trim(0)

@@ -1,7 +1,7 @@
-"""What a TPU's compiler is told, and what it is given in pieces.  Each is worth what benchmarks/pods.md says.
+"""Options of a TPU's compiler, and sizes it is given in pieces.  benchmarks/pods.md says what each is worth.
 
-A vmem limit is what one instruction may take of the memory beside the cores: much lets products have large
-windows, little leaves room for what is read ahead.
+A vmem limit is one instruction's share of the memory beside the cores: a high limit lets products have
+large windows, a low one leaves room for what is read ahead.
 """
 
 from jax.sharding import Mesh
@@ -12,7 +12,7 @@ DECODE_VMEM = 16  # MiB
 
 
 def options(mesh: Mesh, decoding: bool = False) -> dict[str, str] | None:
-  """For `jax.jit`; None: nothing but a TPU is told anything."""
+  """Returns options for `jax.jit`; None for anything but a TPU."""
   if not _is_tpu(mesh):
     return None
   # Gathered matrices are gathered whole: multiplied part by part, the sum would be written once a part.
@@ -23,7 +23,7 @@ def options(mesh: Mesh, decoding: bool = False) -> dict[str, str] | None:
     return found
   vmem = DECODE_VMEM if decoding else UPDATE_VMEM[generation]
   found["xla_tpu_scoped_vmem_limit_kib"] = str(vmem * 1024)
-  if decoding:  # what to read ahead is chosen by the time that an instruction takes, not by its bytes
+  if decoding:  # prefetches are chosen by the time that an instruction takes, not by its bytes
     found["xla_msa_use_bundle_aware_cost_model"] = "true"
   elif generation == "v6":
     found |= _on_sparse_cores()
@@ -31,12 +31,12 @@ def options(mesh: Mesh, decoding: bool = False) -> dict[str, str] | None:
 
 
 def piece_bytes(mesh: Mesh) -> int:
-  """About how large the arrays of a decode loop are at most on a device; 0: any size is read alike."""
+  """Returns about how large arrays of a decode loop are on a device; 0: any size is read alike."""
   return PIECE if _generation(mesh) else 0
 
 
 def _on_sparse_cores() -> dict[str, str]:
-  """Collectives are carried out beside the TensorCore, which multiplies meanwhile."""
+  """Returns options that run collectives on SparseCores, while the TensorCore multiplies."""
   found = {}
   for kind in ("all_gather", "reduce_scatter", "all_reduce"):
     found[f"xla_tpu_enable_sparse_core_collective_offload_{kind}"] = "true"
@@ -49,6 +49,6 @@ def _is_tpu(mesh: Mesh) -> bool:
 
 
 def _generation(mesh: Mesh) -> str:
-  """Of UPDATE_VMEM; "": others have less beside their cores, or have not been asked."""
+  """Returns the key of UPDATE_VMEM; "" for generations with less memory beside the cores, or not measured."""
   kind = mesh.devices.flat[0].device_kind if _is_tpu(mesh) else ""
   return next((known for known in UPDATE_VMEM if known in kind), "")

@@ -1,4 +1,4 @@
-"""What a person sees while a run goes: compilations, progress, and one table at the end.
+"""Console output of a run: compilations, progress, and one table at the end.
 
 Only process 0 prints.  Where the terminal cannot redraw a line (a log file, a pod's stdout) or
 `verbose` is off, there are no bars and no carriage returns: one plain line per event.
@@ -30,20 +30,20 @@ LABELS = {
 
 
 def say(text: str) -> None:
-  """One line, above the bar if there is one."""
+  """Prints one line, above the bar if there is one."""
   if jax.process_index() == 0:
     tqdm.write(text)
 
 
 @functools.cache
 def say_once(text: str) -> None:
-  """The same trouble is said once; its count is in the metrics."""
+  """Prints a line once, however often the same problem recurs; its count is in the metrics."""
   say(text)
 
 
 @contextlib.contextmanager
 def compiling(name: str):
-  """`with compiling("update"): ...` says what is being compiled, and then how long it took."""
+  """Prints what is being compiled (`with compiling("update"): ...`), and then how long it took."""
   say(f"compiling {name} ...")
   start = time.perf_counter()
   yield
@@ -51,7 +51,7 @@ def compiling(name: str):
 
 
 def bar(total: int, start: int, verbose: bool, what: str = "step") -> tqdm:
-  """The progress bar of a run of `total` steps that begins, or resumes, after step `start`."""
+  """Returns the progress bar of a run of `total` steps that begins, or resumes, after step `start`."""
   return tqdm(
     total=total,
     initial=start,
@@ -72,7 +72,7 @@ def advance(progress: tqdm, step: int, metrics: Mapping[str, float], what: str =
 
 
 def comparison(before: Mapping, after: Mapping) -> list[tuple[str, str, str, str]]:
-  """Rows (name and unit, before, after, difference) of two evaluations, as text."""
+  """Returns rows (name and unit, before, after, difference) of two evaluations, as text."""
   rows = []
   for name in {**before, **after}:
     if name in LABELS:
@@ -89,7 +89,7 @@ def comparison(before: Mapping, after: Mapping) -> list[tuple[str, str, str, str
 
 
 def _value(metrics: Mapping, name: str, scale: float) -> str:
-  """`41.2 ± 2.1`, where the ± is half of the 95 % confidence interval."""
+  """Formats `41.2 ± 2.1`, where the ± is half of the 95 % confidence interval."""
   if name not in metrics:
     return "-"
   if metrics[name] is None:
@@ -101,7 +101,7 @@ def _value(metrics: Mapping, name: str, scale: float) -> str:
 
 
 def duration(seconds: float) -> str:
-  """`7.3 s`, `4 min 05 s`, `2 h 10 min`."""
+  """Formats `7.3 s`, `4 min 05 s`, `2 h 10 min`."""
   if seconds < 60:
     return f"{seconds:.1f} s"
   minutes, seconds = divmod(round(seconds), 60)
@@ -111,7 +111,7 @@ def duration(seconds: float) -> str:
 
 
 def final_table(before: Mapping, after: Mapping, report_path, times: Mapping[str, float]) -> None:
-  """The end of a run: two evaluations compared, seconds by phase, where the report is."""
+  """Prints the end of a run: two evaluations compared, seconds by phase, the path of the report."""
   if jax.process_index() != 0:
     return
   table = rich.table.Table(title="held-out questions", title_justify="left")

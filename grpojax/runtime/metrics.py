@@ -35,7 +35,7 @@ PHASES = ("start", "reshard", "rollout", "reward", "logprob", "update", "host", 
 
 
 class Writer:
-  """Appends records; only process 0 writes, on the others every method does nothing.
+  """Appender of records; only process 0 writes, on the other processes every method does nothing.
 
   `resume_step` is the step of the restored checkpoint: records of later steps are cut, because they
   will be written again.  At 0 nothing was restored and the run starts with empty files.
@@ -65,7 +65,7 @@ class Writer:
     }
 
   def write(self, kind: str, step: int, metrics: Mapping[str, float]) -> None:
-    """One record; `metrics` are floats that have left the device."""
+    """Appends one record; `metrics` are floats that have left the device."""
     if not self.active:
       return
     values = {name: _finite(float(value)) for name, value in metrics.items()}
@@ -73,7 +73,7 @@ class Writer:
     self.board[kind].write(step, {name: value for name, value in values.items() if value is not None})
 
   def completions(self, step: int, records: list[dict]) -> None:
-    """One line per group: dicts of prompt, completions, rewards, lengths and ended."""
+    """Appends one line per group: dicts of prompt, completions, rewards, lengths and ended."""
     if not self.active:
       return
     for record in records:
@@ -81,7 +81,7 @@ class Writer:
       self._append("completions", {"step": int(step), **record, "rewards": rewards})
 
   def flush(self) -> None:
-    """Everything on disk.  Call it before a checkpoint, so that no step up to it can be missing."""
+    """Puts all records on disk.  A checkpoint comes after a flush, so that no step up to it is missing."""
     if not self.active:
       return
     for file in self.files.values():
@@ -107,14 +107,14 @@ class Writer:
 
 
 class _Board:
-  """A run of TensorBoard, written where it is called.
+  """Writer of one TensorBoard run, without a thread.
 
-  tensorboardX's own SummaryWriter has a thread for it, which ends at the first error of the disk; the caller
-  then waits for ever, at the eleventh number that nobody takes.
+  tensorboardX's own SummaryWriter has a thread, which ends at the first error of the disk; its caller then
+  waits for ever, because nothing empties the queue of ten numbers.
   """
 
   def __init__(self, folder: Path, purge: int | None):
-    """What an earlier start wrote of step `purge` and later is no longer shown."""
+    """Hides what an earlier start wrote of step `purge` and later."""
     folder.mkdir(parents=True, exist_ok=True)
     self.file = EventsWriter(str(folder / "events"))
     if purge is not None:
@@ -142,7 +142,7 @@ class Timer:
       self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - start
 
   def over(self, name: str, items: Iterable) -> Iterator:
-    """The items; the seconds until each of them are the phase's."""
+    """Yields the items; the seconds until each of them are the phase's."""
     items, end = iter(items), object()
     while True:
       with self.phase(name):
@@ -152,7 +152,7 @@ class Timer:
       yield item
 
   def take(self) -> dict[str, float]:
-    """Seconds since the last take, by phase; "time/step" is all of them, "time/host" what no phase claims."""
+    """Returns seconds since the last take, by phase; "time/step" is the total, "time/host" the rest."""
     now = time.perf_counter()
     taken = {f"time/{name}": value for name, value in self.seconds.items()}
     taken["time/step"] = now - self.start
@@ -171,7 +171,7 @@ def over_updates(updates: list[Mapping[str, float]]) -> dict[str, float]:
 
 
 def read(workdir: str | os.PathLike, name: str = "metrics") -> list[dict]:
-  """The records of `<workdir>/<name>.jsonl` in the order written; [] where the file is missing."""
+  """Returns the records of `<workdir>/<name>.jsonl` in the order written; [] where the file is missing."""
   path = Path(workdir) / f"{name}.jsonl"
   if not path.exists():
     return []
@@ -188,7 +188,7 @@ def read(workdir: str | os.PathLike, name: str = "metrics") -> list[dict]:
 
 
 def phase_seconds(records: list[dict]) -> dict[str, float]:
-  """Total seconds by phase over all records, PHASES first."""
+  """Returns total seconds by phase over all records, PHASES first."""
   total = dict.fromkeys(PHASES, 0.0)
   for record in records:
     for name, value in record.items():
@@ -200,7 +200,7 @@ def phase_seconds(records: list[dict]) -> dict[str, float]:
 
 
 def _cut(path: Path, resume_step: int) -> None:
-  """Drops what happened after `resume_step`, and a torn last line, by replacing the file whole."""
+  """Cuts the records after `resume_step`, and a torn last line, by replacing the whole file."""
   if not path.exists():
     return
   kept = [

@@ -1,7 +1,7 @@
-"""Several processes, one run: how they find each other, what they agree on, how they end.
+"""Several processes of one run: how they start, compare and share values, and end.
 
 Every process runs the same program on its own devices (multi-controller JAX); docs/hosts.md says how to
-start them.  What is `collective` here must be called by all processes, in the same order.
+start them.  All processes must call a function that is marked "Collective:", in the same order.
 """
 
 import hashlib
@@ -23,7 +23,7 @@ from jax.experimental import multihost_utils
 
 HEARTBEAT = 100  # seconds without a sign of life until a process counts as dead, which ends all; JAX's own
 LOST = 134  # status of a process that ends because another one has, as when JAX aborts it
-LAST_WORDS = 5  # seconds that a process which gives up waits for the others, who may have a message too
+LAST_WORDS = 5  # seconds that a failing process waits for the others, which may have a message too
 BY_HAND = dict(  # flag -> the environment variable that stands in for it
   coordinator_address="JAX_COORDINATOR_ADDRESS",
   num_processes="JAX_NUM_PROCESSES",
@@ -32,16 +32,16 @@ BY_HAND = dict(  # flag -> the environment variable that stands in for it
 
 
 def initialize(given: Mapping[str, str | int | None], heartbeat: int = HEARTBEAT) -> None:
-  """Makes this process one of a run's, if flags or the environment say that there are several.
+  """Joins this process to a run's others, if flags or the environment say that there are several.
 
-  `given` are the flags of BY_HAND, which win over the environment.  Comes before every other use of JAX.
-  Raises ValueError for what does not fit together.
+  `given` are the flags of BY_HAND, which win over the environment.  This call comes before every other use
+  of JAX.  Raises ValueError for flags that contradict each other.
   """
   found = _by_hand(given)
   if found.get("num_processes") == 1 or not (found or _cluster()):
     return
   jax.config.update("jax_cpu_collectives_implementation", "gloo")
-  jax.config.update("jax_enable_preemption_service", False)  # it would take SIGTERM, which is interrupt.py's
+  jax.config.update("jax_enable_preemption_service", False)  # it would take SIGTERM from signals.py
   try:
     jax.distributed.initialize(**found, heartbeat_timeout_seconds=heartbeat)
   except Exception as error:  # whatever the cluster's own library raises
@@ -57,7 +57,7 @@ def initialize(given: Mapping[str, str | int | None], heartbeat: int = HEARTBEAT
 
 
 def _by_hand(given: Mapping[str, str | int | None]) -> dict[str, str | int]:
-  """What was said about the processes, checked; {}: nothing."""
+  """Returns the flags about processes, checked; {} where none is set."""
   found = {}
   for name, variable in BY_HAND.items():
     value = os.environ.get(variable) if given.get(name) is None else given[name]
@@ -87,7 +87,7 @@ def _number(name: str, value: str | int) -> int:
 
 
 def _cluster() -> str:
-  """Who has started several processes and lets JAX ask about them; "": nobody."""
+  """Returns the launcher that has started several processes and tells JAX about them; "" for none."""
   if int(os.environ.get("SLURM_NTASKS", 1)) > 1 and "SLURM_STEP_NODELIST" in os.environ:
     return "SLURM"
   # On a TPU's host JAX sets this itself, unless JAX_PLATFORMS says otherwise; one host is a cluster of one.
@@ -99,7 +99,7 @@ def _platforms() -> str:
 
 
 def assert_equal(what: Callable[[], Mapping[str, Any]]) -> None:
-  """Collective: ValueError on every process, naming what differs and where, unless all give the same."""
+  """Collective: raises ValueError on all processes, naming what differs and where, unless all are equal."""
   if jax.process_count() == 1:
     return
   own = json.dumps({name: str(value) for name, value in what().items()})
@@ -117,7 +117,7 @@ def assert_equal(what: Callable[[], Mapping[str, Any]]) -> None:
 
 
 def code() -> dict[str, str]:
-  """What runs: this package with its source, and JAX."""
+  """Returns the versions of what runs: this package with a hash of its source, and JAX."""
   digest = hashlib.sha256()
   here = Path(__file__).parents[1]  # the package
   for path in sorted(here.rglob("*.py")):
@@ -127,7 +127,7 @@ def code() -> dict[str, str]:
 
 
 def on_process_0(do: Callable[[], Any]) -> None:
-  """Collective: process 0 does it, and the others wait until it has.  Its ValueError is everybody's."""
+  """Collective: calls `do` on process 0 while the others wait; all processes raise its ValueError."""
   refusal = ""
   if jax.process_index() == 0:
     try:
@@ -140,19 +140,19 @@ def on_process_0(do: Callable[[], Any]) -> None:
 
 
 def any_process(asks: bool) -> bool:
-  """Collective: whether it is so on some process."""
+  """Collective: returns True if some process asks."""
   if jax.process_count() == 1:
     return asks
   return bool(multihost_utils.process_allgather(np.array(asks)).any())
 
 
 def broadcast(x: np.ndarray) -> np.ndarray:
-  """Collective: what process 0 has."""
+  """Collective: returns process 0's array."""
   return x if jax.process_count() == 1 else multihost_utils.process_allgather(x)[0]
 
 
 def gather_texts(own: str) -> list[str]:
-  """Collective: every process's text."""
+  """Collective: returns every process's text."""
   if jax.process_count() == 1:
     return [own]
   data = np.frombuffer(own.encode(), np.uint8)
@@ -164,14 +164,14 @@ def gather_texts(own: str) -> list[str]:
 
 
 def end_together(main: Callable) -> Callable:
-  """main(argv), after whose failure this process ends at once: if it lingered, the others would wait."""
+  """Returns main(argv) that ends this process at once after a failure, so that the others do not wait."""
 
   def guarded(argv):
     try:
       main(argv)
     except BaseException as error:
-      asked = isinstance(error, SystemExit) and not isinstance(error.code, str)  # a status, the same on all
-      if asked or not jax.distributed.is_initialized():
+      intended = isinstance(error, SystemExit) and not isinstance(error.code, str)  # a status
+      if intended or not jax.distributed.is_initialized():
         raise
       _give_up(*_last_words(error))
 
@@ -179,8 +179,8 @@ def end_together(main: Callable) -> Callable:
 
 
 def _last_words(error: BaseException) -> tuple[str, int]:
-  """(what is wrong, the status to end with)."""
-  if "Gloo" in str(error):  # on processors; elsewhere JAX aborts the process, in its own words
+  """Returns (what is wrong, the status to end with)."""
+  if "Gloo" in str(error):  # on CPUs; elsewhere JAX aborts the process, in its own words
     return (
       f"error: process {jax.process_index()} lost another process of this run, which has ended or cannot be"
       f" reached ({str(error).splitlines()[0]}); all of them end, and the same command on each goes on from"

@@ -11,7 +11,7 @@ from grpojax.runtime import console
 
 @contextlib.contextmanager
 def profiler(steps: int, workdir: Path, first: int) -> Iterator[Callable[[int], None]]:
-  """`with profiler(...) as at: at(step)` before each step after `first`.
+  """Yields a function to call before each step after `first`: `with profiler(...) as at: at(step)`.
 
   Traces `steps` steps into `workdir`/profile; not the first of this process, which compiles.
   """

@@ -1,7 +1,7 @@
 """The mesh, and the one table of rules: logical axis -> mesh axes.
 
-Model code names logical axes only (`Model.axes`); changing how a model is laid out is changing the table,
-`config.mesh.rules`, whose default is RULES.
+Model code names logical axes only (`Model.axes`); the table `config.mesh.rules`, by default RULES, decides
+the layout.
 """
 
 import math
@@ -23,12 +23,12 @@ RULES = {
   "expert": "expert",
   "layers": "",
 }
-BATCH_AXES = ("data", "fsdp", "expert")  # what the prompt axis of every batch is cut over
+BATCH_AXES = ("data", "fsdp", "expert")  # mesh axes that cut the prompt axis of every batch
 Rules = Mapping[str, str]  # several mesh axes are joined by commas; "": whole
 
 
 def mesh_sizes(config: ConfigDict, devices: int) -> dict[str, int]:
-  """Size of each axis, with one -1 filled in.  ValueError if they cannot be had."""
+  """Returns the size of each axis, with one -1 filled in.  Raises ValueError for impossible sizes."""
   sizes = {axis: config[axis] for axis in AXES}
   free = [axis for axis, size in sizes.items() if size == -1]
   if len(free) > 1 or any(size < 1 and size != -1 for size in sizes.values()):
@@ -50,7 +50,7 @@ def mesh_sizes(config: ConfigDict, devices: int) -> dict[str, int]:
 
 
 def make_mesh(config: ConfigDict, devices=None) -> Mesh:
-  """The mesh of the first devices (of this machine, or of a topology), as many as its sizes ask for."""
+  """Makes the mesh of the first devices (of this machine, or of a topology), as many as its sizes need."""
   devices = jax.devices() if devices is None else devices
   sizes = mesh_sizes(config, len(devices))
   used = devices[: math.prod(sizes.values())]
@@ -58,7 +58,7 @@ def make_mesh(config: ConfigDict, devices=None) -> Mesh:
 
 
 def sampler_sizes(config: ConfigDict, devices: int) -> dict[str, int]:
-  """Size of each axis of the sampler's own mesh of so many devices, if `config.mesh.sampler` asks for one."""
+  """Returns the axes' sizes of the sampler's own mesh, if `config.mesh.sampler` sets one."""
   tensor, expert = config.sampler.tensor, config.sampler.expert
   if tensor < 0 or expert < 1 or devices % max(tensor * expert, 1):
     raise ValueError(
@@ -75,7 +75,7 @@ def sampler_sizes(config: ConfigDict, devices: int) -> dict[str, int]:
 
 
 def sampler_mesh(config: ConfigDict, mesh: Mesh) -> Mesh:
-  """The same devices in the same order, in the sampler's sizes; or the learner's mesh itself."""
+  """Returns the same devices in the same order, in the sampler's sizes; or the learner's mesh itself."""
   if not config.sampler.tensor:
     return mesh
   sizes = sampler_sizes(config, mesh.size)
@@ -83,9 +83,9 @@ def sampler_mesh(config: ConfigDict, mesh: Mesh) -> Mesh:
 
 
 def arranged(sizes: dict[str, int], slices: int, devices) -> np.ndarray:
-  """The devices as an array of these sizes; slices, joined by a slow network, follow each other in `data`.
+  """Arranges the devices in these sizes; slices, joined by a slow network, follow each other in `data`.
 
-  ValueError if the devices are of another number of slices.
+  Raises ValueError if the devices are of another number of slices.
   """
   found = slices_of(devices)
   if found != slices:
@@ -103,12 +103,12 @@ def arranged(sizes: dict[str, int], slices: int, devices) -> np.ndarray:
 
 
 def slices_of(devices) -> int:
-  """How many slices, joined by a slow network, these devices are of."""
+  """Returns the number of slices, joined by a slow network, that these devices are of."""
   return len({getattr(device, "slice_index", 0) for device in devices})
 
 
 def check_rules(rules: Rules) -> None:
-  """ValueError if no mesh could lay parameters out by this table."""
+  """Raises ValueError if no mesh could lay parameters out by this table."""
   for name, rule in rules.items():
     unknown = [axis for axis in mesh_axes(rule) if axis not in AXES]
     if unknown:
@@ -136,7 +136,7 @@ def check_rules(rules: Rules) -> None:
 
 
 def mesh_axes(rule: str) -> tuple[str, ...]:
-  """"fsdp,context" -> ("fsdp", "context")."""
+  """Splits "fsdp,context" into ("fsdp", "context")."""
   return tuple(axis.strip() for axis in rule.split(",") if axis.strip())
 
 
@@ -145,40 +145,40 @@ def replicated(mesh: Mesh) -> NamedSharding:
 
 
 def batch_axes(mesh: Mesh) -> tuple[str, ...]:
-  """Those of BATCH_AXES that this mesh has."""
+  """Returns those of BATCH_AXES that this mesh has."""
   return tuple(axis for axis in BATCH_AXES if axis in mesh.shape)
 
 
 def batch_sharding(mesh: Mesh) -> NamedSharding:
-  """First axis (prompts) over BATCH_AXES: devices along `tensor` and `context` share their rows."""
+  """Returns the sharding of prompts over BATCH_AXES; devices along `tensor` and `context` share rows."""
   return NamedSharding(mesh, PartitionSpec(batch_axes(mesh)))
 
 
 def batch_shards(mesh: Mesh) -> int:
-  """Pieces that the prompt axis of every batch is cut in."""
+  """Returns the number of pieces that the prompt axis of every batch is cut in."""
   return math.prod(mesh.shape[axis] for axis in batch_axes(mesh))
 
 
 def cut_of(mesh: Mesh, rows: int) -> PartitionSpec:
-  """What cuts so many rows of the learner, and their columns, over a mesh.
+  """Returns the partition of so many of the learner's rows, and of their columns, over a mesh.
 
-  Devices along `context` share the rows of a shard.  They deal them out whole if they can, because then no
-  keys travel; else each has some columns of all.
+  Devices along `context` share the rows of a shard.  Each takes whole rows if their number divides, because
+  then no keys travel; else each has some columns of all rows.
   """
   axes = batch_axes(mesh)
   if "context" not in mesh.shape:
     return PartitionSpec(axes, None)
-  dealt = rows % (batch_shards(mesh) * mesh.shape["context"]) == 0
-  return PartitionSpec((*axes, "context"), None) if dealt else PartitionSpec(axes, "context")
+  whole = rows % (batch_shards(mesh) * mesh.shape["context"]) == 0
+  return PartitionSpec((*axes, "context"), None) if whole else PartitionSpec(axes, "context")
 
 
 def column_shards(mesh: Mesh | None, rows: int) -> int:
-  """Pieces that the columns of so many rows of the learner are cut in."""
+  """Returns the number of pieces that the columns of so many rows of the learner are cut in."""
   return mesh.shape["context"] if mesh and cut_of(mesh, rows)[1] else 1
 
 
 def whole_columns(mesh: Mesh | None, x):
-  """x [B, S, ...] of the learner's rows, gathered over `context` on each device; else cut as it was."""
+  """Gathers x [B, S, ...] of the learner's rows over `context` on each device, cut otherwise as before."""
   if column_shards(mesh, x.shape[0]) == 1:
     return x
   free = [PartitionSpec.UNCONSTRAINED] * (x.ndim - 2)
@@ -187,15 +187,15 @@ def whole_columns(mesh: Mesh | None, x):
 
 
 def kv_sharding(mesh: Mesh, heads: int, rules: Rules = RULES) -> NamedSharding:
-  """Of caches [heads, rows, ...]: rows like every batch, heads like the projections that make them."""
+  """Returns the sharding of caches [heads, rows, ...]: rows like every batch, heads like projections."""
   return NamedSharding(mesh, PartitionSpec(*partition(mesh, ["kv_heads"], (heads,), rules), batch_axes(mesh)))
 
 
 def partition(mesh: Mesh, names, shape: tuple[int, ...], rules: Rules = RULES) -> PartitionSpec:
-  """Logical axes of one array (None: whole) -> mesh axes, by the rules.
+  """Maps the logical axes of one array (None: whole) to mesh axes, by the rules.
 
   A dimension is cut over as many of its mesh axes as divide it, from the first on: 2 kv heads over 4 tensor
-  shards are replicated.  So is one whose axis the mesh does not have.
+  shards are replicated.  So is a dimension whose axis the mesh does not have.
   """
 
   def cut(name, size):
@@ -208,39 +208,39 @@ def partition(mesh: Mesh, names, shape: tuple[int, ...], rules: Rules = RULES) -
 
 
 def wide_axes(mesh: Mesh, cut) -> tuple[str, ...]:
-  """The mesh axes of one entry of a PartitionSpec that have several devices: those that really cut."""
+  """Returns the mesh axes of one entry of a PartitionSpec that have several devices, so that they cut."""
   axes = () if cut is None else (cut,) if isinstance(cut, str) else cut
   return tuple(axis for axis in axes if mesh.shape[axis] > 1)
 
 
 def param_shardings(mesh: Mesh, axes, shapes, rules: Rules = RULES):
-  """Logical axes and shapes, nested alike -> NamedShardings."""
+  """Maps logical axes and shapes, nested alike, to NamedShardings."""
   one = lambda names, shape: NamedSharding(mesh, partition(mesh, names, shape.shape, rules))
   return jax.tree.map(one, axes, shapes, is_leaf=lambda leaf: isinstance(leaf, tuple))
 
 
 def bytes_per_chip(shapes, shardings) -> int:
-  """Of the arrays of a tree, on the device that has most; `shardings` are a prefix of the tree."""
-  places = jax.tree.leaves(jax.tree.broadcast(shardings, shapes))
+  """Returns the bytes of a tree's arrays on the fullest device; `shardings` are a prefix of the tree."""
+  layouts = jax.tree.leaves(jax.tree.broadcast(shardings, shapes))
   one = lambda x, where: math.prod(where.shard_shape(x.shape)) * x.dtype.itemsize
-  leaves = zip(jax.tree.leaves(shapes), places, strict=True)
+  leaves = zip(jax.tree.leaves(shapes), layouts, strict=True)
   return sum(one(x, where) for x, where in leaves if hasattr(x, "shape"))  # else a number of the objective
 
 
 def abstract(shapes, shardings):
-  """What Orbax restores into: shapes and dtypes with the place of each."""
+  """Returns shapes and dtypes with shardings, which Orbax restores into."""
   struct = lambda s, where: jax.ShapeDtypeStruct(s.shape, s.dtype, sharding=where)
   return jax.tree.map(struct, shapes, shardings)
 
 
 def to_device(mesh: Mesh, tree):
-  """This process's rows of a batch -> global arrays, cut over the batch axes."""
+  """Puts this process's rows of a batch into global arrays, cut over the batch axes."""
   put = lambda x: jax.make_array_from_process_local_data(batch_sharding(mesh), np.asarray(x))
   return jax.tree.map(put, tree)
 
 
 def everywhere(mesh: Mesh, tree):
-  """Host values and keys, the same on every process -> global arrays, whole on every device."""
+  """Puts host values and keys, equal on all processes, into global arrays, whole on every device."""
   where = replicated(mesh)
 
   def put(x):
@@ -256,7 +256,7 @@ def everywhere(mesh: Mesh, tree):
 
 
 def to_host(tree):
-  """Global arrays cut by rows -> this process's rows, as numpy."""
+  """Fetches this process's rows of global arrays cut by rows, as numpy."""
 
   def fetch(x):
     if x.is_fully_addressable:

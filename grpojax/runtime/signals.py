@@ -8,10 +8,10 @@ USUAL = {signal.SIGINT: signal.default_int_handler, signal.SIGTERM: signal.SIG_D
 
 
 class Interrupt:
-  """`with Interrupt() as interrupt: ... if interrupt.asked: save and leave`.
+  """State of a request to stop: `with Interrupt() as interrupt: ... if interrupt.asked: save and leave`.
 
-  A second signal acts as usual, for whoever cannot wait; also where a shell had it ignored, as SIGINT is in
-  what its scripts start with `&`.
+  A second signal acts as usual and ends the run at once; also where a shell had the signal ignored, as
+  SIGINT is in what a script starts with `&`.
   """
 
   def __init__(self):

@@ -1,9 +1,9 @@
-"""Buckets (gs://): where a run's folder, a model or data may be, beside this machine's disk.
+"""Local folders and buckets (gs://), where a run's folder, a model or data may be.
 
-Checkpoints go straight to the bucket: Orbax and TensorStore write there.  What grows line by line cannot,
-because objects in a bucket cannot be appended to: process 0 writes it on its own disk and copies it over
-before each checkpoint and at the end.  So a checkpoint in the bucket has the records of all its steps
-beside it, and what is lost with a machine belongs to steps that are taken again.
+Checkpoints go straight to the bucket: Orbax and TensorStore write there.  Files that grow line by line
+cannot, because objects in a bucket cannot be appended to: process 0 writes them on its own disk and copies
+them before each checkpoint and at the end.  So a checkpoint in the bucket has the records of all its steps
+beside it, and records that are lost with a machine belong to steps that are taken again.
 """
 
 import atexit
@@ -22,12 +22,12 @@ MODEL_FILES = (".json", ".safetensors", ".jinja", ".model", ".txt")
 
 
 def in_bucket(path) -> bool:
-  """Whether a name is of a bucket.  What `place` made says it by its type: a `Path` is of this machine."""
+  """Returns True for the name of a bucket; a `Path` is of this machine."""
   return "://" in str(path)
 
 
-def place(name: str, key: str) -> Path | epath.Path:
-  """A path of this machine, or of a bucket.  ValueError naming `key` where buckets cannot be reached."""
+def resolve(name: str, key: str) -> Path | epath.Path:
+  """Returns a path of this machine or of a bucket.  Raises ValueError naming `key` without bucket access."""
   if not in_bucket(name):
     return Path(name).expanduser()
   try:
@@ -38,17 +38,17 @@ def place(name: str, key: str) -> Path | epath.Path:
 
 
 def absolute(folder: Path | epath.Path) -> Path | epath.Path:
-  """As Orbax needs it."""
+  """Returns the folder as an absolute path, as Orbax needs it."""
   return folder.absolute() if isinstance(folder, Path) else folder
 
 
 @contextlib.contextmanager
 def mirror(workdir: Path | epath.Path) -> Iterator[tuple[Path, Callable[[], None]]]:
-  """`with mirror(workdir) as (files, push)`: the folder where this process writes a run's files, and what
-  copies them to `workdir`; that is also done at the end, however it comes.
+  """Yields (files, push): the folder where this process writes a run's files, and a copier to `workdir`.
 
-  Without a bucket that is `workdir` itself, and there is nothing to copy.  Else the folder is new, with
-  the files that the run in `workdir` has so far; only process 0 reads and writes the bucket.
+  Use `with mirror(workdir) as (files, push)`; leaving the block also pushes, however it ends.  Without a
+  bucket, files is `workdir` itself and push does nothing.  Else the folder is new, with the files that the
+  run in `workdir` has so far; only process 0 reads and writes the bucket.
   """
   if isinstance(workdir, Path):
     yield workdir, lambda: None
@@ -81,7 +81,7 @@ def mirror(workdir: Path | epath.Path) -> Iterator[tuple[Path, Callable[[], None
 
 
 def write(file: Path | epath.Path, text: str, **how) -> None:
-  """All of the new content, or else the old one is still there.  `how` is write_text's."""
+  """Writes all of the new content, or leaves the old file.  `how` is write_text's."""
   if "://" in str(file):  # an object of a bucket is always whole
     file.write_text(text)
     return
@@ -91,7 +91,7 @@ def write(file: Path | epath.Path, text: str, **how) -> None:
 
 
 def check_room(folder: Path | epath.Path, nbytes: int) -> None:
-  """OSError where the disk of a folder has no room for so many bytes.  A bucket always has."""
+  """Raises OSError where the disk of a folder lacks room for so many bytes.  A bucket never does."""
   if in_bucket(folder):
     return
   free = shutil.disk_usage(folder).free
@@ -100,7 +100,7 @@ def check_room(folder: Path | epath.Path, nbytes: int) -> None:
 
 
 def move(source: epath.Path, target: epath.Path) -> None:
-  """A folder to a new place on the same disk or in the same bucket, which knows of files only."""
+  """Moves a folder on the same disk or in the same bucket, which knows of files only."""
   if not in_bucket(source):
     source.rename(target)
     return
@@ -113,17 +113,17 @@ def move(source: epath.Path, target: epath.Path) -> None:
 
 
 def _stamps(folder: Path) -> dict[Path, tuple[int, int]]:
-  """File -> what changes when it is written."""
+  """Returns file -> (size, time), which change when the file is written."""
   stats = {file: file.stat() for file in sorted(folder.rglob("*")) if file.is_file()}
   return {file: (stat.st_size, stat.st_mtime_ns) for file, stat in stats.items()}
 
 
-def fetched(name: str, key: str, cache_dir: str) -> Path:
-  """A model's folder on this machine: `name` itself, or the copy of a bucket's, made at its first use.
+def fetch(name: str, key: str, cache_dir: str) -> Path:
+  """Returns a model's folder on this machine: `name` itself, or a bucket's copy, made at its first use.
 
-  Another set of files or sizes in the bucket makes another copy.
+  Other files or sizes in the bucket make another copy.
   """
-  folder = place(name, key)
+  folder = resolve(name, key)
   if isinstance(folder, Path):
     return folder
   files = sorted(folder.iterdir()) if folder.is_dir() else []

@@ -1,7 +1,7 @@
 """A run that makes no progress ends, with the stacks of all its threads, instead of waiting for ever.
 
-Nothing else detects a host that hangs: its peers wait in a collective.  The exit status is that of a
-stopped run, "start me again".
+Nothing else detects a host that hangs: its peers wait in a collective.  The exit status asks launchers to
+start the run again.
 """
 
 import contextlib
@@ -15,9 +15,9 @@ from pathlib import Path
 
 @contextlib.contextmanager
 def watchdog(minutes: float, stacks: Path) -> Iterator[Callable[[], None]]:
-  """Yields what is to be called at least every so many minutes; 0: nothing is watched.
+  """Yields a function that must be called at least every so many minutes; 0 watches nothing.
 
-  Else the stacks go to the file `stacks` and to stderr, and the process ends with EX_TEMPFAIL (75).
+  Without a call the stacks go to the file `stacks` and to stderr, and the process ends with EX_TEMPFAIL (75).
   """
   if not minutes:
     yield lambda: None
@@ -25,9 +25,9 @@ def watchdog(minutes: float, stacks: Path) -> Iterator[Callable[[], None]]:
   timer = None
 
   def end():
-    said = f"no progress for {minutes:g} minutes (config.guard.minutes); all threads:"
+    message = f"no progress for {minutes:g} minutes (config.guard.minutes); all threads:"
     for file in (stacks.open("w"), sys.__stderr__):  # a console or a notebook may have replaced stderr
-      print(said, file=file, flush=True)
+      print(message, file=file, flush=True)
       faulthandler.dump_traceback(file)
     os._exit(os.EX_TEMPFAIL)
 

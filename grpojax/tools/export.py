@@ -1,10 +1,10 @@
-"""Parameters -> a folder as transformers and vLLM read it: config.json, tokenizer, safetensors shards.
+"""Export of parameters to a folder for transformers and vLLM: config.json, tokenizer, safetensors shards.
 
     grpojax export --workdir=runs/gspo --out=exported/gspo [--dtype=bfloat16]
     grpojax export --workdir=runs/mine --out=exported/adapters --adapters
 
-The folder the model came from gives everything but the weights.  Bitwise what was read if the dtype
-is the same.  Adapters are merged, or written alone in PEFT's format, in float32.
+The folder the model came from gives everything but the weights.  Weights that are read and
+exported in one dtype are bitwise equal.  Adapters are merged, or written alone in PEFT's format, in float32.
 """
 
 import argparse
@@ -37,7 +37,7 @@ WEIGHTS = (".safetensors", ".safetensors.index.json", ".bin", ".bin.index.json",
 
 
 class Tensor(NamedTuple):
-  """One tensor of the folder to be, and where it lies in ours."""
+  """One tensor of the new folder, and its index in our parameters."""
 
   name: str
   shape: tuple[int, ...]  # on disk
@@ -49,11 +49,11 @@ class Tensor(NamedTuple):
 def write_folder(
   params: dict, spec: Spec, source: str | Path, out: str | Path, max_shard_bytes: int, dtype: str
 ) -> None:
-  """Writes `params` in `dtype` to the new folder `out`, beside copies of what `source` holds.
+  """Writes `params` in `dtype` to the new folder `out`, beside copies of `source`'s other files.
 
-  All processes call it: each tensor is gathered by all and written by process 0, which holds one shard
-  of at most `max_shard_bytes` (or one tensor, if that is more) at a time.  The folder appears under its
-  name when it is whole.  ValueError if `out` exists already.
+  Collective: all processes gather each tensor and process 0 writes it, holding one shard of at most
+  `max_shard_bytes` (or one tensor, if that is more) at a time.  The folder appears under its name when it
+  is whole.  Raises ValueError if `out` exists already.
   """
   source, out = Path(source), Path(out)
   if out.exists():
@@ -77,7 +77,7 @@ def write_folder(
 
 
 def tensors(params: dict, spec: Spec) -> list[Tensor]:
-  """Every tensor of the folder, layer by layer."""
+  """Returns every tensor of the folder, layer by layer."""
   found = []
   for path, leaf in jax.tree.leaves_with_path(params):
     r = row(spec, ".".join(key.key for key in path))
@@ -88,7 +88,7 @@ def tensors(params: dict, spec: Spec) -> list[Tensor]:
 
 
 def plan(listed: list[Tensor], max_shard_bytes: int, dtype: str) -> dict[str, list[Tensor]]:
-  """File name -> its tensors, each file filled up to `max_shard_bytes`."""
+  """Returns file name -> its tensors, each file filled up to `max_shard_bytes`."""
   shards, room = [], 0
   for tensor in listed:
     size = _bytes(tensor, dtype)
@@ -107,7 +107,7 @@ def _bytes(tensor: Tensor, dtype: str) -> int:
 
 
 def _fetch(tensor: Tensor, dtype: str) -> np.ndarray:
-  """The tensor on this host, whole, as it lies on disk."""
+  """Fetches the whole tensor to this host, as it lies on disk."""
   ours = multihost_utils.process_allgather(tensor.leaf[tensor.at].astype(dtype), tiled=True)
   return tensor.row.to_disk(np.asarray(ours))
 
@@ -120,7 +120,7 @@ def _index(shards: dict[str, list[Tensor]], dtype: str) -> str:
 
 
 def _copy(source: Path, out: Path, spec: Spec, dtype: str) -> None:
-  """Everything but the weights and the model card, which describes another model now."""
+  """Copies everything but the weights and the model card, which describes another model now."""
   for file in sorted(source.iterdir()):
     if file.is_file() and not file.name.endswith(WEIGHTS) and file.name != "README.md":
       shutil.copyfile(file, out / file.name)
@@ -132,7 +132,7 @@ def _copy(source: Path, out: Path, spec: Spec, dtype: str) -> None:
 
 
 def checkpoint_params(workdir: Path, model: Model, mesh, step: int | None = None) -> tuple[int, dict]:
-  """(steps taken, parameters) of the newest checkpoint or of `step`, adapters merged."""
+  """Returns (steps taken, parameters) of the newest checkpoint or of `step`, adapters merged."""
   config = ConfigDict(json.loads((workdir / "config.json").read_text()))
   if not config.get("lora", {}).get("rank"):
     return checkpoint.trained(workdir, model, mesh, step)
@@ -158,7 +158,7 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
 def main(argv: list[str] | None = None) -> None:
   args = parse(argv)
   try:
-    args.workdir = storage.place(args.workdir, "--workdir")
+    args.workdir = storage.resolve(args.workdir, "--workdir")
     if not (args.workdir / "config.json").is_file():
       raise ValueError(f"--workdir={args.workdir} is no run: it has no config.json.")
     config = ConfigDict(json.loads((args.workdir / "config.json").read_text()))

@@ -9,7 +9,7 @@ def command() -> None:
   """Reads the command line and writes the report beside the run's records."""
   parser = argparse.ArgumentParser(prog="grpojax report", description="Writes WORKDIR/report.html.")
   parser.add_argument("workdir", metavar="WORKDIR")
-  workdir = storage.place(parser.parse_args().workdir, "WORKDIR")
+  workdir = storage.resolve(parser.parse_args().workdir, "WORKDIR")
   with storage.mirror(workdir) as (files, _):
     report.write(files)
   print(workdir / "report.html")

@@ -21,7 +21,7 @@ FIGURES = (
 
 
 def study(config: str, sweep: str, name: str = "") -> Study:
-  """A row for each override; ValueError where the sweep is none."""
+  """Returns a study with a row for each override.  Raises ValueError for an empty sweep."""
   rows = tuple(Row(label(changes), config, changes, at=number(changes)) for changes in load(sweep))
   swept = {key for row in rows for key in list(row.changes)[:1]}
   along = len(swept) == 1 and all(row.at is not None for row in rows)
@@ -41,7 +41,7 @@ def study(config: str, sweep: str, name: str = "") -> Study:
 
 
 def load(sweep: str) -> list[dict]:
-  """`get_sweep()` of a file, or `get_sweep(argument)` of "file:argument"."""
+  """Loads `get_sweep()` of a file, or `get_sweep(argument)` of "file:argument"."""
   path, _, argument = sweep.partition(":")
   if not Path(path).is_file():
     raise ValueError(f"--sweep={sweep}: there is no file {path}.")
@@ -57,12 +57,12 @@ def load(sweep: str) -> list[dict]:
 
 
 def label(changes: dict) -> str:
-  """{"objective.surrogate.high": 0.28} -> "high=0.28"."""
+  """Formats {"objective.surrogate.high": 0.28} as "high=0.28"."""
   return ", ".join(f"{key.rpartition('.')[2]}={value}" for key, value in changes.items())
 
 
 def number(changes: dict) -> float | None:
-  """The first of the values, if it is a number: what the sweep is drawn along."""
+  """Returns the first of the values, the sweep's axis, if it is a number."""
   value = next(iter(changes.values()), None)
   return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
 

@@ -19,13 +19,13 @@ from grpojax.objective.build import LISTS, SLOTS, functions, knobs_of
 
 
 def recipes() -> list[dict[str, str]]:
-  """One row per file of configs/: what it chooses on each axis."""
+  """Returns one row per file of configs/: its choice in each slot."""
   names = [m.name for m in pkgutil.iter_modules(configs.__path__) if not m.ispkg]
   return [_row(name, importlib.import_module(f"configs.{name}").get_config()) for name in names]
 
 
 def menu() -> list[dict[str, str]]:
-  """One row per function of each slot, with its knobs and the first line of what it says."""
+  """Returns one row per function of each slot, with its knobs and its docstring's first line."""
   return [
     dict(
       slot=slot,
@@ -58,7 +58,7 @@ def _row(recipe: str, c: ConfigDict) -> dict[str, str]:
 
 
 def _say(slot) -> str:
-  """ConfigDict(fn="ppo_clip", low=0.2) -> "ppo_clip low=0.2"."""
+  """Formats ConfigDict(fn="ppo_clip", low=0.2) as "ppo_clip low=0.2"."""
   if isinstance(slot, str):
     return slot
   knobs = [f"{key}={value}" for key, value in slot.items() if key != "fn"]
@@ -71,7 +71,7 @@ def _knob(parameter: inspect.Parameter) -> str:
 
 
 def markdown(rows: list[dict[str, str]]) -> str:
-  """Rows as a GitHub table."""
+  """Formats rows as a GitHub table."""
   lines = [list(rows[0]), ["---"] * len(rows[0]), *(row.values() for row in rows)]
   escape = lambda cell: cell.replace("|", "\\|")
   return "\n".join("| " + " | ".join(map(escape, line)) + " |" for line in lines)

@@ -128,7 +128,7 @@ def model_folder(config: ConfigDict) -> Path:
   """Where the policy's tokenizer is: the folder of the model, fetched from a bucket; or the embedded one."""
   if "path" not in config.model:
     return text.EMBEDDED
-  return storage.fetched(config.model.path, "config.model.path", config.cache_dir)
+  return storage.fetch(config.model.path, "config.model.path", config.cache_dir)
 
 
 def build_model(config: ConfigDict, tokenizer, mesh: Mesh | None = None) -> models.Model:

@@ -340,5 +340,5 @@ def test_malformed_rows_are_left_out_with_file_line_and_reason(tmp_path, layout,
   good = next(case[2] for case in MATH + CODE if case[0] == layout)
   examples, counts = read(tmp_path, layout, "jsonl", [good, row, b"", good | dict(question="Another?")])
   assert (counts.rows, counts.malformed) == (3, 1) and 1 <= len(examples) <= 2
-  (place,) = counts.places
+  (place,) = counts.locations
   assert place.startswith("file.jsonl:2: ") and reason in place

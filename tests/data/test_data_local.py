@@ -91,7 +91,7 @@ def test_one_row_a_question_and_none_that_is_tested_or_disputed(folder):
 def test_every_row_is_accounted_for_and_said(folder):
   found = counts(folder)
   easy, hard, held = found["train"]["easy"], found["train"]["hard"], found["test"]["held"]
-  places = easy.pop("places")
+  places = easy.pop("locations")
   assert easy == dict(rows=9, malformed=2, repeats=1, contradicting=3, in_test=1, kept=2)
   assert [place.split(" ")[0] for place in places] == ["train.jsonl:3:", "train.jsonl:9:"]
   assert (hard["rows"], hard["repeats"], hard["kept"]) == (4, 1, 3)  # of a row of the other source
@@ -151,7 +151,7 @@ def test_parquet_rows_are_counted_through_row_groups_and_batches(tmp_path, monke
   source = dict(a=dict(layout="math", path=str(tmp_path)))
   examples, seen = sources.read(sources.find(dict(train=source, test=source))[0], "skip", True)
   assert [example["question"] for example in examples] == [f"{i}?" for i in range(10)]
-  assert seen.places == ["a.parquet:11: no question in its columns problem, answer"]
+  assert seen.locations == ["a.parquet:11: no question in its columns problem, answer"]
 
 
 def test_folders_and_patterns(folder):
@@ -279,7 +279,7 @@ rows_of_few_questions = st.lists(st.tuples(st.sampled_from("abcd"), st.sampled_f
 def test_cleaning_agrees_with_a_rule_stated_row_by_row(rows):
   examples = [dict(uid=q, answer=a, row=i) for i, (q, a) in enumerate(rows)]
   counts = clean.Counts()
-  kept = clean.one_of_each(examples, counts)
+  kept = clean.deduplicate(examples, counts)
   agreed = [len({a for q, a in rows if q == question}) == 1 for question, _ in rows]
   first = [question not in [q for q, _ in rows[:i]] for i, (question, _) in enumerate(rows)]
   assert [e["row"] for e in kept] == [i for i in range(len(rows)) if agreed[i] and first[i]]
@@ -289,7 +289,7 @@ def test_cleaning_agrees_with_a_rule_stated_row_by_row(rows):
 
 def test_what_makes_two_questions_one():
   same = ["Café  x\n+ 1?", "cafe\u0301 X + 1? "]
-  assert len({clean.asked(question, "") for question in same}) == 1
+  assert len({clean.question_hash(question, "") for question in same}) == 1
   different = ["x² = 1?", "x2 = 1?", "x 2 = 1?", "x² = 1"]
-  assert len({clean.asked(question, "") for question in different}) == 4
-  assert clean.asked("Go on.", "[1]") != clean.asked("Go on.", "[2]")
+  assert len({clean.question_hash(question, "") for question in different}) == 4
+  assert clean.question_hash("Go on.", "[1]") != clean.question_hash("Go on.", "[2]")

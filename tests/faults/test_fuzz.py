@@ -92,8 +92,8 @@ def lost(path: Path, found) -> str:
     return f"{parts} of {counts.rows} rows are accounted for"
   if counts.rows != rows_in(path):
     return f"{counts.rows} of {rows_in(path)} rows were read"
-  if counts.malformed and not counts.places[0].startswith(f"{path.name}:"):
-    return f"{counts.places[0]} is no place"
+  if counts.malformed and not counts.locations[0].startswith(f"{path.name}:"):
+    return f"{counts.locations[0]} is no place"
   return ""
 
 
@@ -136,7 +136,7 @@ def test_a_bad_row_costs_that_row_and_no_other(tmp_path):
       others = [row for k, row in enumerate(good) if k not in spoilt]
       wanted = {example["question"] for example in whole(tmp_path, layout, others)}
       examples, counts = read(layout, path, "skip", False)
-      places = {int(place.split(":")[1]) - 1 for place in counts.places}
+      places = {int(place.split(":")[1]) - 1 for place in counts.locations}
       right = wanted <= {example["question"] for example in examples} and places <= spoilt
       said = "" if right else "another row was lost"
     bad += [(i, layout, [rows[k] for k in spoilt if len(str(rows[k])) < 400], said)] if said else []

@@ -32,7 +32,7 @@ def by_the_books(matrix):
 @pytest.mark.parametrize("family", ["qwen2", "gemma2", "qwen2_moe"])
 def test_every_matrix_of_the_layers_and_nothing_else_is_in_int8_by_output_channel(family):
   model, params, _ = loaded(family)
-  small = int8.weights(params, model.spec)
+  small = int8.quantize_weights(params, model.spec)
   scales = small.pop("scales")
   for path, leaf in jax.tree.leaves_with_path(small):
     before = functools.reduce(lambda tree, key: tree[key.key], path, params)
@@ -54,8 +54,8 @@ def test_every_matrix_of_the_layers_and_nothing_else_is_in_int8_by_output_channe
 
 
 def restored(params, s):
-  """The tree that `int8.weights` stands for, in float32, by numpy."""
-  small = int8.weights(params, s)
+  """The tree that `int8.quantize_weights` stands for, in float32, by numpy."""
+  small = int8.quantize_weights(params, s)
   scales = small.pop("scales")
 
   def one(path, leaf):
@@ -67,8 +67,8 @@ def restored(params, s):
 
 def test_what_is_zero_stays_zero_and_the_error_is_half_a_scale():
   x = jnp.asarray(np.random.default_rng(0).normal(size=(4, 7, 3)), jnp.float32).at[2].set(0.0)
-  small = int8.rounded(x, (1, 2))
-  back = int8.restored(*small)
+  small = int8.quantize(x, (1, 2))
+  back = int8.dequantize(*small)
   assert small.scale.shape == (4, 1, 1) and (np.asarray(back[2]) == 0).all()
   assert (np.abs(back - x) <= np.broadcast_to(small.scale, x.shape) / 2 + 1e-7).all()
 
@@ -94,7 +94,7 @@ def sampled(model, params, kv_cache):
 
 def test_mu_is_the_log_prob_of_the_quantised_model():
   model, params, _ = loaded("qwen2_moe")
-  rollout, rows, length = sampled(model, int8.weights(params, model.spec), "full")
+  rollout, rows, length = sampled(model, int8.quantize_weights(params, model.spec), "full")
   logp = jax.jit(learner.make_logp(model, response_budget=T, temperature=1.0, chunk=T))
   fresh, full = (np.asarray(logp(p, rows, length)[0]) for p in (restored(params, model.spec), params))
   np.testing.assert_allclose(rollout.sampler_logp, fresh, atol=2e-5)
@@ -154,7 +154,7 @@ def compiled_decode(weights, kv_cache):
     model, group_size=8, max_tokens=128, sampling=sampler.SamplingParams(), eos_ids=(3,), kv_cache=kv_cache
   )
   if weights == "int8":
-    params = jax.eval_shape(lambda p: int8.weights(p, model.spec), params)
+    params = jax.eval_shape(lambda p: int8.quantize_weights(p, model.spec), params)
   prefilled = jax.eval_shape(prefill, params, S((4, L), jnp.int32), S((4,), jnp.int32))
   compiled = jax.jit(decode).lower(params, prefilled, jax.random.key(0), S((4,), jnp.int32)).compile()
   size = lambda tree: sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(tree))
@@ -187,10 +187,10 @@ def test_the_adapters_of_now_are_merged_and_then_rounded():
   made = weights.build(base.get_config(), "rollout", model, on, "int8")
   small = made.sync(jax.device_put(params | trained, weights.policy_shardings(model, on)))
   assert jax.tree.structure(made.shardings) == jax.tree.structure(small)
-  expected = int8.weights(lora.merge_all(params | trained, model.spec, 2.0), model.spec)
+  expected = int8.quantize_weights(lora.merge_all(params | trained, model.spec, 2.0), model.spec)
   near = lambda a, b: np.testing.assert_allclose(a, b, atol=1 if a.dtype == jnp.int8 else 1e-6)
   jax.tree.map(near, small, expected)
-  assert not np.array_equal(small["layers"]["q"], int8.weights(params, model.spec)["layers"]["q"])
+  assert not np.array_equal(small["layers"]["q"], int8.quantize_weights(params, model.spec)["layers"]["q"])
 
 
 def test_scales_lie_where_their_matrices_do():

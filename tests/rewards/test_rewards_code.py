@@ -83,7 +83,7 @@ WRONG = [
 
 @needs_sandbox
 def test_where_bubblewrap_runs_so_does_the_sandbox():
-  assert sandbox.trouble() == ""
+  assert sandbox.obstacle() == ""
 
 
 @needs_sandbox
@@ -438,9 +438,9 @@ def test_without_a_sandbox_it_refuses_to_start_and_says_what_to_do(broken, monke
     tmp_path.chmod(0o755)
     found = {name: shutil.which(name) or f"/usr/bin/{name}" for name in ("prlimit", "setpriv", "python3")}
     monkeypatch.setattr(shutil, "which", lambda name, **_: found.get(name, str(fake)))
-  sandbox.trouble.cache_clear()
+  sandbox.obstacle.cache_clear()
   try:
     with pytest.raises(ValueError, match="apt-get install bubblewrap"):
       rewards.build(dict(accuracy=dict(fn="code:unit_tests")))
   finally:
-    sandbox.trouble.cache_clear()
+    sandbox.obstacle.cache_clear()

@@ -88,13 +88,13 @@ def test_only_process_0_touches_the_bucket(beside, monkeypatch):
 
 def test_a_store_that_nothing_here_can_read_is_said_in_one_sentence():
   with pytest.raises(ValueError, match=r"--workdir = 's3://any/run': .*s3fs.*pip install 'grpojax\[gcs\]'"):
-    storage.place("s3://any/run", "--workdir")
+    storage.resolve("s3://any/run", "--workdir")
 
 
 @pytest.mark.slow
 def test_a_run_in_a_bucket_goes_on_from_there_alone(bucket, tmp_path, monkeypatch, capsys):
   """Two starts, between which all that this machine had is lost, are one run on disk."""
-  place, saved = storage.place("gs://bucket/run", "--workdir"), []
+  place, saved = storage.resolve("gs://bucket/run", "--workdir"), []
 
   def save(checkpoints, step, *rest):  # before a checkpoint exists, its records do
     lines = (place / "metrics.jsonl").read_text().splitlines()
@@ -169,7 +169,7 @@ def test_a_model_in_a_bucket_is_fetched_once_and_again_when_it_changes(bucket, t
   (bucket / "models" / "one" / "config.json").write_text("{}")
   (bucket / "models" / "one" / "model.safetensors").write_bytes(weights)
   (bucket / "models" / "one" / "pytorch_model.bin").write_bytes(b"not wanted")
-  fetch = lambda: storage.fetched("gs://bucket/models/one", "config.model.path", str(tmp_path))
+  fetch = lambda: storage.fetch("gs://bucket/models/one", "config.model.path", str(tmp_path))
   first = fetch()
   assert {file.name for file in first.iterdir()} == {"config.json", "model.safetensors"}
   assert (first / "model.safetensors").read_bytes() == weights
@@ -179,5 +179,5 @@ def test_a_model_in_a_bucket_is_fetched_once_and_again_when_it_changes(bucket, t
   assert fetch() != first
   shutil.rmtree(tmp_path / "models")
   with pytest.raises(ValueError, match=r"config.model.path = 'gs://bucket/models/none' has no files"):
-    storage.fetched("gs://bucket/models/none", "config.model.path", str(tmp_path))
-  assert storage.fetched("/a/folder", "config.model.path", str(tmp_path)).as_posix() == "/a/folder"
+    storage.fetch("gs://bucket/models/none", "config.model.path", str(tmp_path))
+  assert storage.fetch("/a/folder", "config.model.path", str(tmp_path)).as_posix() == "/a/folder"

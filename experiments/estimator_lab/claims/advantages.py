@@ -61,7 +61,7 @@ def std_biases_by_difficulty(size: Size) -> Claim:
 
 
 def _factor(fn: str, world: policy.World, p: float, G: int) -> float:
-  """E ĝ / ∇p of a prompt with success rate p."""
+  """Returns E ĝ / ∇p of a prompt with success rate p."""
   setting = measure.on_policy(world, np.log([[1 - p, p]]))
   objective = variants.build("rloo", advantage=dict(fn=fn))
   found = measure.measure(objective, setting, measure.enumerate_groups(setting, G))
@@ -96,7 +96,7 @@ def length_mean_favours_long_wrong(size: Size) -> Claim:
 
 
 def _length_change(objective, world: policy.World, seed: int) -> tuple[float, float]:
-  """d/dη E[length | wrong] and E[length | right] at θ + η E ĝ / |E ĝ|; answers of some tokens."""
+  """Returns d/dη E[length | wrong] and E[length | right] at θ + η E ĝ / |E ĝ|, of non-empty answers."""
   theta = policy.random_policy(world, seed)
   theta[0] = 0.0
   setting = measure.on_policy(world, theta)

@@ -72,7 +72,7 @@ def rloo_clip_is_rare(size: Size) -> Claim:
 
 
 def _clipped(objective, updates: int, rate: float, drifts: int) -> tuple[float, float, float]:
-  """Share of clipped tokens (mean, standard error over drifts) and E |log r| of a token."""
+  """Returns the share of clipped tokens (mean, standard error over drifts) and E |log r| of a token."""
   shares, moved = [], []
   for seed in range(drifts):
     s = settings.stale(WORLD, policy.random_policy(WORLD, seed), updates, rate, seed)
@@ -108,10 +108,10 @@ def others_keep_gradient(size: Size) -> Claim:
 
 
 def _slopes(objective, old, ratio, side: int = UPPER) -> np.ndarray:
-  """−∂loss/∂log π of a token at π_old = `old` that has moved by `ratio`, [M] each.
+  """Returns −∂loss/∂log π of a token at π_old = `old` that has moved by `ratio`, [M] each.
 
-  It is the better (UPPER, A > 0) or the worse (LOWER, A < 0) of a group of two responses of one
-  token; the other one has not moved.
+  The token is the better (UPPER, A > 0) or the worse (LOWER, A < 0) of a group of two responses of one
+  token; the other response has not moved.
   """
   old, ratio = np.broadcast_arrays(np.atleast_1d(old), np.atleast_1d(ratio))
   other = np.full_like(old, 0.5, float)

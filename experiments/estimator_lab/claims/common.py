@@ -7,11 +7,11 @@ WORLD = policy.tree(3, 3, policy.odd_sum)
 
 
 def settings(count: int) -> list[measure.Setting]:
-  """On-policy, one random policy each."""
+  """Returns on-policy settings, one random policy each."""
   return [measure.on_policy(WORLD, policy.random_policy(WORLD, seed)) for seed in range(count)]
 
 
 def share(values) -> float:
-  """Share of the values that are true."""
+  """Returns the share of the values that are true."""
   values = list(values)
   return sum(map(bool, values)) / len(values)

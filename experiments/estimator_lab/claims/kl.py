@@ -57,7 +57,7 @@ def k1_in_reward_is_exact(size: Size) -> Claim:
 
 
 def _divergence(size: Size, name: str, text: str, fn: str, levels: tuple[str, str]) -> Claim:
-  """Does the penalty's expected gradient equal the divergence's, per token and per sequence?"""
+  """Tests if the penalty's expected gradient equals the divergence's, per token and per sequence."""
   rule = (
     f"|E ∇ − ∇KL| ≤ {EXACT} |∇KL| on every policy, for the KL per token with the visited states held "
     "fixed, and for that of whole sequences"
@@ -74,7 +74,7 @@ def _divergence(size: Size, name: str, text: str, fn: str, levels: tuple[str, st
 
 
 def _penalty(fn: str, setting: measure.Setting) -> tuple[np.ndarray, float]:
-  """Expectation and mean square of +∇ of the penalty alone, one response at a time."""
+  """Returns expectation and mean square of +∇ of the penalty alone, one response at a time."""
   objective = variants.build("rloo", penalty={"kl": dict(fn=fn, beta=1.0)})
   groups = measure.enumerate_groups(setting, 1)
   gradient, _, _ = measure.estimates(objective, setting, groups.rows)
@@ -83,7 +83,7 @@ def _penalty(fn: str, setting: measure.Setting) -> tuple[np.ndarray, float]:
 
 
 def _with_reference(count: int) -> list[measure.Setting]:
-  """Policies with a reference that is another random policy: not close to each other."""
+  """Returns policies whose reference is another random policy, not close to them."""
   return [
     s._replace(ref=policy.random_policy(s.world, 1000 + seed))
     for seed, s in enumerate(settings(count))

@@ -53,7 +53,7 @@ def _compare(size: Size, name: str, text: str, other: str, what: str, better) ->
 
 
 def draws(name: str, kind: str, size: Size) -> list[measure.Measurement]:
-  """RLOO with a correction, one independent policy and sampler per draw."""
+  """Measures RLOO with a correction, one independent policy and sampler per draw."""
   objective, found = variants.corrected(name), []
   for seed in range(size.policies):
     theta = policy.random_policy(WORLD, seed)

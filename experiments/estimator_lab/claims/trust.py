@@ -32,7 +32,7 @@ def gspo_clips_two_orders_more(size: Size) -> Claim:
 
 
 def clip_curve(T: int, size: Size) -> list[tuple[float, float, float]]:
-  """(scale of the drift, share of clipped tokens of GRPO, of GSPO), means over drifts."""
+  """Returns (scale of the drift, share of clipped tokens of GRPO, of GSPO), means over drifts."""
   objectives = variants.build("grpo", surrogate=GRPO_CLIP), variants.build("gspo")
   scales, shares = np.geomspace(0.01, 3, 16), []
   for seed, s in enumerate(_updated(T, 0.3, size.policies)):
@@ -65,7 +65,7 @@ def gspo_has_lower_variance(size: Size) -> Claim:
 
 
 def _log_noise_ratio(objectives: list, drifts, size: Size) -> dict:
-  """log(noise of GSPO / noise of GRPO): mean and standard error over drifts; cosines with ∇J."""
+  """Returns log(noise of GSPO / noise of GRPO): mean and standard error over drifts; cosines with ∇J."""
   ratios, cosines = [], []
   for seed, s in enumerate(drifts):
     groups = _sample(s, size.groups // 4, seed)
@@ -80,14 +80,14 @@ def _log_noise_ratio(objectives: list, drifts, size: Size) -> dict:
 
 
 def _updated(T: int, rate: float, count: int):
-  """Settings whose π_θ is UPDATES updates ahead."""
+  """Returns settings whose π_θ is UPDATES updates ahead."""
   for seed in range(count):
     world, old = policy.counting(T, seed)
     yield settings.stale(world, old, UPDATES, rate, seed)
 
 
 def _noisy(T: int, deviation: float, count: int):
-  """Settings whose π_θ is π_old with independent noise on each logit."""
+  """Returns settings whose π_θ is π_old with independent noise on each logit."""
   for seed in range(count):
     world, old = policy.counting(T, seed)
     moved = settings.sampler(old, f"noise {deviation}", 3000 + seed)

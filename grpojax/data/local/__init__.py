@@ -6,11 +6,11 @@
     }
     config.data.test = {"aime24": {"layout": "aime", "path": "/data/aime_2024/*.parquet"}}
 
-For one file, `path` (with layout, prompt, answer, tests) and `test_path` say the same shorter.  Without
-any test source `held_out` training rows are put aside, the first by the hash of their question.
+For one file, `path` (with layout, prompt, answer, tests) and `test_path` are the short form.  Without any
+test source `held_out` training rows are the test split, the first by the hash of their question.
 
-A source has a name of one's own, which its rows carry; how often it is drawn is config.data.mixture.
-What two training sources ask stays with the first by name.  Test sources alone make a dataset to
+A source has a name of one's own, which its rows carry; config.data.mixture sets how often it is drawn.
+A question of two training sources stays with the first by name.  Test sources alone make a dataset to
 evaluate on.  Nothing is fetched.  A new public dataset is a row of the table in layouts.py.
 """
 
@@ -53,7 +53,7 @@ class Local(tfds.core.GeneratorBasedBuilder, skip_registration=True):
 
   @staticmethod
   def source_files(settings: dict[str, Any]) -> list[Path]:
-    """The files that decide what a dataset of these settings holds.  Raises ValueError."""
+    """Returns the files that decide what a dataset of these settings holds.  Raises ValueError."""
     complete = dataclasses.asdict(LocalConfig(name="complete", **settings))
     return [path for source in sources.find(complete) for path in source.files]
 
@@ -96,7 +96,7 @@ class Local(tfds.core.GeneratorBasedBuilder, skip_registration=True):
 
 
 def hold_out(rows: dict, wanted: int) -> list[str]:
-  """Moves the training rows whose questions' hashes come first to a test split; says how many."""
+  """Moves the training rows whose questions' hashes come first to a test split; returns how many."""
   train = [(example["uid"], name, example) for name in rows["train"] for example in rows["train"][name]]
   questions = sorted({uid for uid, *_ in train})
   aside = set(questions[: min(wanted, max(1, len(questions) // 10))])
@@ -112,7 +112,7 @@ def hold_out(rows: dict, wanted: int) -> list[str]:
 
 
 def compare(rows: dict, counts: dict, config: LocalConfig) -> dict[str, list[str]]:
-  """Sources against each other and training against test, in place; the sentences to be said of each.
+  """Deduplicates sources against each other and training against test, in place; returns notes per split.
 
   Test sources may repeat each other, for each is a benchmark of its own.
   """
@@ -120,7 +120,7 @@ def compare(rows: dict, counts: dict, config: LocalConfig) -> dict[str, list[str
   seen: set[str] = set()
   notes = {split: [] for split in rows}
   for name, count in counts["train"].items():
-    clean_rows, both = clean.without(rows["train"][name], tested)
+    clean_rows, both = clean.exclude(rows["train"][name], tested)
     if config.decontaminate:
       rows["train"][name], count.in_test = clean_rows, both
     elif both:
@@ -128,7 +128,7 @@ def compare(rows: dict, counts: dict, config: LocalConfig) -> dict[str, list[str
         f"{name}: {both} rows ask what the test split asks, and stay in (config.data.decontaminate)"
       )
     if config.dedup:
-      rows["train"][name], again = clean.without(rows["train"][name], seen)
+      rows["train"][name], again = clean.exclude(rows["train"][name], seen)
       count.repeats += again
       seen |= {example["uid"] for example in rows["train"][name]}
   for split, of_split in counts.items():

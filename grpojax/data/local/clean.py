@@ -7,29 +7,29 @@ from collections import Counter
 from collections.abc import Iterable
 
 _REASON = 200  # characters; libraries quote what they could not read
-_PLACES = 100  # malformed rows of a source whose places are kept
+_LOCATIONS = 100  # malformed rows of a source whose locations are kept
 
 
 @dataclasses.dataclass
 class Counts:
-  """What became of the rows of one source; the other numbers add up to `rows`."""
+  """Fate of the rows of one source, counted; the other numbers add up to `rows`."""
 
   rows: int = 0
   malformed: int = 0
-  repeats: int = 0  # ask what an earlier row of the split asks
-  contradicting: int = 0  # ask the same but disagree about the answer: none of them is kept
-  in_test: int = 0  # ask what the test split asks
+  repeats: int = 0  # with the question of an earlier row of the split
+  contradicting: int = 0  # with one question and different answers: none is kept
+  in_test: int = 0  # with a question of the test split
   kept: int = 0
-  places: list[str] = dataclasses.field(default_factory=list)  # "train.jsonl:17: no answer"
+  locations: list[str] = dataclasses.field(default_factory=list)  # "train.jsonl:17: no answer"
 
-  def note_malformed(self, place: str):
+  def note_malformed(self, location: str):
     self.malformed += 1
-    if len(self.places) < _PLACES:
-      self.places.append(place)
+    if len(self.locations) < _LOCATIONS:
+      self.locations.append(location)
 
   def sentence(self, name: str) -> str:
-    """What is said of the source at the start of a run."""
-    first = f" (the first is {self.places[0]})" if self.places else ""
+    """Returns the sentence about the source at the start of a run."""
+    first = f" (the first is {self.locations[0]})" if self.locations else ""
     reasons = {
       f"malformed{first}": self.malformed,
       "repeat a question": self.repeats,
@@ -41,23 +41,23 @@ class Counts:
 
 
 def reason(error: Exception) -> str:
-  """What is wrong with a row or a file, in a line."""
-  said = " ".join(str(error).split())
-  text = said if isinstance(error, ValueError) and said else f"{type(error).__name__}: {said}"
+  """Returns what is wrong with a row or a file, in a line."""
+  message = " ".join(str(error).split())
+  text = message if isinstance(error, ValueError) and message else f"{type(error).__name__}: {message}"
   return text if len(text) <= _REASON else f"{text[:_REASON]}..."
 
 
-def asked(question: str, history: str) -> str:
-  """Hash of what is asked; case, spaces and how letters are composed make no other question."""
+def question_hash(question: str, history: str) -> str:
+  """Returns a hash of the question; case, spaces and Unicode composition do not change it."""
   words = unicodedata.normalize("NFC", f"{history} {question}").casefold().split()
   return hashlib.sha256(" ".join(words).encode()).hexdigest()[:24]
 
 
-def one_of_each(examples: Iterable[dict[str, str]], counts: Counts) -> list[dict[str, str]]:
-  """The first row of each question (by `uid`, its hash), of the rows of one source.
+def deduplicate(examples: Iterable[dict[str, str]], counts: Counts) -> list[dict[str, str]]:
+  """Returns the first row of each question (by `uid`, its hash), of the rows of one source.
 
-  Rows that ask the same and disagree about the answer are all left out.  That is judged within a
-  source only, because two files may write one answer in two ways.
+  Rows with one question and different answers are all left out.  Answers are compared within a source
+  only, because two files may write one answer in two ways.
   """
   first, copies, disputed = {}, Counter(), set()
   for example in examples:
@@ -70,8 +70,8 @@ def one_of_each(examples: Iterable[dict[str, str]], counts: Counts) -> list[dict
   return [example for uid, example in first.items() if uid not in disputed]
 
 
-def without(examples: list[dict[str, str]], uids: set[str]) -> tuple[list[dict[str, str]], int]:
-  """The rows that ask none of `uids`, and how many do."""
+def exclude(examples: list[dict[str, str]], uids: set[str]) -> tuple[list[dict[str, str]], int]:
+  """Returns the rows whose question is in none of `uids`, and how many rows were left out."""
   kept = [example for example in examples if example["uid"] not in uids]
   return kept, len(examples) - len(kept)
 

@@ -19,14 +19,14 @@ _BATCH = 128  # rows of a Parquet file in memory at once; one row of unit tests 
 
 
 def find(key: str, path: str) -> list[Path]:
-  """The files of a path: a file, a folder, or a pattern such as 'gs://data/gsm8k/train-*.parquet'.
+  """Returns the files of a path: a file, a folder, or a pattern such as 'gs://data/gsm8k/train-*.parquet'.
 
-  `key` names the config key in the errors.  A folder that holds several splits is one: which of its
-  files are meant has to be said.
+  `key` names the config key in the errors.  Raises ValueError for a folder that holds several splits:
+  the path has to name the files of one.
   """
   if not path:
     raise ValueError(f"{key} is empty; set it to a file, folder or pattern.")
-  base = storage.place(path, key)
+  base = storage.resolve(path, key)
   if has_magic(str(base)) and not base.exists():
     local = isinstance(base, Path)
     files = map(Path, glob(str(base), recursive=True)) if local else base.parent.glob(base.name)
@@ -48,10 +48,10 @@ def find(key: str, path: str) -> list[Path]:
 
 
 def read(path: Path) -> Iterator[tuple[str, Any]]:
-  """('train.jsonl:17', row): lines and rows are counted from 1.
+  """Yields ('train.jsonl:17', row): lines and rows are counted from 1.
 
-  A row is a dict, or the bytes of a JSON line: whether those can be parsed is for `parse` to say,
-  so that one bad line costs one row.  Raises ValueError where the file as a whole cannot be read.
+  A row is a dict, or the bytes of a JSON line, which `parse` reads, so that one bad line costs one row.
+  Raises ValueError where the file as a whole cannot be read.
   """
   number = 0
   try:
@@ -64,7 +64,7 @@ def read(path: Path) -> Iterator[tuple[str, Any]]:
 
 
 def parse(row: Any) -> dict[str, Any]:
-  """The columns of a row.  Raises ValueError where it is none."""
+  """Returns the columns of a row.  Raises ValueError where it has none."""
   columns = _loads(row.strip().decode("utf-8-sig")) if isinstance(row, bytes) else row
   if isinstance(columns, _Twice):
     raise ValueError(f"the key '{columns.key}' stands there twice")
@@ -74,7 +74,7 @@ def parse(row: Any) -> dict[str, Any]:
 
 
 class _Twice(NamedTuple):
-  """In place of an object in which a key stands twice: which of its values is meant, nobody can tell."""
+  """Stands for a JSON object in which a key occurs twice, so that its value is ambiguous."""
 
   key: str
 
@@ -107,6 +107,6 @@ def _parquet(path: Path):
 
 
 def _is_array(path: Path) -> bool:
-  """Whether a .json file is one list of rows, as DeepScaleR's is, and not one object a line."""
+  """Returns True for a .json file that is one list of rows, as DeepScaleR's, not one object a line."""
   with path.open("rb") as file:
     return path.suffix == ".json" and file.read(64).removeprefix(codecs.BOM_UTF8).lstrip()[:1] == b"["

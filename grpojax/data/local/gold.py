@@ -8,9 +8,9 @@ _BOX = re.compile(r"\\(?:boxed|fbox)\s*")
 
 
 def plain(value: Any) -> str:
-  """'204' of 204, 204.0, ' 204 ' and ['204']; several answers are joined by commas.
+  """Returns '204' for 204, 204.0, ' 204 ' and ['204']; several answers are joined by commas.
 
-  Raises ValueError where it is a nested column, whose own columns are meant.
+  Raises ValueError where the value is a nested column, one of whose own columns is meant.
   """
   if isinstance(value, list):
     return ", ".join(plain(item) for item in value)
@@ -24,13 +24,13 @@ def plain(value: Any) -> str:
 
 
 def after_hashes(solution: Any) -> str:
-  """GSM8K: '1234' of '... so 1,234 in all.\\n#### 1,234'; '' where there is no '####'."""
+  """Returns GSM8K's answer: '1234' of '... so 1,234 in all.\\n#### 1,234'; '' where there is no '####'."""
   _, found, answer = str(solution).rpartition("####")
   return _THOUSANDS.sub("", answer.strip()) if found else ""
 
 
 def last_boxed(solution: Any) -> str:
-  r"""MATH: '\frac{1}{2}' of '... is $\boxed{\frac{1}{2}}$.', also of '\boxed 7'; '' without a box."""
+  r"""Returns MATH's answer: '\frac{1}{2}' of '... is $\boxed{\frac{1}{2}}$.', also of '\boxed 7', or ''."""
   text = str(solution)
   boxes = list(_BOX.finditer(text))
   if not boxes:

@@ -1,7 +1,7 @@
-"""How each public file's columns become a question, its answer or its tests: one row a dataset.
+"""Layouts: the columns of each public file that hold question, answer and tests; one row a dataset.
 
 Column names are those of the files on the hub, with the variants that mirrors use; dots lead into
-nested columns, and upper and lower case are one (AIME is published as `problem` and `Problem`).
+nested columns, and case does not matter (AIME is published as `problem` and `Problem`).
 """
 
 import json
@@ -21,7 +21,7 @@ class Layout(NamedTuple):
 
 
 def pick(row: dict, *names: str) -> Any:
-  """The first of these columns that has a value, else None."""
+  """Returns the first of these columns that has a value, else None."""
   for name in names:
     value: Any = row
     for part in name.split("."):
@@ -42,7 +42,7 @@ def column(*names: str) -> Callable[[dict], Any]:
 
 
 def gold_in(*names: str, boxed_in: str = "") -> Callable[[dict], str]:
-  r"""The answer's column, or the last \boxed{} of a solution's."""
+  r"""Returns a reader of the answer's column, or of the last \boxed{} of a solution's column."""
   return lambda row: gold.plain(pick(row, *names)) or gold.last_boxed(pick(row, boxed_in) or "")
 
 
@@ -56,7 +56,7 @@ _INSTRUCTION = re.compile(
 
 
 def without_instruction(row: dict) -> Any:
-  """DAPO's question alone: which form of answer to ask for is config.data.template's choice."""
+  """Returns DAPO's question alone: config.data.template chooses which form of answer to ask for."""
   prompt = pick(row, "prompt")
   alone = isinstance(prompt, list) and len(prompt) == 1
   match = _INSTRUCTION.fullmatch(str(prompt[0]["content"] if alone else prompt))
@@ -81,7 +81,7 @@ def countdown(row: dict) -> str:
 
 
 def program(*names: str) -> Callable[[dict], str | None]:
-  """The statement, and the starter code behind it, which says what the tests call."""
+  """Returns a reader of the statement and the starter code behind it, which names what the tests call."""
 
   def prompt(row: dict) -> str | None:
     statement, starter = pick(row, *names), str(pick(row, "starter_code") or "").strip()
@@ -125,17 +125,16 @@ LAYOUTS = {
 
 
 def by_columns(prompt: str, answer: str = "", tests: str = "") -> Layout:
-  """Any file, by the names of its columns; `prompt` holds texts or lists of messages."""
+  """Returns the layout of any file by its columns' names; `prompt` holds texts or lists of messages."""
   return Layout(
     column(prompt), gold_in(answer) if answer else None, tests_in(tests) if tests else None, task=""
   )
 
 
 def to_example(layout: Layout, row: dict) -> dict[str, str]:
-  """uid, question, history, answer, tests, task and meta, all text; `uid` is the question's hash.
+  """Returns uid, question, history, answer, tests, task and meta, all text; `uid` is the question's hash.
 
-  Raises ValueError saying what is wrong with the row; one of a shape that no such file has may raise
-  anything.
+  Raises ValueError saying what is wrong with the row, or any error where the row has another shape.
   """
   prompt = layout.prompt(row)
   if not prompt:
@@ -150,12 +149,12 @@ def to_example(layout: Layout, row: dict) -> dict[str, str]:
   meta = {name: pick(row, name) for name in layout.meta}
   meta = {name: value for name, value in meta.items() if value is not None}
   "".join(example.values()).encode()  # half a surrogate pair is no text
-  uid = clean.asked(example["question"], example["history"])
+  uid = clean.question_hash(example["question"], example["history"])
   return example | dict(uid=uid, meta=json.dumps(meta, default=str))
 
 
 def _split_chat(prompt: Any) -> tuple[str, list[dict]]:
-  """What the user asks last, and the messages before it."""
+  """Returns the user's last message, and the messages before it."""
   chat = prompt if isinstance(prompt, list) else [dict(role="user", content=prompt)]
   messages = [dict(role=m["role"], content=m["content"]) for m in chat]
   if not all(isinstance(m["content"], str) and m["content"].strip() for m in messages):

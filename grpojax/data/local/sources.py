@@ -15,13 +15,13 @@ _PATH = {"train": "path", "test": "test_path"}  # the short way to name one file
 class Source(NamedTuple):
   split: str
   name: str
-  key: str  # of the config, for what has to be said
+  key: str  # of the config, for error messages
   files: list[Path]
   layout: layouts.Layout
 
 
 def find(settings: Mapping[str, Any]) -> list[Source]:
-  """Every source, its files looked up.  Raises ValueError naming the key that is wrong."""
+  """Returns every source with its files found.  Raises ValueError naming the key that is wrong."""
   for split in SPLITS:
     if not isinstance(settings[split], Mapping):
       raise ValueError(f"config.data.{split} = {settings[split]!r} must be a dict of sources.")
@@ -41,7 +41,7 @@ def find(settings: Mapping[str, Any]) -> list[Source]:
 
 
 def _of_one_file(settings: Mapping[str, Any], split: str) -> Source:
-  """The source that config.data.path or .test_path names."""
+  """Returns the source that config.data.path or .test_path names."""
   columns = {key: settings[key] for key in _COLUMNS if settings["layout"] == "columns" and settings[key]}
   entry = dict(layout=settings["layout"], path=settings[_PATH[split]]) | columns
   try:
@@ -70,10 +70,10 @@ def _find(split: str, name: str, key: str, entry: Mapping[str, Any]) -> Source:
 
 
 def read(source: Source, on_malformed: str, dedup: bool) -> tuple[list[dict], clean.Counts]:
-  """The source's rows as examples, and what became of the others.
+  """Returns the source's rows as examples, and the counts of the others.
 
-  Raises ValueError where no row is well-formed, and with on_malformed = 'error' for the first that
-  is not.
+  Raises ValueError where no row is well-formed, and with on_malformed = 'error' for the first malformed
+  row.
   """
   counts = clean.Counts()
   examples = _examples(source, on_malformed, counts)
@@ -81,15 +81,15 @@ def read(source: Source, on_malformed: str, dedup: bool) -> tuple[list[dict], cl
   if first is None:
     raise ValueError(
       f"{source.key}: of {counts.rows} rows in {len(source.files)} files none can be used"
-      f" ({counts.places[0] if counts.places else 'they are empty'}); is its layout the right one?"
+      f" ({counts.locations[0] if counts.locations else 'they are empty'}); is its layout the right one?"
     )
   examples = itertools.chain([first], examples)
-  return clean.one_of_each(examples, counts) if dedup else list(examples), counts
+  return clean.deduplicate(examples, counts) if dedup else list(examples), counts
 
 
 def _examples(source: Source, on_malformed: str, counts: clean.Counts) -> Iterator[dict[str, str]]:
   for path in source.files:
-    for place, row in files.read(path):
+    for location, row in files.read(path):
       counts.rows += 1
       try:
         yield layouts.to_example(source.layout, files.parse(row))
@@ -97,7 +97,7 @@ def _examples(source: Source, on_malformed: str, counts: clean.Counts) -> Iterat
         reason = clean.reason(error)
         if on_malformed == "error":
           raise ValueError(
-            f"{source.key}: {path.parent}/{place} is malformed ({reason}); mend it or set"
+            f"{source.key}: {path.parent}/{location} is malformed ({reason}); mend it or set"
             " config.data.on_malformed = 'skip'."
           ) from error
-        counts.note_malformed(f"{place}: {reason}")
+        counts.note_malformed(f"{location}: {reason}")

@@ -14,7 +14,7 @@ from typing import Any
 
 
 def from_apps(value: Any) -> str:
-  """Of a dict in the form of APPS, of a list of cases, or of either as JSON; '' without any."""
+  """Returns the tests of a dict in APPS's form, of a list of cases, or of either as JSON; '' without any."""
   value = json.loads(value) if isinstance(value, str | bytes) else value
   if isinstance(value, list):
     return _from_cases(value, None)
@@ -22,7 +22,7 @@ def from_apps(value: Any) -> str:
 
 
 def from_livecodebench(row: dict[str, Any]) -> str:
-  """Public cases, then private ones."""
+  """Returns the public cases, then the private ones."""
   cases = _cases(row["public_test_cases"]) + _cases(row.get("private_test_cases") or [])
   metadata = row.get("metadata") or {}
   metadata = json.loads(metadata) if isinstance(metadata, str) else metadata
@@ -30,7 +30,7 @@ def from_livecodebench(row: dict[str, Any]) -> str:
 
 
 def _cases(value: Any) -> list[dict]:
-  """A list, as it is, as JSON, or as the base64 of the zlib of the pickle of its JSON."""
+  """Returns the list, given as it is, as JSON, or as base64 of zlib of a pickle of its JSON."""
   if not isinstance(value, str):
     return value
   if value.lstrip()[:1] == "[":
@@ -42,7 +42,7 @@ def _cases(value: Any) -> list[dict]:
 
 
 class _OnlyText(pickle.Unpickler):
-  """A pickle can run anything when it is read; one of text needs no class and no function."""
+  """Reads a pickle of text, which needs no class and no function; any other pickle could run code."""
 
   def find_class(self, module, name):
     raise pickle.UnpicklingError(f"it asks for {module}.{name}")

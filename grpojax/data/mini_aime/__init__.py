@@ -1,7 +1,7 @@
 """Mini-AIME: arithmetic with answers in 0..999, small enough to be learnt on a laptop in minutes.
 
 A problem is asked in digits ("(7+5)*6-8=?") or in words ("Ann has 12 figs, buys 7, eats 4. Left?").
-Its split is a function of its expression alone, so that no seed, no order and no rewording can leak
+The split is a function of the expression alone, so that no seed, no order and no rewording can leak
 a problem from one split into another.
 
 Each row carries a demonstration, the scratchpad that supervised fine-tuning imitates:
@@ -37,7 +37,7 @@ class MiniAimeConfig(tfds.core.BuilderConfig):
 
 
 class MiniAime(tfds.core.GeneratorBasedBuilder, skip_registration=True):
-  """Generated, nothing is downloaded."""
+  """Generated arithmetic problems; nothing is downloaded."""
 
   VERSION = tfds.core.Version("1.0.0")
   url_infos = None  # no downloads; the inherited look-up needs a package that tfds does not require
@@ -101,13 +101,13 @@ def generate(seed: int, sizes: dict[str, int]) -> dict[str, list[problems.Proble
 
 
 def split_of(expression: str) -> str:
-  """Of 20 expressions 15 are for training, 2 for validation and 3 for testing, by their hash."""
+  """Returns the split of an expression by its hash: of 20, 15 train, 2 validation and 3 test."""
   bucket = int.from_bytes(hashlib.sha256(expression.encode()).digest()[:8], "big") % 20
   return "train" if bucket < 15 else "validation" if bucket < 17 else "test"
 
 
 def to_row(problem: problems.Problem, config: MiniAimeConfig) -> dict[str, str]:
-  """The row of the dataset.  Its flaws are keyed by (seed, uid): they depend on no other row."""
+  """Returns the row of the dataset.  Its flaws are keyed by (seed, uid): they depend on no other row."""
   uid = hashlib.sha256(problem.question.encode()).hexdigest()[:16]
   rng = random.Random(f"{config.version_seed}/{uid}")
   wrong, rambles = rng.random() < config.wrong, rng.random() < config.rambling

@@ -1,6 +1,6 @@
-"""What is asked: expression trees, drawn at random, told in digits or in words, and their steps.
+"""Problems: expression trees, drawn at random, told in digits or in words, and their steps.
 
-Every operation on the way is one that can be done in the head (`_easy`), and every value is an
+Every operation on the way can be done in the head (`_easy`), and every value is an
 integer in 0..999, as AIME's answers are.
 """
 
@@ -57,7 +57,7 @@ _STORIES = {  # name -> odds, text, tree
 
 
 def draw(rng: random.Random) -> Problem:
-  """A random problem.  Its kind is drawn once, its numbers until every step is easy."""
+  """Draws a random problem: its kind once, its numbers until every step is easy."""
   if rng.random() < _STORY_SHARE:
     make, kind = _draw_story, _pick(rng, {name: odds for name, (odds, _, _) in _STORIES.items()})
   else:
@@ -112,7 +112,7 @@ def _fill(tree, numbers: dict[str, int]) -> Tree:
 
 
 def render(tree: Tree) -> str:
-  """The fewest parentheses that keep the order of the steps: ("*", ("+", 7, 5), 6) -> "(7+5)*6"."""
+  """Renders with the fewest parentheses that keep the steps' order: ("*", ("+", 7, 5), 6) -> "(7+5)*6"."""
   if isinstance(tree, int):
     return str(tree)
   operation, left, right = tree
@@ -125,7 +125,7 @@ def render(tree: Tree) -> str:
 
 
 def to_steps(tree: Tree) -> list[Step]:
-  """The operations in the order in which they can be done, what stands left first."""
+  """Returns the operations in an order in which they can be done, left operands first."""
   steps = []
 
   def visit(node):
@@ -144,7 +144,7 @@ def operand(number: int | tuple[str, int], values: list[int]) -> int:
 
 
 def run(steps: list[Step], slip_at: int = -1, slip: int = 0) -> list[int]:
-  """The result of every step; `slip` is added to the result of step `slip_at`, and carried on."""
+  """Returns the result of every step; `slip` is added to the result of step `slip_at`, and carried on."""
   values = []
   for i, (operation, left, right) in enumerate(steps):
     value = _APPLY[operation](operand(left, values), operand(right, values))
@@ -161,7 +161,7 @@ def _all_easy(steps: list[Step]) -> bool:
 
 
 def _easy(operation: str, left: int, right: int) -> bool:
-  """Adding or subtracting at most 99; the times table, also by tens; the result in 0..999."""
+  """Returns True for sums and differences of at most 99 and the times table, also by tens, within 0..999."""
   small, large = sorted((left, right))
   if operation == "*":
     return small <= 9 and (large <= 9 or (large % 10 == 0 and large <= 90))

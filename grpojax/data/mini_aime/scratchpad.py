@@ -1,4 +1,4 @@
-"""How it is worked out: the demonstration of a row, and the two flaws that one may have."""
+"""Scratchpads: the worked demonstration of a row, and the two flaws that a demonstration may have."""
 
 import random
 
@@ -9,7 +9,7 @@ _SLIPS = (-10, -2, -1, 1, 2, 10)
 
 
 def write(steps: list[Step], values: list[int], rechecks: list[int]) -> str:
-  """"7+5=12;12*6=72\\n#72".  `rechecks` lists the steps that are done again, each as often."""
+  """Writes "7+5=12;12*6=72\\n#72".  `rechecks` lists the steps that are done again, each as often."""
   lines = []
   for i, (operation, left, right) in enumerate(steps):
     line = f"{operand(left, values)}{operation}{operand(right, values)}={values[i]}"
@@ -18,7 +18,7 @@ def write(steps: list[Step], values: list[int], rechecks: list[int]) -> str:
 
 
 def slipped_values(steps: list[Step], rng: random.Random) -> list[int]:
-  """The values when one step is off by a little, every value in 0..999 and the answer not right."""
+  """Returns the values with one step off by a little: every value in 0..999 and the answer not right."""
   right = run(steps)
   candidates = [run(steps, at, slip) for at in range(len(steps)) for slip in _SLIPS]
   return rng.choice(

@@ -31,7 +31,7 @@ class Kv(NamedTuple):
 def laid_out(keys, values, kv_cache: str) -> Kv:
   """keys and values [B, columns, K, H], as a layer computes them; kv_cache "int8" rounds them."""
   if kv_cache == "int8":
-    keys, values = int8.rounded(keys, (-1,)), int8.rounded(values, (-1,))
+    keys, values = int8.quantize(keys, (-1,)), int8.quantize(values, (-1,))
   lay = lambda tree, *axes: jax.tree.map(lambda x: x.transpose(axes), tree)
   return Kv(lay(keys, 2, 0, 3, 1), lay(values, 2, 0, 1, 3))
 

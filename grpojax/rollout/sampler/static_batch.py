@@ -49,7 +49,7 @@ def build(
     L = tokens.shape[1]
     first = L - length
     hidden, cache, routed = decoder.prefill(tokens, first, L + max_tokens)
-    cache = int8.small_cache(cache) if kv_cache == "int8" else cache
+    cache = int8.quantize_cache(cache) if kv_cache == "int8" else cache
     routing = None
     if record_routing:
       real = jnp.arange(L)[None] >= first[:, None]

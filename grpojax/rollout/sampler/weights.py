@@ -37,7 +37,7 @@ def build(config: ConfigDict, name: str, model: models.Model, mesh: Mesh, precis
   if on == mesh and precision == "full":
     return Weights(model, mesh, learners, None, 0)
   if precision == "int8":
-    rounded, axes = int8.weights, int8.axes(model.axes, spec)
+    rounded, axes = int8.quantize_weights, int8.axes(model.axes, spec)
   else:
     rounded, axes = in_compute_dtype, model.axes
 

@@ -2,7 +2,7 @@
 
     grpojax report runs/grpo
 
-figures.py draws, page.html and style.css arrange; everything from the run is escaped there.
+figures.py draws; page.html, run.html and style.css arrange and escape everything from the run.
 """
 
 import json
@@ -27,7 +27,7 @@ def write(workdir: str | os.PathLike) -> Path:
   config = _text(workdir / "config.json")
   evals = [record for record in records if record["kind"] == "eval"]
   groups = metrics.read(workdir, "completions")
-  html = page(PAGES).get_template("page.html").render(
+  html = page(PAGES).get_template("run.html").render(
     title=json.loads(config or "{}").get("name") or workdir.resolve().name,
     facts=_facts(records, json.loads(config or "{}")),
     warnings=_warnings(records),
@@ -43,7 +43,7 @@ def write(workdir: str | os.PathLike) -> Path:
 
 
 def page(*folders: Path) -> jinja2.Environment:
-  """The templates of these folders.  What is filled in is escaped."""
+  """Returns the templates of these folders.  What is filled in is escaped."""
   loader = jinja2.FileSystemLoader(folders)
   return jinja2.Environment(loader=loader, autoescape=True, trim_blocks=True, lstrip_blocks=True)
 
@@ -55,7 +55,7 @@ def put(path: Path, html: str) -> Path:
 
 
 def _facts(records, config) -> str:
-  """One line: how far, how long, which seed, until when."""
+  """Returns one line: step, duration, scale, seed and the time of the last record."""
   train = [record["step"] for record in records if record["kind"] == "train"]
   seconds = sum(metrics.phase_seconds(records).values())
   facts = [f"step {max(train, default=0)} of {config.get('steps', max(train, default=0))}"]
@@ -66,7 +66,7 @@ def _facts(records, config) -> str:
 
 
 def _warnings(records) -> list[str]:
-  """What the curves alone would hide: values that were not finite, steps without a record."""
+  """Returns what the curves alone would hide: values that were not finite, steps without a record."""
   broken = {}
   for record in records:
     for name, value in record.items():

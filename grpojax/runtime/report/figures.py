@@ -1,4 +1,4 @@
-"""Records -> curves, as SVG that takes the page's colours: one drawing, right on light and on dark.
+"""Curves of records, as SVG that takes the page's colours: one drawing for light and dark pages.
 
 A figure is drawn if one of its metrics was measured.  Legends are no part of the drawing: the page
 writes them as text, where they cannot cover a curve.
@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 
 from grpojax.runtime import console, metrics
 
-# Okabe-Ito, which colour-blind readers can tell apart.  The page decides what the names look like.
+# Okabe-Ito, which colour-blind readers can tell apart.  The page maps the names to colours.
 COLOURS = {
   "blue": "#0072b2",
   "vermillion": "#d55e00",
@@ -45,7 +45,7 @@ STYLE = {
   "grid.alpha": 0.15,
 }
 
-# title, unit, {metric: word in the legend}, what to know when reading it.  "%" scales by 100.
+# title, unit, {metric: word in the legend}, note for the reader.  "%" scales by 100.
 LINES = (
   ("Reward", "mean per completion", {"reward": "reward", "accuracy": "accuracy"}, ""),
   (
@@ -112,7 +112,7 @@ LOGARITHMIC = ("Sampler against learner",)
 
 
 def draw(records: list[dict]) -> list[dict]:
-  """Every figure there is data for: its title, note, legend [(colour, dash, text)] and svg."""
+  """Draws every figure there is data for: its title, note, legend [(colour, dash, text)] and svg."""
   names = dict.fromkeys(name for record in records for name in record)  # in the order written
   accuracy = _labels(names, r"eval/((?:pass|maj)@\d+)")
   parts = _labels(names, r"rewards/(.+)/mean")
@@ -133,20 +133,20 @@ def draw(records: list[dict]) -> list[dict]:
 
 
 def _labels(names, pattern) -> dict[str, str]:
-  """{metric: what the pattern's group caught} of the metrics that match."""
+  """Returns {metric: the text of the pattern's group} of the metrics that match."""
   matches = {name: re.fullmatch(pattern, name) for name in names}
   return {name: match[1] for name, match in matches.items() if match}
 
 
 def points(records: list[dict], name: str) -> tuple[np.ndarray, np.ndarray]:
-  """Steps [N] and values [N] of a metric; NaN, a gap in the curve, where one was not finite."""
+  """Returns steps [N] and values [N] of a metric; NaN, a gap in the curve, where a value was not finite."""
   pairs = [(r["step"], r[name]) for r in records if name in r]
   steps, values = zip(*pairs, strict=True) if pairs else ((), ())
   return np.array(steps, float), np.array([math.nan if v is None else v for v in values], float)
 
 
 def _lines(records, title, unit, labels, note):
-  """One curve per metric, with a band where its 95 % half width is known; None without data."""
+  """Draws one curve per metric, with a band where its 95 % half width is known; None without data."""
   scale = 100 if unit.startswith("%") else 1
   curves = {name: points(records, name) for name in labels}
   curves = {name: (x, scale * y) for name, (x, y) in curves.items() if np.isfinite(y).any()}
@@ -171,7 +171,7 @@ def _lines(records, title, unit, labels, note):
 
 
 def _phases(records):
-  """Seconds per step, stacked by phase; at most 100 bars, each the mean of its steps."""
+  """Draws seconds per step, stacked by phase; at most 100 bars, each the mean of its steps."""
   totals = metrics.phase_seconds(records)
   steps, _ = points(records, "time/step")
   if not totals or not len(steps):
@@ -200,7 +200,7 @@ def _phases(records):
 
 
 def _short(value: float) -> str:
-  """Three digits, and no exponent for what a person reads as a whole number: 0.0123, 2431."""
+  """Formats three digits, without an exponent below a million: 0.0123, 2431."""
   return f"{value:.0f}" if 1000 <= abs(value) < 1e6 else f"{value:.3g}"
 
 
@@ -214,7 +214,7 @@ def axes(unit, x="training step"):
 
 
 def svg(fig, title) -> str:
-  """Inline SVG that scales with the page and takes its colours from it."""
+  """Returns inline SVG that scales with the page and takes its colours from it."""
   buffer = io.StringIO()
   with matplotlib.rc_context({"svg.hashsalt": title}):  # ids: unique in the page, and reproducible
     fig.savefig(buffer, format="svg", transparent=True, metadata={"Date": None})

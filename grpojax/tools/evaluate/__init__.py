@@ -1,10 +1,10 @@
 """Held-out accuracy.  `grpojax evaluate` measures a checkpoint on benchmarks.
 
-    policy.py      which parameters answer
-    suites.py      which questions
-    items.py       what was answered, on disk; an evaluation that was killed goes on from it
-    benchmark.py   ask, answer, grade, write
-    estimators.py  pass@k, maj@k, intervals; training uses them too
+    policy.py     the parameters that answer
+    suites.py     the questions
+    items.py      answers on disk; an evaluation that was killed goes on from them
+    benchmark.py  sampling, grading, writing
+    summary.py    every number with its interval; rollout/estimators.py has pass@k and maj@k
 """
 
 from grpojax.rollout.estimators import per_question, summarise

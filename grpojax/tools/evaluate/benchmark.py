@@ -1,4 +1,4 @@
-"""Ask, answer, grade, write: a policy on its suites, batch by batch.
+"""Sampling, grading and writing: a policy on its suites, batch by batch.
 
 Every draw is keyed by (seed, suite, question, sample index), and a batch has the same questions in
 every run, so that an evaluation that was killed ends with the numbers of one that was not.
@@ -32,46 +32,46 @@ SETTINGS = (
 
 
 class Job(NamedTuple):
-  """An evaluation that is ready to start: its config is legal, its questions are read."""
+  """An evaluation that is ready to start: its config is checked, its questions are read."""
 
   config: ConfigDict
   policy: Policy
   suites: list[Suite]
-  notes: list[str]  # what the dataset has to say of them
+  notes: list[str]  # the dataset's sentences about the suites
   train: pipeline.Split | None  # to make the cold start from
   tokenizer: Any
   scorer: rewards.Rewards  # `accuracy` alone
   mesh: Mesh
   model: Model
-  sample: Callable  # (params, Prompts, key) -> Rollout on the host, counts of what it took
+  sample: Callable  # (params, Prompts, key) -> Rollout on the host, counts of the work
 
 
 def prepare(config: ConfigDict, checkpoint: str, wanted: list[str], limit: int | None) -> Job:
-  """Everything that can be wrong with a config or a checkpoint's name is found here.  Raises ValueError.
+  """Checks the config and the checkpoint's name, and reads the questions.  Raises ValueError.
 
-  Several processes agree here on code, config, checkpoint and questions.
+  Collective: all processes must have the same code, config, checkpoint and questions.
   """
-  said = {"--checkpoint": checkpoint, "--suite": wanted, "--limit": limit}
-  processes.assert_equal(lambda: processes.code() | flatten(config.to_dict(), "config.") | said)
-  whose, config = policy.find(checkpoint, config)
+  flags = {"--checkpoint": checkpoint, "--suite": wanted, "--limit": limit}
+  processes.assert_equal(lambda: processes.code() | flatten(config.to_dict(), "config.") | flags)
+  evaluated, config = policy.find(checkpoint, config)
   config_lib.check(config, jax.device_count())
   scorer = rewards.build({name: slot for name, slot in config.reward.items() if name == "accuracy"})
   tokenizer, path, read = setup.reader(config, scorer.needs)
   chosen, notes = suites.find(config, path, read, wanted, limit)
-  train = None if whose.folder else read("train")
+  train = None if evaluated.folder else read("train")
   read = lambda: {f"suite '{s.name}'": pipeline.fingerprint(s.questions) for s in chosen}
   processes.assert_equal(read)
   mesh = sharding.make_mesh(config.mesh)
   data_shards.check_sampler(mesh, sharding.sampler_mesh(config.mesh, mesh))
   model = setup.build_model(config, tokenizer, mesh)._replace(lora=None)  # merged when they are read
   sample = setup.build_programs(config, model, tokenizer, mesh).sample_eval
-  return Job(config, whose, chosen, notes, train, tokenizer, scorer, mesh, model, sample)
+  return Job(config, evaluated, chosen, notes, train, tokenizer, scorer, mesh, model, sample)
 
 
 def begin(job: Job, out: Path) -> tuple[dict, dict]:
-  """(parameters, what `out` holds already: (suite, id) -> item).
+  """Returns (parameters, the items that `out` holds already: (suite, id) -> item).
 
-  Raises ValueError where that was another policy, or other settings or questions.
+  Raises ValueError where those items are of another policy, or of other settings or questions.
   """
   params = policy.load(job.policy, job.config, job.model, job.mesh, job.train, out)
   fingerprint, done = policy.fingerprint(params), {}
@@ -80,7 +80,7 @@ def begin(job: Job, out: Path) -> tuple[dict, dict]:
 
 
 def _claimed(job: Job, out: Path, fingerprint: str) -> dict:
-  """What `out` holds already, if it is of this evaluation."""
+  """Returns the items that `out` holds already, if they are of this evaluation."""
   done = items.claim(out, settings(job.config, fingerprint))
   for suite in job.suites:
     for one, record in zip(suite.ids, suite.questions.records, strict=True):
@@ -91,7 +91,7 @@ def _claimed(job: Job, out: Path, fingerprint: str) -> dict:
 
 
 def run(job: Job, out: Path, params, done: dict) -> dict[str, list[dict]]:
-  """Answers what is not done yet, and adds it.  Returns suite -> its items, on process 0 ({} elsewhere)."""
+  """Samples the questions without an item.  Returns suite -> its items, on process 0 ({} elsewhere)."""
   batches = [(suite, rows) for suite in job.suites for rows in _batches(job, suite)]
   missing = [any((suite.name, suite.ids[row]) not in done for row in rows) for suite, rows in batches]
   missing = processes.broadcast(np.array(missing))  # the others hold no items
@@ -109,7 +109,7 @@ def run(job: Job, out: Path, params, done: dict) -> dict[str, list[dict]]:
 
 
 def answer(job: Job, params, suite: Suite, rows: np.ndarray) -> list[dict]:
-  """The items of these questions, on process 0; every process samples and grades its share."""
+  """Returns the items of these questions, on process 0; every process samples and grades its shard."""
   P, pad = job.config.rollout.prompts, job.tokenizer.pad_token_id
   filled = rows[np.minimum(np.arange(P), len(rows) - 1)]  # the last batch repeats a row
   shards = data_shards.of(job.mesh)
@@ -128,7 +128,7 @@ def answer(job: Job, params, suite: Suite, rows: np.ndarray) -> list[dict]:
 
 
 def item(job: Job, suite: Suite, row: int, tokens, length, ended, accuracy, valid) -> dict:
-  """One line of items.jsonl, of one question: tokens [n, T], the others [n]."""
+  """Returns one line of items.jsonl, of one question: tokens [n, T], the others [n]."""
   record = suite.questions.records[row]
   texts = text.decode(job.tokenizer, tokens, length)
   right = [bool(a == 1) if v else None for a, v in zip(accuracy, valid, strict=True)]
@@ -151,11 +151,11 @@ def _asked(record: dict) -> dict[str, str]:
 
 
 def settings(config: ConfigDict, fingerprint: str) -> dict:
-  """What decides the items, by the keys that set it."""
+  """Returns the settings that decide the items, by config key."""
   flat = flatten(config.to_dict(), "config.")
-  asked = {key: flat[key] for key in (f"config.{name}" for name in SETTINGS)}
+  sampled = {key: flat[key] for key in (f"config.{name}" for name in SETTINGS)}
   graded = {key: value for key, value in flat.items() if key.startswith("config.reward.accuracy.")}
-  return {"fingerprint of the policy": fingerprint} | asked | graded
+  return {"fingerprint of the policy": fingerprint} | sampled | graded
 
 
 def _batches(job: Job, suite: Suite) -> list[np.ndarray]:

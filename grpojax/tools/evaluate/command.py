@@ -1,6 +1,6 @@
 """grpojax evaluate --config=configs/dapo.py:local --checkpoint=runs/dapo@200 --suite=aime24,math500
 
-How it samples is config.eval: temperature, top_k, top_p, min_p, samples, max_tokens.  A batch has
+config.eval sets temperature, top_k, top_p, min_p, samples and max_tokens.  A batch has
 config.rollout.prompts questions.  The same command goes on where it was stopped.
 """
 
@@ -26,7 +26,7 @@ LIMIT = flags.DEFINE_integer("limit", None, "Only the first questions of each su
 
 
 def ready(config: ConfigDict) -> tuple[benchmark.Job, Path, dict, dict]:
-  """(job, where its results go, parameters, what was answered before); or the end, in one sentence."""
+  """Returns (job, folder of its results, parameters, items so far); or exits with one sentence."""
   try:
     job = benchmark.prepare(config, CHECKPOINT.value, SUITE.value, LIMIT.value)
     out = Path(OUT.value) if OUT.value else job.policy.results(config)
@@ -48,7 +48,7 @@ def announce(job: benchmark.Job, out: Path) -> None:
 
 
 def report(job: benchmark.Job, out: Path, answered: dict[str, list[dict]]) -> None:
-  """summary.json, and the table."""
+  """Writes summary.json and prints the table."""
   suites = {name: summary.of_suite(of_suite) for name, of_suite in answered.items()}
   for name, suite in suites.items():
     if suite["no_verdict"]:

@@ -1,4 +1,4 @@
-"""What was answered, on disk: items.jsonl has one line a question, settings.json what decided it.
+"""Sampled answers on disk: items.jsonl has one line a question, settings.json what decided it.
 
     {"suite": "", "id": "", "question": "", "answer": "", "n": 4, "correct": 1, "samples": [
       {"text": "", "answer": "", "right": true, "length": 17, "ended": true}, ...]}
@@ -15,9 +15,9 @@ from grpojax.runtime import metrics, storage
 
 
 def claim(out: Path, settings: dict) -> dict[tuple[str, str], dict]:
-  """The items in `out` by (suite, id); a torn last line is cut off.
+  """Returns the items in `out` by (suite, id); a torn last line is cut off.
 
-  Raises ValueError naming every one of `settings` that is not what the items there were made with.
+  Raises ValueError naming every one of `settings` that differs from that of the items there.
   """
   path = out / "settings.json"
   if path.exists():
@@ -33,13 +33,13 @@ def claim(out: Path, settings: dict) -> dict[tuple[str, str], dict]:
 
 
 def _cut(path: Path) -> None:
-  """Cuts what stands behind the last end of a line: its process was killed while it wrote."""
+  """Cuts the unfinished last line of a process that was killed while it wrote."""
   if path.exists():
     os.truncate(path, path.read_bytes().rfind(b"\n") + 1)
 
 
 def append(out: Path, items: list[dict]) -> None:
-  """Returns when they are on disk."""
+  """Appends items and returns when they are on disk."""
   if not items:  # as on every process but the first
     return
   with (out / "items.jsonl").open("a", encoding="ascii") as file:

@@ -1,4 +1,4 @@
-"""Whose answers: the parameters that --checkpoint names, and a fingerprint of their values."""
+"""Policies to evaluate: the parameters that --checkpoint names, and a fingerprint of their values."""
 
 import hashlib
 import json
@@ -28,7 +28,7 @@ class Policy(NamedTuple):
     return str(self.folder) if self.step is None else f"{self.folder} after step {self.step}"
 
   def results(self, config: ConfigDict) -> Path:
-    """Where its results go by default."""
+    """Returns the default folder of the policy's results."""
     if self.step is not None and isinstance(self.folder, Path):
       return self.folder / "eval" / f"step_{self.step}"
     name = self.folder.resolve().name if self.folder else f"cold_start_{config.scale}"
@@ -36,7 +36,7 @@ class Policy(NamedTuple):
 
 
 def find(checkpoint: str, config: ConfigDict) -> tuple[Policy, ConfigDict]:
-  """--checkpoint -> the policy it names, and `config` with that policy's config.model.
+  """Returns the policy that --checkpoint names, and `config` with that policy's config.model.
 
   "" is the folder config.model.path, or the task's cold start; "runs/dapo" the newest checkpoint of
   that run, "runs/dapo@200" the one after step 200; else a folder in Hugging Face's layout.  Raises
@@ -45,7 +45,7 @@ def find(checkpoint: str, config: ConfigDict) -> tuple[Policy, ConfigDict]:
   if not checkpoint:
     return Policy(setup.model_folder(config) if "path" in config.model else None, None), config
   path, step = re.fullmatch(r"(.+?)(?:@(\d+))?", checkpoint).groups()
-  folder, step = storage.place(path, "--checkpoint"), None if step is None else int(step)
+  folder, step = storage.resolve(path, "--checkpoint"), None if step is None else int(step)
   described = (folder / "config.json").is_file()
   if described and (folder / "checkpoints").is_dir():
     model = json.loads((folder / "config.json").read_text())["model"]
@@ -60,7 +60,7 @@ def find(checkpoint: str, config: ConfigDict) -> tuple[Policy, ConfigDict]:
 
 
 def _saved(checkpoint: str, workdir: Path, step: int | None) -> int:
-  """The step to read: the newest if None."""
+  """Returns the step to read: the newest if None."""
   steps = checkpoint_lib.steps(workdir)
   if not steps or (step is not None and step not in steps):
     raise ValueError(
@@ -78,7 +78,7 @@ def _with_model(config: ConfigDict, model: dict) -> ConfigDict:
 
 
 def load(policy: Policy, config: ConfigDict, model: Model, mesh, train: pipeline.Split | None, out: Path):
-  """Parameters on the mesh.  `train` are the rows that a cold start learns from; its records go to `out`."""
+  """Loads parameters onto the mesh.  A cold start learns from the rows `train` and records to `out`."""
   if policy.step is not None:
     return export.checkpoint_params(policy.folder, model, mesh, policy.step)[1]
   if policy.folder:
@@ -88,6 +88,6 @@ def load(policy: Policy, config: ConfigDict, model: Model, mesh, train: pipeline
 
 
 def fingerprint(params: dict) -> str:
-  """Hash of every parameter's bits: the same for the same values, whatever file or mesh they come from."""
-  known = checksums.of_leaves(params), [np.shape(x) for x in jax.tree.leaves(params)]
-  return hashlib.sha256(json.dumps(known).encode()).hexdigest()[:16]
+  """Returns a hash of all parameters' bits: equal for equal values, whatever file or mesh held them."""
+  content = checksums.of_leaves(params), [np.shape(x) for x in jax.tree.leaves(params)]
+  return hashlib.sha256(json.dumps(content).encode()).hexdigest()[:16]

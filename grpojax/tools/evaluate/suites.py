@@ -1,4 +1,4 @@
-"""Which questions: the sources of the test split, or the splits that are not trained on."""
+"""Suites of questions: the sources of the test split, or the splits that are not trained on."""
 
 import hashlib
 from typing import NamedTuple
@@ -12,13 +12,13 @@ from grpojax.data import pipeline
 class Suite(NamedTuple):
   name: str
   questions: pipeline.Split  # its `ids` are the numbers that key the draws
-  ids: list[str]  # what its questions are called
+  ids: list[str]  # names of the questions
 
 
 def find(config: ConfigDict, path, read, wanted: list[str], limit: int | None):
-  """(the suites of these names, all if none is `wanted`, of `limit` questions each; sentences to be said).
+  """Returns (the suites of these names, all if none is `wanted`, of `limit` questions each; notes).
 
-  `read` loads a split of the dataset at `path`.  Raises ValueError for a name that there is not.
+  `read` loads a split of the dataset at `path`.  Raises ValueError for an unknown name.
   """
   split = read(config.eval.split)
   if "source" in split.records[0]:  # each test source is a suite
@@ -48,7 +48,7 @@ def _suite(name: str, split: pipeline.Split, rows: np.ndarray, limit: int | None
 
 
 def _number(called: str) -> int:
-  """31 bits that key a question's draws: no other question, suite or order of rows changes them."""
+  """Returns 31 bits that key a question's draws: no other question, suite or order of rows changes them."""
   return int.from_bytes(hashlib.sha256(called.encode()).digest()[:4], "big") >> 1
 
 

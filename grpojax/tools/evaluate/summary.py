@@ -1,4 +1,4 @@
-"""Items -> every number with its interval; a table for the eye and summary.json beside the items."""
+"""Summary of items: every number with its interval, as a table and as summary.json beside the items."""
 
 import json
 import re
@@ -12,9 +12,10 @@ from grpojax.runtime import console
 
 
 def of_suite(answered: list[dict]) -> dict:
-  """{"questions", "samples", "no_verdict", "metrics": {name: {"value", "low", "high"}}} of one suite's items.
+  """Returns {"questions", "samples", "no_verdict", "metrics"} of one suite's items.
 
-  `no_verdict` counts the samples that the reward said nothing of; they count as wrong.
+  `metrics` is {name: {"value", "low", "high"}}.  `no_verdict` counts samples without a reward, which count as
+  wrong.
   """
   samples = [item["samples"] for item in answered]
   column = lambda name: [[sample[name] for sample in group] for group in samples]
@@ -41,7 +42,7 @@ def write(out: Path, summary: dict) -> None:
 
 
 def table(title: str, suites: dict[str, dict]) -> rich.table.Table:
-  """One column a suite, one row a number with its interval: `41.2 [38.0, 44.5]`."""
+  """Returns one column a suite, one row a number with its interval: `41.2 [38.0, 44.5]`."""
   made = rich.table.Table(title=title, title_justify="left")
   made.add_column("")
   for name, suite in suites.items():

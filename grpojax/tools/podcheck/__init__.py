@@ -1,1 +1,1 @@
-"""What a config would take on a slice nobody has: compiled for it, and read, never run."""
+"""Check of a config for a slice nobody has: its programs are compiled and read, never run."""

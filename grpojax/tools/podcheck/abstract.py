@@ -1,4 +1,4 @@
-"""Shapes and types of what a run's programs are called with.  Nothing is allocated, nothing is sampled."""
+"""Shapes and types of the arguments of a run's programs.  Nothing is allocated or sampled."""
 
 from typing import NamedTuple
 
@@ -13,7 +13,7 @@ from grpojax.types import Batch
 
 
 class Tokenizer(NamedTuple):
-  """In the place of one that is not needed: no text is read.  One token pads and ends."""
+  """Stands for a tokenizer where no text is read.  One token pads and ends."""
 
   vocab_size: int = 2
   pad_token_id: int = 0
@@ -24,19 +24,19 @@ class Tokenizer(NamedTuple):
 
 
 def prompts(config: ConfigDict):
-  """(tokens, length, id, key): what a rollout starts with."""
+  """Returns (tokens, length, id, key), the arguments of a rollout."""
   P, L = config.rollout.prompts, config.data.prompt_budget
   key = jax.eval_shape(lambda: jax.random.key(0))
   return _i32(P, L), _i32(P), _i32(P), key
 
 
 def number():
-  """How many steps of decoding."""
+  """Returns the type of a number of decode steps."""
   return _i32()
 
 
 def batch(config: ConfigDict, model: models.Model) -> Batch:
-  """One of a step's optimiser batches, as `batches.deal` and `batches.compared` make them."""
+  """Returns one of a step's optimizer batches, as the learner's batching makes it."""
   c = config.rollout
   P, G, T = c.prompts // config.updates_per_rollout, c.group_size, c.max_tokens
   L, first_pass = config.data.prompt_budget, batching.needs_old_logprobs(config)

@@ -1,4 +1,4 @@
-"""The whole check of one config on one slice: every program compiled, and what it would take."""
+"""The check of one config on one slice: every program compiled, with its memory and time."""
 
 from pathlib import Path
 from typing import NamedTuple
@@ -17,17 +17,17 @@ PROGRAMS = "update", "log-probs", "weights", "prefill", "decode"
 
 
 class Checked(NamedTuple):
-  """One program."""
+  """One program that was checked."""
 
   calls: float  # in a step
   compiled: Compiled
   memory: dict[str, float]  # bytes on a chip, by what; the whole of it is `needed`
-  needed: float  # bytes: the compiler's, and what else lies there meanwhile
+  needed: float  # bytes: the compiler's, and those of arrays that stay allocated meanwhile
   estimate: Estimate | None
 
   @property
   def of_step(self) -> float:
-    """Seconds in one step of training."""
+    """Returns seconds in one step of training."""
     return self.calls * self.estimate.seconds if self.estimate else float("nan")
 
 
@@ -38,18 +38,18 @@ class Check(NamedTuple):
 
   @property
   def fits(self) -> bool:
-    """By the compiler; and by the chip's memory, with what lies beside a program."""
+    """Returns True if every program compiles and fits the chip's memory with the arrays beside it."""
     room = self.slice.chip.memory if self.slice.chip else float("inf")
     return all(not p.compiled.refused and p.needed <= room for p in self.parts.values())
 
   @property
   def seconds(self) -> float:
-    """Of a step in which every response takes its whole budget; rewards and the host not counted."""
+    """Returns seconds of a step whose responses take the whole budget; rewards and host not counted."""
     return sum(p.of_step for p in self.parts.values())
 
 
 def check(config: ConfigDict, where: Slice, scratch: Path, only: tuple[str, ...] = ()) -> Check:
-  """`only` some programs, by name.  Raises ValueError for a config that no run would begin with."""
+  """Compiles all programs, or those named in `only`.  Raises ValueError for a config that no run accepts."""
   if set(only) - set(PROGRAMS):
     raise ValueError(f"--only={','.join(only)}: the programs are {', '.join(PROGRAMS)}.")
   plan = programs.plan(config, where.devices, scratch)
@@ -76,7 +76,7 @@ def _one(where: Slice, plan: Plan, name: str, program: Program) -> Checked:
 
 
 def activations(plan: Plan) -> float:
-  """Bytes on a device of what the layers keep for the backward pass of a piece, by the policy of remat."""
+  """Returns bytes on a device that the layers keep for a piece's backward pass, by the policy of remat."""
   s, mesh = plan.model.spec, plan.mesh
   columns = plan.columns / plan.pieces / sharding.batch_shards(mesh) / mesh.shape.get("context", 1)
   tensor = mesh.shape["tensor"]
@@ -89,21 +89,21 @@ def activations(plan: Plan) -> float:
 
 
 def resident(plan: Plan, name: str) -> float:
-  """Bytes on a device of what a program does not touch and no one frees meanwhile."""
+  """Returns bytes on a device of arrays that a program does not use and that stay allocated meanwhile."""
   config, model, mesh = plan.config, plan.model, plan.mesh
   where = sharding.param_shardings(mesh, model.axes, model.shapes, model.rules)
   parameters = sharding.bytes_per_chip(model.shapes, where)
   reference = parameters if config.reference else 0
   if name == "update":
     return reference
-  state, places = programs.state(plan)
-  optimiser = sharding.bytes_per_chip(state.opt_state, places.opt_state)
+  state, layout = programs.state(plan)
+  optimiser = sharding.bytes_per_chip(state.opt_state, layout.opt_state)
   own = parameters if name in ("prefill", "decode") and plan.copies else 0
   return reference + optimiser + own
 
 
 def per_token(plan: Plan, part: Checked) -> tuple[float, float]:
-  """(seconds of one step of the decode loop, bytes it cannot do without)."""
+  """Returns (seconds of one step of the decode loop, bytes it cannot do without)."""
   steps = part.calls and programs.decode_steps(plan) / part.calls
   least = necessary.decode(part.memory["parameters"], part.memory.get("KV", 0), plan)
   return part.estimate.seconds / steps, least

@@ -1,4 +1,4 @@
-"""What a chip does at most, as its maker publishes it."""
+"""Peak rates and memory of chips, as their makers publish them."""
 
 from typing import NamedTuple
 
@@ -9,9 +9,9 @@ class Chip(NamedTuple):
   flops: float  # a second, bfloat16
   hbm: float  # bytes a second
   memory: float  # bytes that a program may have
-  link: float  # bytes a second of one link, one way; 0: not said here
+  link: float  # bytes a second of one link, one way; 0: unknown
   network: float  # bytes a second and chip between slices; NaN: not published
-  clock: float  # a second, of what the compiler counts cycles in; 0: it counts none
+  clock: float  # cycles a second, as the compiler counts them; 0: it counts none
   attention: float  # share of the peak that its kernels reach: benchmarks/attention.py; 0: not looked at
 
 
@@ -27,6 +27,6 @@ CHIPS = {
 
 
 def of_device(kind: str) -> Chip | None:
-  """By what a device calls itself; None: nothing is published, as of a CPU."""
+  """Returns the chip by its device kind; None for a kind without published numbers, such as a CPU."""
   names = [name for name in CHIPS if name in kind]
   return CHIPS[names[0]] if names else None

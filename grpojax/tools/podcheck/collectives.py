@@ -1,4 +1,4 @@
-"""What travels between devices: which kind, how many bytes, along which axis of the mesh."""
+"""Collectives between devices: which kind, how many bytes, along which axis of the mesh."""
 
 import math
 import re
@@ -19,19 +19,19 @@ class Collective(NamedTuple):
   axis: str  # of the mesh, several joined by "+"; "slice": over the network between slices
   devices: int  # that take part in one
   bytes: float  # of the whole array on one device: what is gathered to, or reduced from
-  hidden: bool  # it begins and ends apart, so that work can be done meanwhile
+  hidden: bool  # begins and ends in two instructions, so that work can be done meanwhile
   channel: str = ""  # one number for all appearances of the same
 
   @property
   def wire(self) -> float:
-    """Bytes that a device sends, on a ring."""
+    """Returns bytes that a device sends, on a ring."""
     share = (self.devices - 1) / self.devices
     times = {"collective-permute": 1.0, "send": 1.0, "all-reduce": 2 * share}
     return self.bytes * times.get(self.kind, share)
 
 
 def find(at: Computation, i: Instruction, mesh: dict[str, int]) -> Collective | None:
-  """The collective that an instruction of `at` is, or begins; what ends one counts nothing."""
+  """Returns the collective that an instruction of `at` is or begins; its end counts nothing."""
   kind = i.opcode.removesuffix("-start")
   between_slices = kind == "send" and "xla_megascale_runtime" in i.attributes
   if kind not in KINDS and not between_slices:
@@ -51,7 +51,7 @@ def find(at: Computation, i: Instruction, mesh: dict[str, int]) -> Collective | 
 
 
 def _over(i: Instruction, mesh: dict[str, int]) -> tuple[int, str]:
-  """(devices of a group, the axes along which they differ)."""
+  """Returns (devices of a group, the axes along which they differ)."""
   if i.opcode.startswith("collective-permute"):
     pairs = i.attribute(r"source_target_pairs=\{(.*?)\}\}") or ""
     pairs = [[int(n) for n in pair] for pair in re.findall(r"(\d+),(\d+)", pairs)]
@@ -61,14 +61,14 @@ def _over(i: Instruction, mesh: dict[str, int]) -> tuple[int, str]:
 
 
 def _axes(groups: np.ndarray, mesh: dict[str, int]) -> str:
-  """groups [n, devices] -> the axes of the mesh whose coordinate differs within one of them."""
-  places = np.stack(np.unravel_index(groups, tuple(mesh.values())))
-  differs = (places != places[:, :, :1]).any(axis=(1, 2))
+  """Returns the axes of the mesh whose coordinate differs within one of groups [n, devices]."""
+  coordinates = np.stack(np.unravel_index(groups, tuple(mesh.values())))
+  differs = (coordinates != coordinates[:, :, :1]).any(axis=(1, 2))
   return "+".join(axis for axis, d in zip(mesh, differs, strict=True) if d)
 
 
 def first_group(attributes: str, devices: int) -> np.ndarray:
-  """Device numbers of the first of `replica_groups`, in each of the ways they are written."""
+  """Returns device numbers of the first of `replica_groups`, in each of XLA's notations."""
   listed = re.search(r"replica_groups=\{\{([\d,]+)\}", attributes)
   if listed:
     return np.array([int(n) for n in listed.group(1).split(",")])
@@ -84,7 +84,7 @@ def first_group(attributes: str, devices: int) -> np.ndarray:
 
 
 def _of_named(sizes: str, used: str) -> np.ndarray:
-  """mesh['a'=2,'b'=8] {'b':(2)4}: all of an axis, or its part of size 4 below one of size 2."""
+  """Reads mesh['a'=2,'b'=8] {'b':(2)4}: the whole axis, or its part of size 4 below one of size 2."""
   sizes = {name: int(n) for name, n in re.findall(r"'([^']+)'=(\d+)", sizes)}
   split, taken = [], []
   parts = {name: (int(above or 1), int(size or sizes[name]))

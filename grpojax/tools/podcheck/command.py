@@ -1,4 +1,4 @@
-"""Would it fit, and how fast would it be, on a slice that is not here?
+"""Checks whether a config would fit, and how fast it would be, on a slice that is not here.
 
     grpojax podcheck --config=configs/dapo.py:paper --topology=v5p:4x4x4
     ... --config.mesh.slices=2 --config.mesh.data=2   # two such slices, joined over `data`
@@ -43,7 +43,7 @@ def main(argv):
 
 
 def _checked(config, where: topology.Slice, scratch: Path) -> dict:
-  """The table, and what would have to change."""
+  """Prints the table, and what would have to change."""
   found = check.check(config, where, scratch, tuple(ONLY.value))
   data = table.data(found)
   print(table.text(found))
@@ -56,7 +56,7 @@ def _checked(config, where: topology.Slice, scratch: Path) -> dict:
 
 
 def _searched(config, where: topology.Slice, scratch: Path) -> dict:
-  """The best of all meshes and remat policies."""
+  """Prints the best of all meshes and remat policies."""
   candidates = []
   for candidate in search.search(config, where, scratch):
     candidates.append(candidate)

@@ -1,4 +1,4 @@
-"""A program compiled for a slice: its verdict on memory, and the text of what it became."""
+"""A program compiled for a slice: the compiler's verdict on memory, and the optimised HLO text."""
 
 import re
 import tempfile
@@ -15,7 +15,7 @@ from grpojax.tools.podcheck.topology import Slice
 
 
 class Compiled(NamedTuple):
-  """What the compiler says, all for one device."""
+  """The compiler's numbers, all for one device."""
 
   seconds: float  # that compiling took
   refused: str  # "" if it fits, else the compiler's own words
@@ -44,12 +44,12 @@ def compile_for(where: Slice, program: Program) -> Compiled:
 
 
 def _dumped(folder: Path) -> str:
-  """The last text of the largest program: a large one cannot print itself once it is compiled."""
+  """Returns the last text of the largest program, which cannot print itself once it is compiled."""
   return max(folder.glob("*.after_codegen.txt"), key=lambda path: path.stat().st_size).read_text()
 
 
 def _refusal(error: Exception) -> tuple[str, float]:
-  """(why, bytes that it needed); any other error is raised again."""
+  """Returns (reason, bytes that the program needed); raises any other error again."""
   words = str(error)
   if "RESOURCE_EXHAUSTED" not in words:
     raise error

@@ -1,4 +1,4 @@
-"""What a compiled program does, loop by loop: every instruction, with how often it runs.
+"""Counts of a compiled program, loop by loop: every instruction, with how often it runs.
 
 The compiler's own sum counts a loop's body once.
 """
@@ -13,14 +13,14 @@ from grpojax.tools.podcheck.hlo import Computation, Instruction, Module
 
 
 class Row(NamedTuple):
-  """One instruction of a schedule: what it does each time, and how many times."""
+  """One instruction of a schedule: its work each time, and how many times it runs."""
 
   name: str
   source: str  # the operation of the program that it came from
   times: float
   flops: float
   bytes: float  # of main memory
-  cycles: float  # as the compiler estimates them; 0: it does not say
+  cycles: float  # as the compiler estimates them; 0: unknown
   kernel: str  # a custom kernel's name
   collective: Collective | None
   beside: bool = False  # a copy that other instructions do not wait for: it begins and ends apart
@@ -28,13 +28,13 @@ class Row(NamedTuple):
 
 class Counts(NamedTuple):
   rows: list[Row]
-  open_loops: list[str]  # the sources of those whose end data decides
+  open_loops: list[str]  # sources of loops that data ends
 
 
 def count(module: Module, mesh: dict[str, int], unknown: Mapping[str, int] | None = None) -> Counts:
-  """`unknown` are the iterations of loops whose end data decides, by their `jax.named_scope`; of others: 1.
+  """Counts instructions; `unknown` are iterations of loops that data ends, by `jax.named_scope` (else 1).
 
-  Of alternatives, the costliest is taken.
+  Of a conditional's branches, the costliest is counted.
   """
   found = Counts([], [])
   _walk(module, module.computations[module.entry], mesh, unknown or {}, 1.0, {}, found)
@@ -44,8 +44,8 @@ def count(module: Module, mesh: dict[str, int], unknown: Mapping[str, int] | Non
 def _walk(
   module, at: Computation, mesh, unknown, times: float, known, found: Counts, beside: bool = False
 ) -> None:
-  """Adds what `at` does, `times` times; `beside` what waits for it only later."""
-  begun = set()  # channels: some collectives are written where they begin, beside work, and where they end
+  """Adds the instructions of `at`, `times` times; `beside` marks them as run beside other work."""
+  started = set()  # channels: some collectives are written where they begin, beside work, and where they end
   for i in at.instructions.values():
     if i.opcode == "while":
       n = loops.trips(module, at, i, known)
@@ -69,22 +69,22 @@ def _walk(
         apart = beside or i.opcode == "async-start"
         _walk(module, module.computations[name], mesh, unknown, times, {}, found, apart)
     else:
-      found.rows.extend(_rows(module, at, i, mesh, times, begun, beside))
+      found.rows.extend(_rows(module, at, i, mesh, times, started, beside))
 
 
 def _on_other_core(i: Instruction) -> bool:
-  """A collective that a SparseCore carries out is wrapped in a custom call."""
+  """Returns True for a custom call that wraps a collective on a SparseCore."""
   return i.opcode == "custom-call" and "called_computations={" in i.attributes
 
 
-def _rows(module: Module, at, i: Instruction, mesh, times: float, begun: set, beside: bool) -> list[Row]:
+def _rows(module: Module, at, i: Instruction, mesh, times: float, started: set, beside: bool) -> list[Row]:
   work, inner = _inside(module, at, i, mesh)
-  inner = [c for c in inner if c.channel not in begun]
+  inner = [c for c in inner if c.channel not in started]
   apart = i.name.startswith("async-collective-start")
   if apart or beside:
     inner = [c._replace(hidden=True) for c in inner]
   if apart:
-    begun.update(c.channel for c in inner)
+    started.update(c.channel for c in inner)
   kernel = kernels.name(i)
   work += kernels.flops(at, i) if kernel else 0.0
   moved = traffic.of_instruction(module, at, i)
@@ -96,7 +96,7 @@ def _rows(module: Module, at, i: Instruction, mesh, times: float, begun: set, be
 
 
 def _inside(module: Module, at: Computation, i: Instruction, mesh) -> tuple[float, list[Collective]]:
-  """FLOPs and collectives of an instruction and of all that is fused into it."""
+  """Returns FLOPs and collectives of an instruction and of all that is fused into it."""
   own = collectives.find(at, i, mesh)
   total, travels = flops.of_instruction(at, i), [own] if own else []
   if i.opcode == "fusion":
@@ -112,10 +112,10 @@ def _source(i: Instruction) -> str:
 
 
 def _scope(loop: Instruction) -> str:
-  """The innermost named scope that the loop stands in."""
+  """Returns the innermost named scope around the loop."""
   return re.sub(r"^.*[/(]|\)+$", "", _source(loop).removesuffix("/while"))
 
 
 def source_kind(row: Row) -> str:
-  """The end of the operation's name, for a list of what takes longest."""
+  """Returns the end of the operation's name, for a list of what takes longest."""
   return re.sub(r"^.*/(?=[^/]*/[^/]*$)", "", row.source)

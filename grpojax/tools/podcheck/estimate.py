@@ -13,14 +13,14 @@ from grpojax.tools.podcheck.chips import Chip
 from grpojax.tools.podcheck.collectives import Collective
 from grpojax.tools.podcheck.counts import Counts, Row
 
-MIXTURE = 0.6  # of the peak; nothing says how much it is
+MIXTURE = 0.6  # of the peak; an assumption
 
 
 class Estimate(NamedTuple):
-  """Of one call, on one chip."""
+  """Work and seconds of one call, on one chip."""
 
   flops: float
-  kernel_flops: float  # of those, by formula
+  kernel_flops: float  # the part of `flops` that is in kernels, by formula
   bytes: float  # of main memory
   wire: dict[tuple[str, str], tuple[float, float]]  # (kind, axis) -> how many, bytes sent
   mxu: float  # seconds at the peak, as are the next two
@@ -31,13 +31,13 @@ class Estimate(NamedTuple):
 
   @property
   def bound(self) -> str:
-    """What limits a perfect schedule."""
+    """Returns the resource that limits a perfect schedule."""
     times = {"MXU": self.mxu, "HBM": self.hbm, "ICI": self.ici}
     return max(times, key=times.get)
 
 
 def estimate(counts: Counts, chip: Chip | None) -> Estimate:
-  """Without a chip's peaks, no time: NaN."""
+  """Estimates a call's seconds; NaN without a chip's peaks."""
   rows = counts.rows
   flops = sum(r.times * r.flops for r in rows)
   kernel = sum(r.times * r.flops for r in rows if r.kernel)
@@ -57,25 +57,25 @@ def estimate(counts: Counts, chip: Chip | None) -> Estimate:
 
 
 def _work(r: Row, chip: Chip) -> float:
-  """Seconds of one instruction, kernels, collectives and copies beside others apart."""
+  """Returns seconds of one instruction, but 0 for kernels, collectives and copies beside others."""
   if r.beside or (r.kernel and r.flops):
     return 0.0
   return r.cycles / chip.clock if r.cycles else max(r.flops / chip.flops, r.bytes / chip.hbm)
 
 
 def _in_kernels(rows: list[Row], chip: Chip, share: Callable[[Row], float]) -> float:
-  """Seconds of those whose FLOPs are known, at their share of the peak; or as long as their bytes take."""
+  """Returns seconds of a kernel by its FLOPs, at its share of the peak; or by its bytes without FLOPs."""
   ours = (r for r in rows if r.kernel and r.flops)
   return sum(r.times * max(r.flops / chip.flops / share(r), r.bytes / chip.hbm) for r in ours)
 
 
 def _travel(c: Collective, chip: Chip) -> float:
-  """Seconds of one collective."""
+  """Returns seconds of one collective."""
   return c.wire / (chip.network if "slice" in c.axis.split("+") else 2 * chip.link)
 
 
 def wire(rows: list[Row]) -> dict:
-  """(kind, axis) -> (how many times, bytes that a device sends)."""
+  """Returns (kind, axis) -> (how many times, bytes that a device sends)."""
   times, sent = Counter(), Counter()
   for r in rows:
     if r.collective:

@@ -7,7 +7,7 @@ from grpojax.tools.podcheck.hlo import Computation, Instruction
 
 
 def of_instruction(at: Computation, i: Instruction) -> float:
-  """Of one instruction itself, not of what it calls."""
+  """Returns FLOPs of one instruction itself, without those of the computations it calls."""
   if i.opcode == "dot":
     return _dot(at, i)
   if i.opcode == "convolution":
@@ -25,7 +25,7 @@ def _dot(at: Computation, i: Instruction) -> float:
 
 
 def _convolution(at: Computation, i: Instruction) -> float:
-  """A TPU's products are convolutions, some with a window that only makes a batch of them."""
+  """Returns FLOPs of a convolution, as TPUs do products; some have a window that only batches them."""
   labels = re.match(r"(\w+)_(\w+)->(\w+)", i.attribute(r"dim_labels=([\w>\-]+)"))
   left, right, out = labels.groups()
   x, y = (at.instructions[name].arrays[0].shape for name in i.operands)
@@ -41,7 +41,7 @@ def _convolution(at: Computation, i: Instruction) -> float:
 
 
 def _of_dimension(window: str, n: int) -> tuple[int, int, int, int]:
-  """stride, padding in front, dilation of the input, dilation of the kernel."""
+  """Returns stride, padding in front, dilation of the input, dilation of the kernel."""
   field = re.findall(r"(\w+)=([\dx_\-]+)", window)
   field = {key: value.split("x")[n] for key, value in field}
   stride, low = int(field.get("stride", 1)), int(field.get("pad", "0_0").split("_")[0])
@@ -49,7 +49,7 @@ def _of_dimension(window: str, n: int) -> tuple[int, int, int, int]:
 
 
 def _pairs(size: int, kernel: int, out: int, stride: int, low: int, spread: int, reach: int) -> int:
-  """Pairs of an output and an element of the kernel that meet an element of the input, not padding."""
+  """Counts pairs of an output and a kernel element that meet an element of the input, not padding."""
   count = 0
   for k in range(kernel):
     first = k * reach - low  # the input position of output 0; a multiple of `spread` is an element

@@ -34,13 +34,13 @@ class Instruction(NamedTuple):
   root: bool
 
   def attribute(self, pattern: str) -> str | None:
-    """The first group of a regular expression, in the attributes."""
+    """Returns the first group of a regular expression, in the attributes."""
     found = re.search(pattern, self.attributes)
     return found and found.group(1)
 
   @property
   def called(self) -> list[str]:
-    """The computations that run as part of it; those that a reduction applies to pairs do not count."""
+    """Returns the computations that run as part of the instruction, without a reduction's pairwise ones."""
     names = re.findall(r"(?:calls|true_computation|false_computation|body)=%?([\w.\-]+)", self.attributes)
     for several in ("branch", "called"):
       names += re.findall(r"%?([\w.\-]+)", self.attribute(several + r"_computations=\{([^}]*)\}") or "")
@@ -67,7 +67,7 @@ class Module(NamedTuple):
 
 
 def parse(text: str) -> Module:
-  """Of an HLO module as XLA prints it."""
+  """Parses an HLO module as XLA prints it."""
   computations, entry, current = {}, "", None
   for line in re.sub(r"\n(?=[\"}].)", "", text).splitlines():  # a kernel's metadata has lines of its own
     if line.startswith(("%", "ENTRY")) and line.rstrip().endswith("{"):
@@ -96,7 +96,7 @@ def _instruction(line: str) -> Instruction:
 
 
 def _closing(text: str, start: int) -> int:
-  """Where the bracket that opens at `start` is closed."""
+  """Returns the index at which the bracket that opens at `start` is closed."""
   depth = 0
   for found in re.finditer(r"[()]", text[start:]):
     depth += 1 if found.group() == "(" else -1

@@ -8,7 +8,7 @@ TARGETS = ("tpu_custom_call", "__cublas", "__cudnn", "mosaic")
 
 
 def name(i: Instruction) -> str:
-  """What the kernel calls itself; "" for all else."""
+  """Returns the kernel's own name; "" for any other instruction."""
   if i.opcode != "custom-call":
     return ""
   target = i.attribute(r'custom_call_target="([^"]*)"') or ""
@@ -19,29 +19,29 @@ def name(i: Instruction) -> str:
 
 
 def flops(at: Computation, i: Instruction) -> float:
-  """Of one call.  Attention counts the pairs that a causal mask leaves, of queries [..., S, H] and keys; a
-  mixture's products all rows that they have room for.  Of any other kernel, 0.
+  """Returns FLOPs of one call: attention's and a mixture's products; 0 for any other kernel.
 
-  Forward there are two products.  Backward there are five (scores, dp, dq, dk, dv), in one kernel, or four
-  of them in that of the keys and three in that of the queries.
+  Attention counts the pairs that a causal mask leaves, of queries [..., S, H] and keys; a mixture's products
+  count all rows that they have room for.  Attention forward has two products.  Backward has five (scores, dp,
+  dq, dk, dv) in one kernel, or four in the keys' kernel and three in the queries'.
   """
-  known = name(i).lower()
-  if "ragged-dot" in known:
+  kernel = name(i).lower()
+  if "ragged-dot" in kernel:
     return _ragged(at, i)
-  if not any(word in known for word in ("splash", "flash", "attention")):
+  if not any(word in kernel for word in ("splash", "flash", "attention")):
     return 0.0
   arrays = [a for n in i.operands for a in at.instructions[n].arrays if _is_wide(a)]
   if len(arrays) < 2:
     return 0.0
   q, k = (a.shape for a in arrays[:2])
   gradients = sum(_is_wide(a) and len(a.shape) >= len(q) for a in i.arrays)  # others are its scratch
-  backward = any(word in known for word in ("dkv", "dq", "bwd"))
+  backward = any(word in kernel for word in ("dkv", "dq", "bwd"))
   products = {1: 3, 2: 4}.get(gradients, 5) if backward else 2
   return products * math.prod(q) * k[-2]  # two for a multiply and an add, half of them masked
 
 
 def _ragged(at: Computation, i: Instruction) -> float:
-  """Rows [rows, a] that meet the matrices [E, a, b] of their groups, or whose gradient those are."""
+  """Returns FLOPs of rows [rows, a] times the matrices [E, a, b] of their groups, or of their gradient."""
   arrays = [*i.arrays, *(a for n in i.operands for a in at.instructions[n].arrays)]
   floats = [a.shape for a in arrays if a.dtype in ("bf16", "f16", "f32")]
   matrices = next((shape for shape in floats if len(shape) == 3), None)

@@ -36,7 +36,7 @@ MODELS = {
 
 
 def folder(path: str, scratch: Path) -> Path:
-  """The folder `path`; of a model that is only known by its name, one in `scratch` with its config.json."""
+  """Returns the folder `path`; for a model of MODELS, one in `scratch` with its config.json."""
   name = Path(path).name
   if Path(path).expanduser().is_dir() or name not in MODELS:
     return Path(path).expanduser()

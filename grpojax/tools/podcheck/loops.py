@@ -1,4 +1,4 @@
-"""How often a loop of compiled code runs, where the code says so."""
+"""Trip counts of the loops of compiled code, where the code tells them."""
 
 import re
 from typing import NamedTuple
@@ -17,10 +17,10 @@ class Affine(NamedTuple):
 
 
 def trips(module: Module, at: Computation, loop: Instruction, known: Known) -> int | None:
-  """Iterations of `loop`, an instruction of `at` whose parameter has `known`; None: data decides."""
-  said = loop.attribute(r'known_trip_count":\{"n":"(\d+)"')
-  if said:
-    return int(said)
+  """Returns iterations of `loop`, an instruction of `at` whose parameter has `known`; None: data decides."""
+  count = loop.attribute(r'known_trip_count":\{"n":"(\d+)"')
+  if count:
+    return int(count)
   count, limit, direction = _condition(module, loop)
   if count is None or limit is None or count.element is None:
     return None
@@ -35,14 +35,14 @@ def trips(module: Module, at: Computation, loop: Instruction, known: Known) -> i
 
 
 def constants(module: Module, at: Computation, loop: Instruction, known: Known) -> Known:
-  """What of the loop's tuple is a constant that its body hands on unchanged."""
+  """Returns the constants of the loop's tuple that its body passes on unchanged."""
   body = _computation(module, loop, "body")
   same = lambda i: affine(module, body, body.root.operands[i]) == Affine(i, 0)
   return {i: n for i, n in _initial(module, at, loop, known).items() if same(i)}
 
 
 def affine(module: Module, at: Computation, name: str, given: list | None = None) -> Affine | None:
-  """An integer of a computation, where it is that simple; `given` are what a fusion's parameters are."""
+  """Returns an integer of a computation as Affine, or None; `given` are a fusion's parameters."""
   i = at.instructions[name]
   while i.opcode in SAME:
     i = at.instructions[i.operands[0]]
@@ -66,7 +66,7 @@ def affine(module: Module, at: Computation, name: str, given: list | None = None
 
 
 def _condition(module: Module, loop: Instruction) -> tuple[Affine | None, Affine | None, str]:
-  """(what counts, its limit, how they are compared)."""
+  """Returns (counter, its limit, the direction of the comparison)."""
   at = _computation(module, loop, "condition")
   root, given = at.root, None
   if root.opcode == "fusion":
@@ -80,7 +80,7 @@ def _condition(module: Module, loop: Instruction) -> tuple[Affine | None, Affine
 
 
 def _initial(module: Module, at: Computation, loop: Instruction, known: Known) -> Known:
-  """The elements of the loop's tuple that are constants before its first iteration."""
+  """Returns the elements of the loop's tuple that are constants before its first iteration."""
   init = at.instructions[loop.operands[0]]
   if init.opcode != "tuple":
     return {}

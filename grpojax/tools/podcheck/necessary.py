@@ -1,4 +1,4 @@
-"""The least that a step of training takes, whatever the program: the numerator of a utilisation."""
+"""Necessary FLOPs and bytes of a step of training, whatever the program: a utilisation's numerator."""
 
 import math
 
@@ -11,7 +11,7 @@ from grpojax.tools.podcheck.programs import Plan
 
 
 def weights(model: Model) -> tuple[float, float]:
-  """Parameters that a token meets in the layers, and in the product that makes logits."""
+  """Returns the parameters that a token meets in the layers, and in the product that makes logits."""
   s, layers = model.spec, 0.0
   for path, x in jax.tree.leaves_with_path(model.shapes["layers"]):
     mixed = s.moe and path[-1].key in ("gate", "up", "down") and any(k.key == "moe" for k in path)
@@ -20,7 +20,7 @@ def weights(model: Model) -> tuple[float, float]:
 
 
 def forward(plan: Plan) -> float:
-  """FLOPs of one pass over an update's sequences, each of its whole budget; two a weight and token."""
+  """Returns FLOPs of one pass over an update's sequences of whole budget; two per weight and token."""
   s, c = plan.model.spec, plan.config.rollout
   rows = c.prompts // plan.config.updates_per_rollout * c.group_size
   body, head = weights(plan.model)
@@ -31,14 +31,14 @@ def forward(plan: Plan) -> float:
 
 
 def update(plan: Plan) -> float:
-  """Forward, and twice that backward; what is computed again counts nothing."""
+  """Returns FLOPs of an update: forward, and twice as many backward; recomputation counts nothing."""
   return 3 * forward(plan)
 
 
 def decode(parameters: float, kv: float, plan: Plan) -> float:
-  """Bytes that a device reads for one token of every slot: parameters, caches of slots, and of their prompts.
+  """Returns bytes that a device reads for one token of every slot: parameters, caches of slots and prompts.
 
-  `parameters` and `kv` are those of the decode program, caches full; of the embedding a token reads a row.
+  `parameters` and `kv` are bytes of the decode program, caches full; a token reads one row of the embedding.
   """
   s = plan.model.spec
   table = 0 if s.tie_word_embeddings else s.vocab_size * s.hidden_size
@@ -47,7 +47,7 @@ def decode(parameters: float, kv: float, plan: Plan) -> float:
 
 
 def _worked_on(plan: Plan) -> float:
-  """Of all columns of caches, those of slots and of as many prompts as they work on at least."""
+  """Returns the share of all cache columns that slots, and the fewest prompts they work on, read."""
   c, shards = plan.config.rollout, sharding.batch_shards(sharding.sampler_mesh(plan.config.mesh, plan.mesh))
   prompts = shards * shared_prefix.block_width(c.prompts // shards, plan.slots // shards, c.group_size)
   own, of_prompt = plan.slots * kv_budget.ring(c.max_tokens), plan.config.data.prompt_budget

@@ -1,4 +1,4 @@
-"""A run's own programs, by name, with what they are called with; traced, not compiled."""
+"""A run's own programs, by name, with their arguments; traced, not compiled."""
 
 import math
 from collections.abc import Callable
@@ -34,14 +34,14 @@ class Plan(NamedTuple):
 
   @property
   def copies(self) -> bool:
-    """Whether the sampler has parameters of its own."""
+    """Returns True if the sampler has parameters of its own."""
     return self.programs.sample.sync is not None
 
 
 class Program(NamedTuple):
-  """One of its programs."""
+  """One program of a run."""
 
-  call: Callable  # of `program.py`
+  call: Callable  # of `aot_jit`
   args: tuple  # shapes
   lowered: Any  # jax.stages.Lowered
   unknown: dict[str, int]  # iterations of loops that data ends, by scope; all responses take their budget
@@ -50,7 +50,7 @@ class Program(NamedTuple):
 
 
 def plan(config: ConfigDict, devices: list, scratch: Path) -> Plan:
-  """Raises ValueError as a run would, before anything is compiled."""
+  """Plans a run.  Raises ValueError as the run would, before anything is compiled."""
   config = config.copy_and_resolve_references()
   tokenizer = None
   if "path" in config.model:
@@ -74,13 +74,13 @@ def plan(config: ConfigDict, devices: list, scratch: Path) -> Plan:
 
 
 def _chunks(config: ConfigDict, mesh: Mesh, width: int, rows: int) -> int:
-  """Of the chunks of packed rows' log-probs, those that responses of the whole budget need."""
+  """Returns the number of chunks of packed rows' log-probs that responses of the whole budget need."""
   _, size = logprobs.cut(width, config.logprob_chunk, sharding.column_shards(mesh, rows))
   return math.ceil(config.rollout.max_tokens / size)
 
 
 def state(plan: Plan):
-  """(shapes, shardings) of what an update changes."""
+  """Returns (shapes, shardings) of what an update changes."""
   return setup.state_layout(plan.config, plan.model, plan.mesh)
 
 
@@ -94,7 +94,7 @@ def update(plan: Plan) -> Program:
 
 
 def log_probs(plan: Plan) -> Program:
-  """Of one batch.  A step makes as many passes as its config needs."""
+  """Returns the log-prob pass over one batch.  A step makes as many passes as its config needs."""
   config, batch = plan.config, abstract.batch(plan.config, plan.model)
   args = (
     _policy(plan.model), batch.tokens, batch.prompt_length, batch.routing, batch.balance_mask,
@@ -107,7 +107,7 @@ def log_probs(plan: Plan) -> Program:
 
 
 def sampling(plan: Plan) -> dict[str, Program]:
-  """What turns parameters into completions: the sampler's own parameters, prefill, decoding."""
+  """Returns the programs of sampling: the sampler's own parameters, prefill, decoding."""
   config, c = plan.config, plan.config.rollout
   sync, *programs = plan.programs.sample.programs
   tokens, length, ids, key = abstract.prompts(config)
@@ -137,13 +137,13 @@ def _program(mesh: Mesh, call, args: tuple, unknown: dict[str, int], calls: floa
 
 
 def axes(mesh: Mesh) -> dict[str, int]:
-  """The mesh's sizes; "slice" is the outer part of `data`, which several slices are joined by."""
+  """Returns the mesh's sizes; "slice" is the outer part of `data`, where several slices are joined."""
   sizes, slices = dict(mesh.shape), sharding.slices_of(mesh.devices.flat)
   return {"slice": slices} | sizes | {"data": sizes["data"] // slices} if slices > 1 else sizes
 
 
 def decode_steps(plan: Plan) -> int:
-  """Iterations of the decode loop in one rollout, wave after wave of responses of the whole budget."""
+  """Returns iterations of the decode loop in one rollout: waves of responses of the whole budget."""
   c = plan.config.rollout
   return math.ceil(c.prompts * c.group_size / plan.slots) * max(c.max_tokens - 1, 1)
 
@@ -153,21 +153,21 @@ def _policy(model: models.Model) -> dict:
 
 
 def arguments(program: Program) -> dict[str, int]:
-  """Bytes on a device of what a program reads, by what it is."""
+  """Returns bytes on a device that a program reads, by kind of argument."""
   sums = {}
   for arg, where in zip(program.args, program.call.in_shardings, strict=True):
-    for name, part, place in _parts(arg, where):
-      sums[name] = sums.get(name, 0) + sharding.bytes_per_chip(part, place)
+    for name, part, layout in _parts(arg, where):
+      sums[name] = sums.get(name, 0) + sharding.bytes_per_chip(part, layout)
   return sums
 
 
 def _parts(arg, where):
-  """(what it is, shapes, shardings) of an argument."""
+  """Returns (kind, shapes, shardings) of an argument."""
   if isinstance(arg, learner.State):
     return [("parameters", arg.params, where.params), ("optimiser", arg.opt_state, where.opt_state)]
   if isinstance(arg, dict):
     return [("parameters", arg, where)]
   if hasattr(arg, "cache"):
-    place = where.cache if hasattr(where, "cache") else where
-    return [("KV", arg.cache, place)]
+    layout = where.cache if hasattr(where, "cache") else where
+    return [("KV", arg.cache, layout)]
   return [("batch", arg, where)]

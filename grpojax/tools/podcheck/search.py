@@ -1,4 +1,4 @@
-"""Meshes and remat policies of the update: all that are legal and could fit, compiled; the fastest first."""
+"""Search over meshes and remat policies of the update: all that could fit are compiled, and ranked."""
 
 import math
 from collections.abc import Iterator
@@ -20,11 +20,11 @@ REMAT = ("full", "attention")
 class Candidate(NamedTuple):
   change: dict  # dotted key -> value
   check: Check | None  # of the update alone
-  left_out: str  # why it was not compiled
+  left_out: str  # why the candidate was not compiled
 
   @property
   def seconds(self) -> float:
-    """Estimated, of one update."""
+    """Returns the estimated seconds of one update."""
     return self.check.parts["update"].estimate.seconds if self.check and self.check.fits else math.inf
 
   @property
@@ -33,7 +33,7 @@ class Candidate(NamedTuple):
 
 
 def meshes(chips: int, mixture: bool) -> Iterator[dict[str, int]]:
-  """Every way to share so many chips among AXES, `data` 1; `expert` for mixtures only."""
+  """Yields every way to factor so many chips over AXES, `data` 1; `expert` for mixtures only."""
   sizes = [n for n in range(1, chips + 1) if chips % n == 0]
   for tensor in sizes:
     for expert in sizes if mixture else [1]:
@@ -44,7 +44,7 @@ def meshes(chips: int, mixture: bool) -> Iterator[dict[str, int]]:
 
 
 def search(config: ConfigDict, where: Slice, scratch: Path) -> Iterator[Candidate]:
-  """One after the other, as they are compiled."""
+  """Yields candidates one after the other, as they are compiled."""
   first = programs.plan(config, where.devices, scratch)
   for sizes in meshes(first.mesh.size, bool(first.model.spec.moe)):
     for remat in REMAT:
@@ -60,7 +60,7 @@ def search(config: ConfigDict, where: Slice, scratch: Path) -> Iterator[Candidat
 
 
 def _hopeless(plan: programs.Plan, where: Slice) -> str:
-  """Why it need not be compiled: what is certain is too much already, or a head would be cut."""
+  """Returns why a mesh need not be compiled: too much memory for certain, or a head would be cut; or ""."""
   s, tensor = plan.model.spec, plan.mesh.shape["tensor"]
   if s.num_attention_heads % tensor:
     return f"{s.num_attention_heads} heads over {tensor} tensor shards would be whole on each"
@@ -71,8 +71,8 @@ def _hopeless(plan: programs.Plan, where: Slice) -> str:
 
 
 def best(candidates: list[Candidate], number: int = 5) -> list[Candidate]:
-  """The fastest that fit; where no time is estimated, those that need least memory."""
-  known = [c for c in candidates if c.check and c.check.fits]
+  """Returns the fastest that fit; where no time is estimated, those that need least memory."""
+  fitting = [c for c in candidates if c.check and c.check.fits]
   memory = lambda c: c.check.parts["update"].needed
   order = lambda c: (c.seconds if not math.isnan(c.seconds) else 0.0, memory(c))
-  return sorted(known, key=order)[:number]
+  return sorted(fitting, key=order)[:number]

@@ -1,4 +1,4 @@
-"""What would have to change for a config to fit: single changes in turn, then all that helped."""
+"""Suggestions for a config that does not fit: single changes in turn, then all that helped."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,12 +14,12 @@ LEARNING, SAMPLING = ("update", "log-probs"), ("weights", "prefill", "decode")
 
 
 class Tried(NamedTuple):
-  """A change of the config, and what came of it."""
+  """A change of the config, and the result of its check."""
 
   change: dict  # dotted key -> value
   fits: bool
   needed: float  # bytes of a chip, of the program that takes most; NaN where the compiler does not say
-  error: str = ""  # why no run would begin with it
+  error: str = ""  # why no run accepts the change
 
   @property
   def flags(self) -> str:
@@ -27,7 +27,7 @@ class Tried(NamedTuple):
 
 
 def suggest(config: ConfigDict, found: Check, scratch: Path) -> Iterator[Tried]:
-  """Tries until one fits, compiling only what did not; none if `found` fits."""
+  """Tries changes until one fits, compiling only the programs that did not; none if `found` fits."""
   failed = [name for name, p in found.parts.items() if _too_large(found, p)]
   if not failed:
     return
@@ -44,7 +44,7 @@ def suggest(config: ConfigDict, found: Check, scratch: Path) -> Iterator[Tried]:
 
 
 def changes(config: ConfigDict, failed: list[str], found: Check) -> list[dict]:
-  """The cheapest first: what costs no time, then what costs some."""
+  """Lists changes, the cheapest first: those that cost no time, then those that cost some."""
   c, mesh, listed = config.rollout, found.plan.mesh.shape, []
   if set(failed) & set(LEARNING):
     listed.append(dict(microbatches=2 * found.plan.pieces))
@@ -67,7 +67,7 @@ def changes(config: ConfigDict, failed: list[str], found: Check) -> list[dict]:
 
 
 def attempt(config: ConfigDict, where: Slice, change: dict, only: list[str], scratch: Path) -> Tried:
-  """The check of a changed config, of some of its programs."""
+  """Checks a changed config, for some of its programs."""
   changed = config.copy_and_resolve_references()
   changed.update_from_flattened_dict(change)
   try:

@@ -18,7 +18,7 @@ MEMORY = {"parameters": "A", "optimiser": "A", "gradients": "A", "activations": 
 
 
 def data(check: check_lib.Check) -> dict:
-  """What --json writes: bytes, seconds and FLOPs, all of one chip."""
+  """Returns what --json writes: bytes, seconds and FLOPs, all of one chip."""
   plan, c = check.plan, check.plan.config
   summary = {
     "config": c.name, "model": _model(check), "topology": check.slice.name, "versions": check.slice.versions,
@@ -31,7 +31,7 @@ def data(check: check_lib.Check) -> dict:
 
 
 def utilisation(check: check_lib.Check) -> dict[str, float]:
-  """Necessary work over what the chip could do meanwhile; NaN where no time is estimated."""
+  """Returns necessary work over the chip's peak for the estimated time; NaN without an estimate."""
   chip, found, nan = check.slice.chip, {}, float("nan")
   update, decode = (check.parts.get(name) for name in ("update", "decode"))
   if update and update.estimate:
@@ -72,7 +72,7 @@ def _program(p: check_lib.Checked) -> dict:
 
 
 def text(check: check_lib.Check) -> str:
-  """The table."""
+  """Formats the table."""
   found, chip = data(check), check.slice.chip
   parts, names = found["programs"], list(found["programs"])
   line = lambda what, by, cells: f"| {what} | {by} | " + " | ".join(cells) + " |"
@@ -134,7 +134,7 @@ def _summary(found: dict) -> list[str]:
 
 
 def tried(one) -> str:
-  """A line for a suggestion that was tried."""
+  """Formats a line for a suggestion that was tried."""
   if one.error:
     return f"{one.flags}: not possible: {one.error}"
   needed = "" if math.isnan(one.needed) else f", {one.needed / GIB:.3g} GiB"
@@ -142,7 +142,7 @@ def tried(one) -> str:
 
 
 def candidate(one) -> str:
-  """A line for a mesh that was searched."""
+  """Formats a line for a mesh that was searched."""
   if one.left_out:
     return f"{one.flags}: not compiled: {one.left_out}"
   part = one.check.parts["update"]
@@ -151,7 +151,7 @@ def candidate(one) -> str:
 
 
 def best(found: list, looked_at: int) -> str:
-  """The table of a search."""
+  """Formats the table of a search."""
   rows = [f"The best {len(found)} of {looked_at}, by the estimated time of an update:", "",
           "| flags | s an update (C + A) | of the peak | GiB a chip (C) |", "|---|---|---|---|"]  # fmt: skip
   for one in found:

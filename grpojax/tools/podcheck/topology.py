@@ -1,4 +1,4 @@
-"""A slice by name -> its devices: to compile for, where there are none."""
+"""Devices of a slice by its name, to compile for where there are none."""
 
 import os
 from typing import NamedTuple
@@ -21,10 +21,10 @@ class Slice(NamedTuple):
 
 
 def find(name: str, slices: int = 1) -> Slice:
-  """"v5p:4x4x4": a TPU slice; "cpu:8": so many devices of this machine; "": what there is here.
+  """Returns a slice: "v5p:4x4x4", "cpu:8" (so many devices of this machine), or "" for what is here.
 
-  Of TPUs as many `slices` as a slower network joins.
-  ValueError for any other name.  Called before anything else of JAX.
+  `slices` TPU slices are joined by a slower network.  Raises ValueError for any other name.  This is called
+  before anything else of JAX.
   """
   kind, _, size = name.partition(":")
   if kind in ("", "cpu"):
@@ -59,13 +59,13 @@ def _tpu(name: str, slices: int) -> list:
   try:
     found = topologies.get_topology_desc(platform="tpu", topology_name=name, num_slices=slices)
     return found.devices
-  except Exception as error:  # what libtpu raises has no type of its own
+  except Exception as error:  # libtpu's errors have no type of their own
     words = str(error).splitlines()[0]
     raise ValueError(f"--topology={name} is not known to libtpu {_libtpu()}: {words}") from None
 
 
 def _compile_afresh() -> None:
-  """What is compiled for others cannot be read back; what is read back may name an older program's lines."""
+  """Disables the cache: programs compiled for others cannot be read back, and old ones name old lines."""
   jax.config.update("jax_enable_compilation_cache", False)
 
 

@@ -12,7 +12,7 @@ PART = {"dynamic-slice", "slice", "gather"}  # read no more than they return
 
 
 def of_instruction(module: Module, at: Computation, i: Instruction) -> float:
-  """Operands and results where they lie in main memory; of slices and updates in place, their part only."""
+  """Returns bytes of operands and results in main memory; of slices and updates in place, their part only."""
   if i.opcode in FREE or i.opcode.endswith("-done"):
     return 0.0
   if i.opcode == "custom-call" and i.attribute(r'custom_call_target="([^"]*)"') in FREE_CALLS:
@@ -46,7 +46,7 @@ def _fusion(module: Module, at: Computation, i: Instruction) -> float:
 
 
 def _result(inner: Computation, i: Instruction) -> float:
-  """What a fusion writes; an update in place writes its part."""
+  """Returns bytes that a fusion writes; an update in place writes its part."""
   roots = [inner.root]
   if inner.root.opcode == "tuple":
     roots = [inner.instructions[name] for name in inner.root.operands]
@@ -69,13 +69,13 @@ def _behind(at: Computation, i: Instruction) -> Instruction:
 
 
 def _of_parameter(module: Module, at: Computation, parameter: Instruction) -> float | None:
-  """Bytes that are read of a fusion's parameter; None: all of it."""
+  """Returns bytes that are read of a fusion's parameter; None means the whole parameter."""
   total, handed_on = _reads(module, at, parameter)
   return None if handed_on else total
 
 
 def _reads(module: Module, at: Computation, parameter: Instruction) -> tuple[float | None, bool]:
-  """(bytes, None for all of it; whether the computation returns the parameter itself, in another shape)."""
+  """Returns (bytes or None for all, True if the computation returns the parameter itself, reshaped)."""
   total, names = 0.0, {parameter.name}
   for i in at.instructions.values():  # in order of their use
     mine = [n for n, name in enumerate(i.operands) if name in names]

@@ -1,13 +1,13 @@
-"""Runs that are compared: a study says which rows there are, and everything else follows from that.
+"""Studies: a table of rows that are run with several seeds and compared.
 
-    plan.py        rows x seeds -> runs, each a command of `grpojax.main`; checked, and counted
-    execute.py     runs them here; cluster.py writes what a scheduler starts instead
-    results.py     what the runs recorded -> results.json, with intervals from statistics.py
+    plan.py        rows x seeds -> runs, each a checked command of `grpojax.main`, with their cost
+    execute.py     starts runs here; cluster.py writes scripts that a scheduler starts instead
+    results.py     records of the runs -> results.json, with intervals from statistics.py
     table.py figures.py page.py   results.json -> table, PNGs, report.html
     command.py     the flags of `python -m experiments.<study>` and `grpojax sweep`
 
-Nothing here imports the training program: a run is a process of its own, and what it leaves in its
-workdir is all that is known of it.
+Nothing here imports the training program: a run is a process of its own, known only by the files in its
+workdir.
 """
 
 from typing import NamedTuple
@@ -19,13 +19,13 @@ class Row(NamedTuple):
   name: str  # as the table has it
   config: str  # the recipe's file and its scale, "configs/gspo.py:mini"
   changes: dict = {}  # dotted key of the config -> value, beyond the recipe  # noqa: RUF012 (never written to)
-  quoted: float | None = None  # what was published of it, in % of questions
+  quoted: float | None = None  # published accuracy of the row, in % of questions
   group: str = ""  # rows are compared within a group, with its first row and with the row before
   at: float | None = None  # where on the axis of a swept number
 
   @property
   def label(self) -> str:
-    """Its name among the rows of all groups."""
+    """Returns the row's name among the rows of all groups."""
     return f"{self.group}: {self.name}" if self.group else self.name
 
 
@@ -44,7 +44,7 @@ class Figure(NamedTuple):
 
 
 class Study(NamedTuple):
-  """What is asked, of which runs."""
+  """A question, and the runs that answer it."""
 
   name: str  # of its folder
   title: str
@@ -55,12 +55,12 @@ class Study(NamedTuple):
   metric: str = "eval/pass@1"  # of the table; a share of questions
   quoted: str = ""  # head of the column of published numbers; "" none
   swept: str = ""  # name of the swept number, for the axes
-  minutes: float = 0.0  # of one run, as measured on `machine`; 0: nobody has
+  minutes: float = 0.0  # of one run, as measured on `machine`; 0: unknown
   machine: str = ""
 
 
 def cumulative(config: str, *steps: tuple[str, dict, float | None], group: str = "") -> tuple[Row, ...]:
-  """Rows of which each has the changes of those before it, and its own: (name, changes, quoted)."""
+  """Returns rows that each add their own changes to those before: (name, changes, quoted)."""
   rows, changes = [], {}
   for name, own, quoted in steps:
     changes = changes | own

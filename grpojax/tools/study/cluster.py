@@ -1,4 +1,4 @@
-"""The runs as a script for a scheduler that exists already: one submission each, nothing is started here."""
+"""Scripts that submit runs to an existing scheduler, one submission each; nothing is started here."""
 
 import os
 import shlex
@@ -28,7 +28,7 @@ OF_XPK = (
 
 
 def write(backend: str, name: str, scripts: Path, runs: list[Run], command: str) -> Path:
-  """`<scripts>/slurm.sh` or `xpk.sh`, of the runs that are not done."""
+  """Writes `<scripts>/slurm.sh` or `xpk.sh`, of the runs that are not done."""
   path = scripts / f"{backend}.sh"
   head, line = (SLURM, _slurm) if backend == "slurm" else (XPK, _xpk)
   text = head.format(count=len(runs), name=name, path=path, command=command)
@@ -47,6 +47,6 @@ def _xpk(name: str, run: Run) -> str:
 
 
 def _job(name: str, run: Run) -> str:
-  """At most 39 characters of a-z, 0-9 and "-", as GKE's names are; they end in the seed."""
+  """Returns a job name of at most 39 of a-z, 0-9 and "-", as GKE's are, that ends in the seed."""
   row = plan.folder(run.row).replace(".", "p")
   return f"{name.replace('_', '-')[:12]}-{row[:20]}-s{run.seed}"

@@ -1,4 +1,4 @@
-"""The flags of a study, and what they do: plan, run, collect, show."""
+"""The flags of a study, and its steps: plan, run, collect, show."""
 
 import argparse
 import functools
@@ -14,7 +14,7 @@ from grpojax.tools.study.plan import Run
 
 
 def run(program: str, study: Callable[[str], Study], scales: tuple[str, ...]) -> None:
-  """A study that has scales; the first is the default."""
+  """Runs a study that has scales; the first is the default."""
   program = f"python -m {program}"
   p = parser(program)
   p.add_argument("--scale", choices=scales, default=scales[0], help="model, data and budget")
@@ -24,7 +24,7 @@ def run(program: str, study: Callable[[str], Study], scales: tuple[str, ...]) ->
 
 
 def parser(program: str) -> argparse.ArgumentParser:
-  """Flags that every study has; `--config.key=value` goes to all of its runs."""
+  """Returns the flags that every study has; `--config.key=value` goes to all of its runs."""
   p = argparse.ArgumentParser(prog=program, allow_abbrev=False)
   p.add_argument("--rows", default="", help="names or numbers, with commas between; all without")
   p.add_argument("--seeds", type=int, help="how often every row is run, with seeds 0, 1, ...")
@@ -38,7 +38,7 @@ def parser(program: str) -> argparse.ArgumentParser:
 
 
 def main(program: str, study: Study, args: argparse.Namespace, extra: list[str], default_out: str) -> None:
-  """Everything; ends the process with one sentence where something is wrong."""
+  """Plans, runs and shows the study; ends the process with one sentence where something is wrong."""
   console, out = rich.console.Console(), args.out or Path(default_out)
   command = " ".join([program, *sys.argv[1:]])
   only = [name.strip() for name in args.rows.split(",") if name.strip()]
@@ -64,16 +64,16 @@ def main(program: str, study: Study, args: argparse.Namespace, extra: list[str],
 
 
 def run_here(runs: list[Run], parallel: int) -> list[execute.Outcome]:
-  """The runs that failed."""
+  """Runs all runs and returns those that failed."""
   try:
-    return [o for o in execute.everything(runs, execute.places(parallel)) if o.code]
+    return [o for o in execute.everything(runs, execute.concurrency(parallel)) if o.code]
   except KeyboardInterrupt:
     print("Stopped, and what ran has saved; the same command goes on from there.")
     sys.exit(os.EX_TEMPFAIL)
 
 
 def show(console: rich.console.Console, study: Study, out: Path, runs: list[Run], command: str) -> None:
-  """results.json, table.md, the figures and report.html, of the runs that are finished."""
+  """Writes results.json, table.md, the figures and report.html, of the runs that are finished."""
   try:
     found = results.collect(study, runs, command)
   except ValueError as error:
@@ -89,7 +89,7 @@ def show(console: rich.console.Console, study: Study, out: Path, runs: list[Run]
 
 
 def describe(console, study: Study, runs: list[Run], left: list[Run], parallel: int) -> None:
-  """The plan: rows with what they change, and an estimate of what is left to do."""
+  """Prints the plan: rows with what they change, and an estimate of what is left to do."""
   say = functools.partial(console.print, markup=False, highlight=False, soft_wrap=True)
   rows = runs[: len({run.row.label for run in runs})]
   say(
@@ -103,12 +103,12 @@ def describe(console, study: Study, runs: list[Run], left: list[Run], parallel: 
       say(f"      {key}={value}")
   time = "nobody has measured how long a run takes"
   if study.minutes:
-    at_once = execute.places(parallel)
+    at_once = execute.concurrency(parallel)
     minutes = study.minutes * len(left) / at_once
     time = f"about {minutes:.0f} minutes, {at_once} at a time ({study.minutes:g} each on {study.machine})"
   say(f"left: at most {_big(sum(plan.cost(run.config).tokens for run in left))} tokens; {time}")
 
 
 def _big(n: int) -> str:
-  """1,433,600 -> "1.4 M"."""
+  """Formats 1,433,600 as "1.4 M"."""
   return f"{n / 1e9:,.1f} G" if n >= 1e9 else f"{n / 1e6:.1f} M"

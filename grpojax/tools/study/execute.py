@@ -1,6 +1,6 @@
-"""Runs here: one after another, or several at once with a share of the cores and a device each.
+"""Execution of runs here: one after another, or several at once, each with some cores and a device.
 
-A run is a process of its own, so that none can harm another; what was begun goes on where it stopped.  On
+A run is a process of its own, so that none can harm another; a stopped run goes on from its checkpoint.  On
 Linux a run dies with the process that started it, so that no two ever write to one workdir.
 """
 
@@ -31,23 +31,23 @@ class Outcome(NamedTuple):
   code: int  # of the process; 0 finished
 
 
-def places(asked: int) -> int:
-  """How many runs at once: what was asked, or for 0 one, but one a core (8 at most) without an accelerator.
+def concurrency(requested: int) -> int:
+  """Returns how many runs go at once: `requested`, or for 0 one, or one a core (at most 8) on CPUs.
 
-  Models that are small enough for a processor gain little from a second core.
+  Models that are small enough for a CPU gain little from a second core.
   """
-  if asked:
-    return asked
+  if requested:
+    return requested
   if any(Path(device).exists() for device in ACCELERATORS):
     return 1
   return min(len(cores()), 8)
 
 
 def everything(runs: list[Run], at_once: int) -> list[Outcome]:
-  """Runs what is not done.  The first is alone until it trains: what all share is made by then.
+  """Runs the runs that are not done.  The first is alone until it trains: by then it has filled the cache.
 
   On SIGTERM or Ctrl-C the runs are asked to save, waited for, and KeyboardInterrupt is raised; a run that
-  fails leaves the others alone, and ends in `log.txt` of its workdir.
+  fails does not stop the others, and its error is in `log.txt` of its workdir.
   """
   left, running, outcomes = [run for run in runs if not plan.is_done(run)], {}, []
   first = left[0] if left else None
@@ -58,13 +58,13 @@ def everything(runs: list[Run], at_once: int) -> list[Outcome]:
     try:
       while left or running:
         alone = first in [run for run, _ in running.values()] and not trains(first)
-        for place in range(at_once):
-          if place not in running and left and not (alone or (running and first in left)):
+        for worker in range(at_once):
+          if worker not in running and left and not (alone or (running and first in left)):
             run = left.pop(0)
-            running[place] = run, start(run, place, at_once)
+            running[worker] = run, start(run, worker, at_once)
             alone = run is first
-        for place, outcome in list(ended(running)):
-          del running[place]
+        for worker, outcome in list(ended(running)):
+          del running[worker]
           outcomes.append(outcome)
           bar.update()
           tqdm.write(describe(outcome, len(outcomes), len(outcomes) + len(left) + len(running)))
@@ -76,14 +76,14 @@ def everything(runs: list[Run], at_once: int) -> list[Outcome]:
 
 
 def trains(run: Run) -> bool:
-  """Whether it has taken a step: then the dataset, the cold start and the programs are in the cache."""
+  """Returns True once the run has taken a step: dataset, cold start and programs are then in the cache."""
   return any(record["kind"] == "train" for record in metrics.read(run.workdir))
 
 
-def start(run: Run, place: int, at_once: int) -> subprocess.Popen:
+def start(run: Run, worker: int, at_once: int) -> subprocess.Popen:
   run.workdir.mkdir(parents=True, exist_ok=True)
-  mine = cores()[place::at_once] or cores()
-  env = os.environ | ({} if at_once == 1 else device(place))
+  mine = cores()[worker::at_once] or cores()
+  env = os.environ | ({} if at_once == 1 else device(worker))
   command = [sys.executable, "-m", "grpojax.main", *run.arguments, "--config.verbose=False"]
 
   def before():  # in the new process
@@ -101,32 +101,32 @@ def start(run: Run, place: int, at_once: int) -> subprocess.Popen:
 
 
 def cores() -> list[int]:
-  """Those that this process may use; macOS cannot tell which."""
+  """Returns the cores that this process may use; on macOS all of them."""
   if hasattr(os, "sched_getaffinity"):
     return sorted(os.sched_getaffinity(0))
   return list(range(os.cpu_count() or 1))
 
 
-def device(place: int) -> dict[str, str]:
-  """The environment in which only one GPU, or one chip of a TPU host, is seen."""
+def device(worker: int) -> dict[str, str]:
+  """Returns the environment in which only one GPU, or one chip of a TPU host, is seen."""
   one = "1,1,1"
   return {
-    "CUDA_VISIBLE_DEVICES": str(place),
-    "TPU_VISIBLE_CHIPS": str(place),
+    "CUDA_VISIBLE_DEVICES": str(worker),
+    "TPU_VISIBLE_CHIPS": str(worker),
     "TPU_CHIPS_PER_PROCESS_BOUNDS": one,
     "TPU_PROCESS_BOUNDS": one,
   }
 
 
 def ended(running: dict) -> Iterator[tuple[int, Outcome]]:
-  """The places whose processes have ended."""
-  for place, (run, process) in running.items():
+  """Yields the workers whose processes have ended."""
+  for worker, (run, process) in running.items():
     if (code := process.poll()) is not None:
-      yield place, Outcome(run, code)
+      yield worker, Outcome(run, code)
 
 
 def stop(processes: list[subprocess.Popen]) -> None:
-  """Asks them to save, and waits for it."""
+  """Asks the runs to save, and waits until they have."""
   for process in processes:
     process.terminate()
   end = time.monotonic() + GRACE
@@ -138,7 +138,7 @@ def stop(processes: list[subprocess.Popen]) -> None:
 
 
 def describe(outcome: Outcome, number: int, of: int) -> str:
-  """One line about a run that has ended."""
+  """Formats one line about a run that has ended."""
   run = outcome.run
   what = f"{number}/{of} {run.row.label}, seed {run.seed}"
   if outcome.code:

@@ -1,4 +1,4 @@
-"""results.json -> figures: SVG for the page, which takes its colours, and PNG for everywhere else."""
+"""Figures of results.json: SVG that takes the page's colours, and PNG for other uses."""
 
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -44,9 +44,9 @@ def draw(study: Study, results: dict, folder: Path) -> list[dict]:
 
 
 def _plotted(figure: Figure, study: Study, results: dict) -> Callable | None:
-  """in_picture -> (matplotlib's figure, legend [(colour, dash, text)]); None: nothing was measured.
+  """Returns in_picture -> (matplotlib's figure, legend [(colour, dash, text)]); None without data.
 
-  A legend may be in the picture, below the axes.
+  `in_picture` puts the legend in the picture, below the axes.
   """
   if figure.over == "rows":
     (key,) = figure.metrics
@@ -57,7 +57,7 @@ def _plotted(figure: Figure, study: Study, results: dict) -> Callable | None:
 
 
 def _dots(figure: Figure, rows: list[dict], key: str, in_picture: bool):
-  """Differences from top to bottom, as the table has them; the line is no difference."""
+  """Draws differences from top to bottom, as the table has them; the line is no difference."""
   fig, ax = axes("", figure.unit)
   fig.set_figheight(0.8 + 0.2 * len(rows))
   ax.xaxis.set_major_locator(matplotlib.ticker.AutoLocator())
@@ -73,7 +73,7 @@ def _dots(figure: Figure, rows: list[dict], key: str, in_picture: bool):
 
 
 def _plot(figure: Figure, study: Study, lines: list[Line], in_picture: bool):
-  """One curve a line."""
+  """Draws one curve a line."""
   x_label = {"step": "training step", "tokens": "tokens generated in training", "swept": study.swept}[
     figure.over
   ]
@@ -100,7 +100,7 @@ def _plot(figure: Figure, study: Study, lines: list[Line], in_picture: bool):
 
 
 def _of_swept(ax, at: list[float]) -> None:
-  """The swept numbers, on a logarithmic axis where they span it."""
+  """Sets the swept numbers as ticks, on a logarithmic axis where they span a factor of 4."""
   if at[0] > 0 and at[-1] / at[0] >= 4:
     ax.set_xscale("log")
   ax.set_xticks(at, [f"{x:g}" if x >= 0.001 else f"{x:.0e}".replace("e-0", "e-") for x in at], fontsize=8)
@@ -108,7 +108,7 @@ def _of_swept(ax, at: list[float]) -> None:
 
 
 def _curves(figure: Figure, results: dict) -> Iterator[Line]:
-  """One line a row and metric, against steps or tokens."""
+  """Yields one line a row and metric, against steps or tokens."""
   names = [row["label"] for row in _shown(figure, results)]
   for name in names:
     for metric, word in figure.metrics.items():
@@ -134,7 +134,7 @@ def _line(figure: Figure, label: str, curve: dict) -> Line:
 
 
 def _swept(figure: Figure, study: Study, results: dict) -> Iterator[Line]:
-  """One line a group and metric: evaluations at the end, training's metrics as the mean over all steps."""
+  """Yields one line a group and metric: final evaluations, or training metrics' means over all steps."""
   shown = [row for row in _shown(figure, results) if row["at"] is not None]
   for group in dict.fromkeys(row["group"] for row in shown):
     rows = [row for row in shown if row["group"] == group]

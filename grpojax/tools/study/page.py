@@ -1,4 +1,4 @@
-"""results.json -> report.html: the table, what may be said, the curves, and how to have them again."""
+"""report.html of results.json: the table, the conclusions, the curves, and the commands of the runs."""
 
 import json
 from pathlib import Path
@@ -10,10 +10,10 @@ from grpojax.tools.study.results import WINDOW
 
 
 def write(out: Path, study: Study, results: dict, figures: list[dict], first: Run) -> Path:
-  """One file that opens anywhere, without a server, scripts or a network."""
+  """Writes one file that opens anywhere, without a server, scripts or a network."""
   html = (
     report.page(Path(__file__).parent, report.PAGES)
-    .get_template("page.html")
+    .get_template("study.html")
     .render(
       title=study.title,
       question=study.question,

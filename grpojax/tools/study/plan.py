@@ -1,4 +1,4 @@
-"""Rows x seeds -> runs: the command of each, its config as the program will read it, and what all cost."""
+"""Plan of rows x seeds: each run's command, its config as the program will read it, and the cost."""
 
 import math
 import re
@@ -28,10 +28,10 @@ class Run(NamedTuple):
 
 
 def make(study: Study, out: Path, seeds: int, only: list[str], extra: list[str]) -> list[Run]:
-  """Every run, seed by seed, so that a study which is stopped early has all rows of the first seeds.
+  """Returns every run, seed by seed, so that a study that is stopped early has all rows of the first seeds.
 
-  `only` names rows, by name or number from 1; [] all.  `extra` are flags of every run.  ValueError where
-  a row's config is illegal, or two rows have the same name.
+  `only` names rows, by name or number from 1; [] all.  `extra` are flags of every run.  Raises ValueError
+  where a row's config is illegal, or two rows have the same name.
   """
   rows = chosen(study, only)
   if len({folder(row) for row in rows}) < len(rows):
@@ -43,7 +43,7 @@ def make(study: Study, out: Path, seeds: int, only: list[str], extra: list[str])
 
 
 def run_of(row: Row, seed: int, out: Path, extra: list[str], config: ConfigDict) -> Run:
-  """The run of a row and a seed, whose config is the row's with that seed."""
+  """Returns the run of a row and a seed, whose config is the row's with that seed."""
   config = config.copy_and_resolve_references()
   config.seed = seed
   workdir = out / "runs" / folder(row) / f"seed{seed}"
@@ -51,7 +51,7 @@ def run_of(row: Row, seed: int, out: Path, extra: list[str], config: ConfigDict)
 
 
 def chosen(study: Study, only: list[str]) -> list[Row]:
-  """The rows with these names or numbers, in the study's order."""
+  """Returns the rows with these names or numbers, in the study's order."""
   by_name = {name: row for i, row in enumerate(study.rows, 1) for name in (str(i), row.label)}
   unknown = [name for name in only if name not in by_name]
   if unknown:
@@ -66,18 +66,18 @@ def folder(row: Row) -> str:
 
 
 def slug(text: str) -> str:
-  """A name for the file system: "DAPO: ε_high = 0.28" -> "dapo-eps-high-0.28"."""
+  """Returns a name for the file system: "DAPO: ε_high = 0.28" -> "dapo-eps-high-0.28"."""
   return re.sub(r"[^a-z0-9.]+", "-", text.replace("ε", "eps").lower()).strip("-")
 
 
 def flags_of(row: Row, extra: list[str]) -> list[str]:
-  """Whole dicts come first, because they replace what they name."""
+  """Returns a run's flags; whole dicts come first, because they replace what they name."""
   changes = sorted(row.changes.items(), key=lambda item: not isinstance(item[1], dict))
   return [f"--config={row.config}", *(f"--config.{key}={value}" for key, value in changes), *extra]
 
 
 def checked(row: Row, extra: list[str]) -> ConfigDict:
-  """The config, by the same parser as the program's; ValueError in one sentence."""
+  """Returns the config, by the same parser as the program's.  Raises ValueError in one sentence."""
   try:
     config = commandline.config_of(flags_of(row, extra))
     config_lib.check(config, math.prod(max(1, size) for size in _mesh(config)))
@@ -93,12 +93,12 @@ def _mesh(config: ConfigDict) -> list[int]:
 
 
 def command(run: Run, program: str = "python -m grpojax.main") -> str:
-  """What a person types to have this run alone."""
+  """Returns the command that runs this run alone."""
   return f"{program} {shlex.join(run.arguments)}"
 
 
 def is_done(run: Run) -> bool:
-  """Whether nothing of it is missing.  ValueError where its workdir is another config's."""
+  """Returns True for a complete run.  Raises ValueError where its workdir has another config's run."""
   if changes := checkpoint.differences(run.workdir, run.config):
     raise ValueError(
       f"{run.workdir} has the run of another config ({changes}); choose another --out, or delete that folder."
@@ -115,7 +115,7 @@ class Cost(NamedTuple):
 
 
 def cost(config: ConfigDict) -> Cost:
-  """Of the training and its evaluations, without the cold start, which all runs share."""
+  """Returns the cost of training and its evaluations, without the cold start, which all runs share."""
   c, e = config.rollout, config.eval
   tries = config.dynamic_sampling.max_tries if config.dynamic_sampling.enabled else 1
   evaluations = 1 + -(-config.steps // e.every)

@@ -1,4 +1,4 @@
-"""What the runs recorded -> results.json: no date and no duration, so that the same runs give the same bytes.
+"""Records of runs -> results.json, without dates and durations: the same runs give the same bytes.
 
     {"name": ..., "rows": [{"name": ..., "final": {...}, "over_previous": {...}, ...}], "curves": {...}, ...}
 
@@ -16,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
-from grpojax.runtime import metrics
+from grpojax.runtime import metrics, storage
 from grpojax.tools.study import Row, Study, plan, statistics
 from grpojax.tools.study.plan import Run
 
@@ -25,7 +25,7 @@ WINDOW = 5  # steps: curves of training are means over so many, the newest last
 
 
 def collect(study: Study, runs: list[Run], command: str) -> dict:
-  """Everything that table and figures show; ValueError if no run is finished."""
+  """Collects what table and figures show.  Raises ValueError if no run is finished."""
   records = {_key(run): _read(run) for run in runs if plan.is_done(run)}
   if not records:
     raise ValueError(f"No run of {study.name} is finished.")
@@ -48,18 +48,15 @@ def collect(study: Study, runs: list[Run], command: str) -> dict:
 
 
 def write(out: Path, results: dict) -> Path:
-  """results.json, whole or not at all."""
+  """Writes results.json, whole or not at all."""
   path = out / "results.json"
-  whole = path.with_suffix(".tmp")
-  whole.write_text(
-    json.dumps(results, indent=1, allow_nan=False, ensure_ascii=False) + "\n", encoding="utf-8"
-  )
-  os.replace(whole, path)
+  text = json.dumps(results, indent=1, allow_nan=False, ensure_ascii=False) + "\n"
+  storage.write(path, text, encoding="utf-8")
   return path
 
 
 def environment(workdirs: list[Path]) -> dict[str, str]:
-  """The code and the machine that runs came from, as their logs have it."""
+  """Returns the code and the machine that runs came from, as their logs have it."""
   logs = "".join(_text(workdir / "log.txt") for workdir in workdirs)
   commits = ", ".join(sorted(set(re.findall(r"^commit (\S+)$", logs, re.MULTILINE)))) or "unknown"
   seen = re.search(r"on \d+ of (\d+ .+) device\(s\)", logs)
@@ -71,7 +68,7 @@ def environment(workdirs: list[Path]) -> dict[str, str]:
 
 
 def commit() -> str:
-  """Of the checkout; "unknown" outside one.  "+" if tracked files were changed since."""
+  """Returns the checkout's commit, "+" if tracked files were changed since; "unknown" outside one."""
   return (_git("rev-parse", "--short", "HEAD") or "unknown") + ("+" if _git("status", "-s", "-uno") else "")
 
 
@@ -90,7 +87,7 @@ def _text(path: Path) -> str:
 
 
 def _read(run: Run) -> list[dict]:
-  """Its records without the cold start's, which only the run has that found none in the cache."""
+  """Reads a run's records without the cold start's, which only the first run of a cache has."""
   return [record for record in metrics.read(run.workdir) if record["kind"] != "cold_start"]
 
 
@@ -99,8 +96,8 @@ def _key(run: Run) -> tuple[str, int]:
 
 
 def _rows(study: Study, rows: list[Row], of: dict, runs: list[Run]) -> list[dict]:
-  """One dict a row, compared within its group."""
-  told = []
+  """Returns one dict a row, compared within its group."""
+  found = []
   for group in dict.fromkeys(row.group for row in rows):
     mine = [row for row in rows if row.group == group]
     budget = int(min(_tokens(r)[-1] for row in mine for r in of[row.label].values()))
@@ -108,7 +105,7 @@ def _rows(study: Study, rows: list[Row], of: dict, runs: list[Run]) -> list[dict
     equal = [_by_seed(of[row.label], lambda r, b=budget: _at_tokens(r, study.metric, b)) for row in mine]
     for i, row in enumerate(mine):
       records = of[row.label]
-      told.append(
+      found.append(
         dict(
           label=row.label, name=row.name, group=group, at=row.at, quoted=row.quoted, changes=row.changes,
           command=plan.command(next(run for run in runs if run.row == row)),
@@ -122,7 +119,7 @@ def _rows(study: Study, rows: list[Row], of: dict, runs: list[Run]) -> list[dict
           over_first_at_equal_tokens=_between(equal[i], equal[0]) if i else None,
         )
       )  # fmt: skip
-  return told
+  return found
 
 
 def _by_seed(records: dict[int, list], value) -> dict[int, float]:
@@ -130,13 +127,13 @@ def _by_seed(records: dict[int, list], value) -> dict[int, float]:
 
 
 def _several(values: dict[int, float]) -> dict:
-  """Values by seed -> how results.json has them."""
+  """Returns values by seed in the form of results.json."""
   estimate = statistics.estimate(list(values.values()))
   return dict(seeds=list(values), values=_short(list(values.values()))) | _interval(estimate)
 
 
 def _between(after: dict[int, float], before: dict[int, float]) -> dict | None:
-  """The paired difference, over the seeds that both have."""
+  """Returns the paired difference, over the seeds that both rows have."""
   both = [seed for seed in after if seed in before]
   if not both:
     return None
@@ -149,7 +146,7 @@ def _interval(estimate: statistics.Estimate) -> dict:
 
 
 def _short(values) -> list[float | None]:
-  """Six digits, which are more than any of them has; null for what is unknown."""
+  """Rounds to six digits, more than any value has; None for what is unknown."""
   return [float(f"{value:.6g}") if np.isfinite(value) else None for value in values]
 
 
@@ -166,19 +163,19 @@ def _final(records: list[dict], metric: str) -> float:
 
 
 def _tokens(records: list[dict]) -> np.ndarray:
-  """Generated until the end of each training step, [steps]; survey and evaluations do not count."""
+  """Returns tokens generated until the end of each training step, [steps], evaluations not counted."""
   return np.cumsum([record[TOKENS] for record in _of_kind(records, "train")])
 
 
 def _at_tokens(records: list[dict], metric: str, budget: float) -> float:
-  """The metric, between two evaluations on a straight line, once so many tokens have been generated."""
+  """Interpolates the metric between two evaluations at the given number of generated tokens."""
   evals = _of_kind(records, "eval")
   spent = np.concatenate([[0], _tokens(records)])
   return float(np.interp(budget, [spent[e["step"]] for e in evals], [e[metric] for e in evals]))
 
 
 def _curves(study: Study, row: Row, records: dict[int, list]) -> dict:
-  """{metric: {"steps": [N], "tokens": [seeds, N], "values": [seeds, N]}} of what figures show of the row."""
+  """Returns {metric: {"steps": [N], "tokens": [seeds, N], "values": [seeds, N]}} of a row's figures."""
   shown = [f for f in study.figures if not f.rows or row.name in f.rows]
   wanted = dict.fromkeys(metric for figure in shown for metric in figure.metrics)
   return {metric: curve for metric in wanted if (curve := _curve(metric, list(records.values())))}
@@ -199,7 +196,7 @@ def _curve(metric: str, runs: list[list[dict]]) -> dict | None:
 
 
 def _smooth(values: list[float], kind: str) -> np.ndarray:
-  """Means over the last WINDOW steps of training; evaluations as they are."""
+  """Smooths by means over the last WINDOW steps of training; evaluations stay as they are."""
   if kind != "train":
     return np.array(values)
   sums = np.cumsum(np.concatenate([[0.0], values]))

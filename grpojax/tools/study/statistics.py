@@ -15,23 +15,23 @@ class Estimate(NamedTuple):
 
   @property
   def apart(self) -> bool:
-    """Whether the interval excludes zero."""
+    """Returns True if the interval excludes zero."""
     return self.low > 0 or self.high < 0
 
 
 def estimate(values) -> Estimate:
-  """values [S] of S seeds -> mean and interval; of one seed the interval is unknown (NaN)."""
+  """Returns mean and interval of values [S] of S seeds; the interval of one seed is unknown (NaN)."""
   mean, low, high = estimates(np.asarray(values, float)[:, None])
   return Estimate(float(mean[0]), float(low[0]), float(high[0]))
 
 
 def difference(after, before) -> Estimate:
-  """Paired by seed: the estimate of after - before, both [S] in the same order of seeds."""
+  """Estimates after - before, paired by seed: both [S] in the same order of seeds."""
   return estimate(np.asarray(after, float) - np.asarray(before, float))
 
 
 def estimates(values: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-  """values [S, N] -> mean, low, high, each [N]: the expanded percentile interval over the S seeds.
+  """Returns mean, low, high, [N] each, of values [S, N]: the expanded percentile interval over S seeds.
 
   With few seeds the plain percentile interval is too narrow, for S = 5 by a third: resampling divides by
   S where the variance has S - 1, and knows nothing of Student's tails.  So quantiles further out are taken,

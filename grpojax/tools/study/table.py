@@ -1,4 +1,4 @@
-"""results.json -> the table, in Markdown and for the terminal, and what it says in words."""
+"""The table of results.json, in Markdown and for the terminal, and its conclusions in words."""
 
 from rich.table import Table
 
@@ -6,7 +6,7 @@ from grpojax.tools.study import Study
 
 
 def head(study: Study, results: dict) -> list[str]:
-  """Columns: of numbers in %, unless they name a unit."""
+  """Returns the columns' names; numbers are in %, unless a name has a unit."""
   quoted = [study.quoted] if study.quoted else []
   return [
     "",
@@ -21,7 +21,7 @@ def head(study: Study, results: dict) -> list[str]:
 
 
 def body(study: Study, results: dict) -> list[list[str]]:
-  """One list of cells a row."""
+  """Returns one list of cells a row."""
   lines = []
   for row in results["rows"]:
     quoted = [_plain(row["quoted"])] if study.quoted else []
@@ -41,7 +41,7 @@ def body(study: Study, results: dict) -> list[list[str]]:
 
 
 def markdown(study: Study, results: dict) -> str:
-  """The table and the sentences under it."""
+  """Formats the table and the sentences under it."""
   columns = head(study, results)
   lines = [columns, ["---"] * len(columns), *body(study, results)]
   text = "\n".join("| " + " | ".join(cells) + " |" for cells in lines)
@@ -60,7 +60,7 @@ def terminal(study: Study, results: dict) -> Table:
 
 
 def notes(results: dict) -> list[str]:
-  """What the columns are."""
+  """Returns sentences about the columns."""
   seeds = sorted({seed for row in results["rows"] for seed in row["final"]["seeds"]})
   before = results["rows"][0]["before"]
   e = results["environment"]
@@ -81,7 +81,7 @@ def notes(results: dict) -> list[str]:
 
 
 def verdicts(results: dict) -> list[str]:
-  """What may be said of each row, by its intervals and nothing else."""
+  """Returns a sentence on each row that its intervals support."""
   lines = []
   for row in results["rows"]:
     if row["over_previous"]:
@@ -98,7 +98,7 @@ def verdicts(results: dict) -> list[str]:
 
 
 def _verdict(difference: dict, of: str) -> str:
-  """Better or worse than another row, or not told apart from it, with the difference."""
+  """Formats better or worse than another row, or not told apart from it, with the difference."""
   if difference["low"] is None:
     return f"against {of} {change(difference)}, of one seed"
   if difference["low"] > 0:
@@ -111,12 +111,12 @@ def _verdict(difference: dict, of: str) -> str:
 
 
 def level(x: dict) -> str:
-  """A share with its interval: "74.5 [73.1, 75.9]"."""
+  """Formats a share with its interval: "74.5 [73.1, 75.9]"."""
   return f"{100 * x['mean']:.1f}" + _ends(x, ".1f")
 
 
 def change(x: dict | None) -> str:
-  """A difference of shares, in points: "+1.2 [-0.3, 2.7]"."""
+  """Formats a difference of shares, in points: "+1.2 [-0.3, 2.7]"."""
   return f"{100 * x['mean']:+.1f}" + _ends(x, "+.1f") if x else ""
 
 
