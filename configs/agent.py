@@ -1,8 +1,9 @@
-"""Many turns, states that come back: GiGPO + Dr. GRPO.
+"""GiGPO + Dr. GRPO: the objective for agents that meet the same state more than once.
 
     python -m grpojax.main --config=configs/agent.py --workdir=runs/agent
 
-GiGPO without its deviations (std=False), a constant denominator over turns, no KL.
+GiGPO without the division by the standard deviation (std=False), a constant denominator, no KL.
+Every completion is an episode of one turn today, so this trains as Dr. GRPO with A times 1 + omega.
 """
 
 from ml_collections import ConfigDict

@@ -1,6 +1,10 @@
-"""Many turns, no state twice: GiGPO + ESSA.  agent.py with error fingerprints as anchors.
+"""GiGPO + ESSA: the objective for agents that hardly ever meet the same state twice.
 
     python -m grpojax.main --config=configs/agent_high_entropy.py --workdir=runs/agent_high_entropy
+
+agent.py with omega = 0.5.  ESSA takes fingerprints of error messages as anchors
+(grpojax/rollout/anchors.py); no rollout makes them yet, because every completion is an episode of
+one turn today.
 """
 
 from ml_collections import ConfigDict

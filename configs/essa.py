@@ -1,9 +1,10 @@
-"""ESSA: GiGPO whose anchors are fingerprints of the validator's last answer (agents/anchors.py).
+"""ESSA: GiGPO whose anchors are fingerprints of the validator's last answer.
 
     python -m grpojax.main --config=configs/essa.py --workdir=runs/essa
 
 omega = 0.5 because the first turn's anchor, the prompt, repeats the comparison of episodes.  From
-the author's code and draft; no results are published.
+the author's code and draft; no results are published.  grpojax/rollout/anchors.py makes such
+fingerprints, but no rollout uses them yet: every completion is an episode of one turn today.
 """
 
 from ml_collections import ConfigDict

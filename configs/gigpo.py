@@ -4,8 +4,9 @@
     ... --config.objective.advantage.std=False           # as Dr. GRPO; the code's default
     ... --config.objective.advantage.episodes=rows       # statistics over turns, as its code
 
-https://arxiv.org/abs/2505.10978: omega 1, gamma 0.95, N = 8, KL 0.01.  Rows are turns.  Where an episode
-has one turn, as in the default task, its step advantage repeats the episode's.
+https://arxiv.org/abs/2505.10978: omega 1, gamma 0.95, N = 8, KL 0.01.  A row of a batch is a turn.
+Every completion is an episode of one turn today: the step's advantage repeats the episode's, so that
+the sum is the episode's times 1 + omega.
 """
 
 from ml_collections import ConfigDict

@@ -1,12 +1,10 @@
 """GSPO: one ratio per completion, so clipping drops whole completions.  https://arxiv.org/abs/2507.18071
 
     python -m grpojax.main --config=configs/gspo.py --workdir=runs/gspo
-    ... --config.objective.surrogate.high=5e-4
     ... --config.updates_per_rollout=4               # the paper's
     ... --config=configs/gspo.py:paper               # Qwen3-30B-A3B, as the paper's, on 32 chips of v5p
 
-The clip range is the paper's.  It is that narrow on purpose: a mean log-ratio moves little, and a
-large share of the completions is clipped.
+The clip range is the paper's.  It is narrow on purpose: a mean log-ratio moves little.
 """
 
 from ml_collections import ConfigDict

@@ -1,8 +1,9 @@
-"""All of it: GSPO-token + GiGPO + Dr. GRPO, a row being one turn.
+"""GSPO-token + GiGPO + Dr. GRPO in one objective, a row being one turn.
 
     python -m grpojax.main --config=configs/stack.py --workdir=runs/stack
 
-No public code runs this combination as a whole; what it means here is objective/ and its cases.
+No public code runs this combination as a whole; what it means here is grpojax/objective/ and its
+tests.  Every completion is an episode of one turn today, so GiGPO only scales A by 1 + omega.
 """
 
 from ml_collections import ConfigDict

@@ -34,16 +34,16 @@ def flags_of_main() -> dict[str, list[str]]:
   pod = job()["template"]["spec"]["containers"][0]["command"]
   assert pod[1:3] == ["-m", "grpojax.main"] and "-m grpojax.main" in xpk
   slurm = quoted((LAUNCH / "slurm.sh").read_text(), "sbatch")
-  readme = quoted((LAUNCH.parent / "README.md").read_text(), "./tpu_setup.sh up")
+  page = quoted((LAUNCH.parent / "docs" / "tpu.md").read_text(), "./tpu_setup.sh up")
   return {
     "jobset": pod[3:],
     "xpk": xpk.partition("grpojax.main ")[2].split(),
     "slurm": slurm[slurm.index("launch/slurm.sh") + 1 :],
-    "readme": readme[readme.index("--") + 1 :],
+    "tpu.md": page[page.index("--") + 1 :],
   }
 
 
-@pytest.mark.parametrize("where", ["jobset", "xpk", "slurm", "readme"])
+@pytest.mark.parametrize("where", ["jobset", "xpk", "slurm", "tpu.md"])
 def test_every_flag_of_the_commands_exists(where):
   words = flags_of_main()[where]
   assert {"--config", "--workdir"} <= {word.split("=")[0] for word in words}

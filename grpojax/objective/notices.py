@@ -102,7 +102,7 @@ _TABLE = (
   ),
   (
     _is("advantage", "gigpo"),
-    "config.objective.advantage.fn = 'gigpo' compares turns; where an episode is a single turn, the "
-    "step's advantage repeats the episode's and only scales it by 1 + omega.",
+    "config.objective.advantage.fn = 'gigpo' compares turns, but every completion is an episode of one "
+    "turn today, so that the step's advantage repeats the episode's and scales it by 1 + omega.",
   ),
 )

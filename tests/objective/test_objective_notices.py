@@ -77,7 +77,12 @@ def test_it_is_one_sentence_that_names_its_key(sentence):
     ("gspo", []),
     ("cispo", ["w_max"]),
     ("reinforce_pp", ["whiten"]),
-    ("stack", ["constant", "gigpo"]),
+    ("gigpo", ["kl_k3 has", "one turn today"]),
+    ("essa", ["kl_k3 has", "one turn today"]),
+    ("agent", ["constant", "one turn today"]),
+    ("agent_high_entropy", ["constant", "one turn today"]),
+    ("stack", ["constant", "one turn today"]),
+    ("math_single_turn", ["constant"]),
   ],
 )
 def test_what_a_recipe_says(name, words):
