@@ -18,11 +18,12 @@ import pytest
 from absl import flags
 
 from configs import base
-from grpojax import main, train
+from grpojax import main
 from grpojax.config import commandline
 from grpojax.data import pipeline
 from grpojax.data.local import sources
 from grpojax.objective.build import LISTS, SLOTS, functions, knobs_of
+from grpojax.train import loop as train
 
 SEED, TIMES = map(int, os.environ.get("GRPOJAX_FUZZ", "0:1").split(":"))
 TOKENIZER = data_toys.tokenizer()

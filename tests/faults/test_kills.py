@@ -44,7 +44,7 @@ MORE = int(os.environ.get("KILLS", 0))  # random points, for which the suite has
 SETTINGS = {
   "steps": 6 + MORE, "verbose": False, "checkpoint.every": 1, "checkpoint.keep": 3, "data.train": 20,
   "rollout.max_tokens": 16, "rollout.segment": 4, "eval.every": 3, "eval.samples": 4, "eval.prompts": 4,
-  "model.num_hidden_layers": 1, "remat": "none", "reward.accuracy": {"fn": "processes:odd"},
+  "model.num_hidden_layers": 1, "remat": "none", "reward.accuracy": {"fn": "subprocesses:odd"},
 }  # fmt: skip
 
 

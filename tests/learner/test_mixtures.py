@@ -9,11 +9,12 @@ import optax
 import pytest
 from objective_toys import recipe
 
-from grpojax import models, train
+from grpojax import models
 from grpojax.data import text
 from grpojax.learner import batching
 from grpojax.rollout.dynamic_sampling import Groups
 from grpojax.runtime import metrics, report
+from grpojax.train import loop as train
 from grpojax.train import setup, sft
 from grpojax.types import Scored
 

@@ -18,7 +18,7 @@ from safetensors import safe_open
 from test_learner import T, V, make_batch
 
 from configs import base, gspo
-from grpojax import models, train
+from grpojax import models
 from grpojax import objective as objective_lib
 from grpojax.config import check as config_lib
 from grpojax.data import text
@@ -28,6 +28,7 @@ from grpojax.rollout import sampler
 from grpojax.runtime import checkpoint, metrics, sharding
 from grpojax.tools import export
 from grpojax.train import adapters, setup
+from grpojax.train import loop as train
 
 ADAPTERS = Path(__file__).parents[1] / "data" / "adapters"
 ALL = "q|k|v|o|gate|up|down"

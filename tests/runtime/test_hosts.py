@@ -38,7 +38,7 @@ def config(folder, **changes):
   """DAPO: two updates a step, dynamic sampling, packing; half of all groups are mixed."""
   c = importlib.import_module("configs.dapo").get_config("tiny")
   c.cache_dir = str(folder / "cache")
-  c.reward.accuracy = dict(fn="processes:odd")
+  c.reward.accuracy = dict(fn="subprocesses:odd")
   with c.unlocked():
     c.update_from_flattened_dict(CHANGES | changes)
   return c
@@ -49,7 +49,7 @@ def command(folder, workdir, devices=2, **changes):
   said = CHANGES | {"cache_dir": folder / "cache", "mesh.cpu_devices": devices} | changes
   return [
     "-m", "grpojax.main", "--config=configs/dapo.py:tiny", f"--workdir={workdir}",
-    f"--heartbeat_timeout={HEARTBEAT}", "--config.reward.accuracy={'fn': 'processes:odd'}",
+    f"--heartbeat_timeout={HEARTBEAT}", "--config.reward.accuracy={'fn': 'subprocesses:odd'}",
     *(f"--config.{key}={value}" for key, value in said.items()),
   ]  # fmt: skip
 
