@@ -58,11 +58,11 @@ def run(module, *flags):
 
 
 @pytest.mark.slow
-def test_from_a_folder_and_a_file_to_a_folder(tmp_path):
+def test_from_a_folder_and_a_file_to_a_folder(cache, tmp_path):
   folder, file = make_folder(tmp_path / "qwen"), make_file(tmp_path / "train.jsonl")
   workdir, out = tmp_path / "run", tmp_path / "out"
   small = dict(
-    steps=2, microbatches=2, updates_per_rollout=1, cache_dir=tmp_path / "cache", verbose=False,
+    steps=2, microbatches=2, updates_per_rollout=1, cache_dir=cache, verbose=False,
     **{"rollout.prompts": 4, "rollout.group_size": 4, "rollout.max_tokens": 16, "data.prompt_budget": 160,
        "eval.prompts": 4, "optimizer.learning_rate": 0.1,
        "optimizer.warmup_steps": 0, "dynamic_sampling.enabled": False},
@@ -109,14 +109,14 @@ def _tokenizer(folder):
     ("--config.cold_start.steps=5", "config.cold_start.steps = 5 would train from nothing"),
   ],
 )
-def test_what_is_not_there_ends_in_one_sentence(tmp_path, flag, sentence):
+def test_what_is_not_there_ends_in_one_sentence(cache, tmp_path, flag, sentence):
   folder, file = make_folder(tmp_path / "qwen"), make_file(tmp_path / "train.jsonl")
   done = run(
     "grpojax.main",
     "--config=configs/grpo.py:local",
     f"--config.model.path={folder}",
     f"--config.data.path={file}",
-    f"--config.cache_dir={tmp_path / 'cache'}",
+    f"--config.cache_dir={cache}",
     f"--workdir={tmp_path / 'run'}",
     flag,
   )

@@ -34,11 +34,6 @@ def short(sample):
 
 
 @pytest.fixture(scope="module")
-def cache(tmp_path_factory):
-  return tmp_path_factory.mktemp("cache")
-
-
-@pytest.fixture(scope="module")
 def finished(cache, tmp_path_factory):
   """A run's folder, with checkpoints after steps 2 and 4; and its job."""
   workdir = tmp_path_factory.mktemp("run")

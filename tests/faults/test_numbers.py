@@ -15,11 +15,6 @@ from grpojax.train import guard, run_stats
 from grpojax.train import loop as train
 
 
-@pytest.fixture(scope="module")
-def cache(tmp_path_factory):
-  return tmp_path_factory.mktemp("cache")
-
-
 def config(cache, **changes):
   c = importlib.import_module("configs.dr_grpo").get_config("tiny")
   c.update(steps=4, verbose=False, cache_dir=str(cache), updates_per_rollout=1)

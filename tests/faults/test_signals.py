@@ -20,11 +20,6 @@ from grpojax.train import loop as train
 ROOT = Path(__file__).parents[2]
 
 
-@pytest.fixture(scope="module")
-def cache(tmp_path_factory):
-  return tmp_path_factory.mktemp("cache")
-
-
 def config(cache, **changes):
   c = importlib.import_module("configs.dr_grpo").get_config("tiny")
   c.update(verbose=False, cache_dir=str(cache), **changes)

@@ -26,15 +26,9 @@ def even(sample):
   return float(sample.length % 2 == 0)
 
 
-@pytest.fixture(scope="module")
-def cache(tmp_path_factory):
-  """One cold start for all."""
-  return str(tmp_path_factory.mktemp("cache"))
-
-
 def tiny(cache, **changes):
   config = recipe("moe")
-  config.update(cache_dir=cache, verbose=False, steps=2, **changes)
+  config.update(cache_dir=str(cache), verbose=False, steps=2, **changes)
   config.rollout.prompts = 16
   config.data.train = 64
   config.eval.update(every=9, prompts=4)

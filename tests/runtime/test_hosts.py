@@ -30,8 +30,10 @@ CHANGES = {
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-  return tmp_path_factory.mktemp("hosts")
+def folder(cache, tmp_path_factory):
+  folder = tmp_path_factory.mktemp("hosts")
+  (folder / "cache").symlink_to(cache)
+  return folder
 
 
 def config(folder, **changes):

@@ -32,11 +32,6 @@ def even(sample):
   return None if sample.length % 5 == 0 else sample.length % 2 == 0
 
 
-@pytest.fixture(scope="module")
-def cache(tmp_path_factory):
-  return tmp_path_factory.mktemp("cache")
-
-
 def tiny(cache, **changes):
   config = base.get_config("tiny")
   config.update(cache_dir=str(cache), verbose=False)
@@ -240,7 +235,7 @@ def test_a_fingerprint_knows_every_bit_and_its_place_but_not_the_mesh():
 
 
 @pytest.mark.slow
-def test_the_command_on_files_of_ones_own(tmp_path):
+def test_the_command_on_files_of_ones_own(cache, tmp_path):
   """Test sources alone, a folder as the checkpoint, greedy; the suite that is not named is not asked."""
   folder = make_folder(tmp_path / "qwen")
   rows = [dict(prompt=f"What is {i} + {i}?", answer=str(2 * i)) for i in range(5)]
@@ -250,7 +245,7 @@ def test_the_command_on_files_of_ones_own(tmp_path):
     for name, start in (("all", 0), ("some", 2))
   }
   small = {
-    "cache_dir": tmp_path / "cache", "verbose": False, "rollout.prompts": 4, "rollout.max_tokens": 8,
+    "cache_dir": cache, "verbose": False, "rollout.prompts": 4, "rollout.max_tokens": 8,
     "data.prompt_budget": 160, "eval.samples": 2, "eval.temperature": 0, "eval.max_tokens": 6,
     "updates_per_rollout": 1, "microbatches": 1,
   }  # fmt: skip

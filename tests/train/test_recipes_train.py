@@ -13,12 +13,6 @@ def even(sample):
   return float(sample.length % 2 == 0)
 
 
-@pytest.fixture(scope="module")
-def cache(tmp_path_factory):
-  """One cold start for all."""
-  return tmp_path_factory.mktemp("cache")
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("name", RECIPES)
 def test_a_recipe_trains(name, cache, tmp_path, monkeypatch):

@@ -15,11 +15,6 @@ from grpojax.train import loop as train
 from grpojax.train import setup
 
 
-@pytest.fixture(scope="module")
-def cache(tmp_path_factory):
-  return tmp_path_factory.mktemp("cache")
-
-
 def tiny(cache, recipe="grpo", **changes):
   config = importlib.import_module(f"configs.{recipe}").get_config("tiny")
   config.update(dict(cache_dir=str(cache), verbose=False, staleness=1, updates_per_rollout=1) | changes)

@@ -22,12 +22,6 @@ from grpojax.train import loop as train
 ROOT = Path(__file__).parents[2]
 
 
-@pytest.fixture(scope="module")
-def cache(tmp_path_factory):
-  """One cache for all: the cold start is made once."""
-  return tmp_path_factory.mktemp("cache")
-
-
 def tiny(cache, recipe="gspo", **changes):
   config = importlib.import_module(f"configs.{recipe}").get_config("tiny")
   config.update(cache_dir=str(cache), verbose=False, **changes)
