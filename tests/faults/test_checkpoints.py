@@ -15,8 +15,10 @@ import pytest
 from grpojax.runtime import checkpoint, metrics
 from grpojax.train import loop as train
 
-# Readers that gave up.
-pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+pytestmark = [
+  pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),  # readers that gave up
+  pytest.mark.usefixtures("quick_jobs"),
+]
 
 
 def config(cache):

@@ -14,6 +14,8 @@ from grpojax.runtime import metrics
 from grpojax.train import guard, run_stats
 from grpojax.train import loop as train
 
+pytestmark = pytest.mark.usefixtures("quick_jobs")
+
 
 def config(cache, **changes):
   c = importlib.import_module("configs.dr_grpo").get_config("tiny")

@@ -17,6 +17,7 @@ from grpojax.runtime import checkpoint, metrics
 from grpojax.runtime.signals import Interrupt
 from grpojax.train import loop as train
 
+pytestmark = pytest.mark.usefixtures("quick_jobs")
 ROOT = Path(__file__).parents[2]
 
 

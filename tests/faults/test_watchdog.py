@@ -7,6 +7,8 @@ import subprocess
 import sys
 import threading
 
+import pytest
+
 from grpojax.runtime.watchdog import watchdog
 from grpojax.train import loop as train
 
@@ -48,6 +50,7 @@ def test_nothing_is_left_behind_by_a_run_that_ends(tmp_path):
     assert threading.active_count() == before
 
 
+@pytest.mark.usefixtures("quick_jobs")
 def test_every_step_and_evaluation_is_progress(cache, tmp_path, monkeypatch):
   config = importlib.import_module("configs.dr_grpo").get_config("tiny")
   config.update(steps=3, verbose=False, cache_dir=str(cache))

@@ -14,6 +14,8 @@ from grpojax.runtime import checkpoint, metrics
 from grpojax.train import loop as train
 from grpojax.train import setup
 
+pytestmark = pytest.mark.usefixtures("quick_jobs")
+
 
 def tiny(cache, recipe="grpo", **changes):
   config = importlib.import_module(f"configs.{recipe}").get_config("tiny")

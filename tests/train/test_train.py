@@ -19,6 +19,7 @@ from grpojax.rollout import curriculum
 from grpojax.runtime import checkpoint, metrics
 from grpojax.train import loop as train
 
+pytestmark = pytest.mark.usefixtures("quick_jobs")
 ROOT = Path(__file__).parents[2]
 
 
