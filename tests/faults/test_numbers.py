@@ -149,6 +149,7 @@ def fails(samples, *, share):
   return [ValueError("broken")] * bad + [float(sample.length < 30) for sample in samples[bad:]]
 
 
+@pytest.mark.slow
 def test_the_command_says_it_in_one_sentence(cache, tmp_path):
   flags = ["--config=configs/dr_grpo.py:tiny", f"--config.cache_dir={cache}", f"--workdir={tmp_path}"]
   flags += ["--config.guard.stop_mismatch=1e-12", "--config.mesh.data=1"]

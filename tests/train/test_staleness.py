@@ -81,7 +81,7 @@ def test_it_is_the_loop_whose_rollouts_are_one_update_old(cache, tmp_path, monke
   assert losses[0][1] == 0 and all(kl > 0 for _, kl in losses[1:])  # the corrected staleness
 
 
-@pytest.mark.parametrize("recipe", ["grpo", "dapo"])
+@pytest.mark.parametrize("recipe", ["dapo", pytest.param("grpo", marks=pytest.mark.slow)])
 def test_stopped_and_resumed_is_bit_equal_to_unbroken(cache, tmp_path, recipe):
   """Also what was asked ahead, by prompts that are weighted by what was known then."""
 
@@ -103,6 +103,7 @@ def test_stopped_and_resumed_is_bit_equal_to_unbroken(cache, tmp_path, recipe):
   assert ours[1] == theirs[1]
 
 
+@pytest.mark.slow
 def test_a_profile_is_of_the_steps_asked_for_and_time_is_whole(cache, tmp_path, capsys, monkeypatch):
   """And after the second step nothing is compiled."""
   compiled, before = [], {}

@@ -82,7 +82,9 @@ def test_the_command_of_the_readme_leaves_everything_behind(cache, tmp_path):
   assert "<script" not in (workdir / "report.html").read_text()
 
 
-@pytest.mark.parametrize("recipe", ["grpo", "dapo", "spo"])  # a reference; refilling; trackers
+@pytest.mark.parametrize(  # a reference; refilling; trackers
+  "recipe", ["grpo", *(pytest.param(recipe, marks=pytest.mark.slow) for recipe in ("dapo", "spo"))]
+)
 def test_stopped_at_an_epoch_edge_and_resumed_is_bit_equal_to_unbroken(cache, tmp_path, recipe):
   """Parameters, moments, reference and metrics; 20 prompts are 5 draws of 4, and grpo stops after 5."""
 
@@ -183,6 +185,7 @@ def test_eight_devices_give_the_losses_of_one(cache, tmp_path):
       assert a[name] == pytest.approx(b[name], rel=1e-3, abs=1e-5), name
 
 
+@pytest.mark.slow
 def test_rows_of_updates_give_the_same_losses(cache, tmp_path):
   """With a reference, whose passes have the same rows."""
   found = {}
