@@ -5,7 +5,6 @@ optimised, and XLA's older CPU emitters take half as long as today's.  What subp
 starts inherits both; test_train.py starts the README's command with the emitters that users have.
 """
 
-import importlib.metadata
 import os
 from pathlib import Path
 
@@ -17,14 +16,55 @@ os.environ["XLA_FLAGS"] = " ".join(
 )
 os.environ["JAX_DISABLE_MOST_OPTIMIZATIONS"] = "1"
 os.environ["HF_HUB_OFFLINE"] = "1"
-# Many tests compile the same program.  They are kept between runs, by jax's version and the program itself.
-os.environ.setdefault(
-  "GRPOJAX_TESTS_PROGRAMS",
-  str(Path("~/.cache/grpojax-tests").expanduser() / importlib.metadata.version("jax")),
-)
 
 import jax
+import pytest
+
+# Many tests compile the same program.  They are kept between runs, by jax's version and the program itself.
+PROGRAMS = Path("~/.cache/grpojax-tests").expanduser() / jax.__version__
 
 jax.config.update("jax_numpy_rank_promotion", "raise")
-jax.config.update("jax_compilation_cache_dir", os.environ["GRPOJAX_TESTS_PROGRAMS"])
-jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.2)
+jax.config.update("jax_compilation_cache_dir", str(PROGRAMS))
+jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.05)
+
+
+@pytest.fixture(scope="session")
+def cache(tmp_path_factory) -> Path:
+  """A config.cache_dir that jobs share: datasets and cold starts of this session, programs of all of them."""
+  folder = tmp_path_factory.mktemp("cache")
+  PROGRAMS.mkdir(parents=True, exist_ok=True)
+  (folder / "programs").symlink_to(PROGRAMS)
+  return folder
+
+
+@pytest.fixture(autouse=True)
+def _kept_programs():
+  """Takes back where a command that another test called in this process keeps its programs."""
+  jax.config.update("jax_compilation_cache_dir", str(PROGRAMS))
+
+
+# Keys of a config that decide no program; "seed" also stands for what begins with it.
+NO_PROGRAM = (
+  "name", "steps", "seed", "cache_dir", "verbose", "reward", "objective", "checkpoint", "profile_steps",
+  "data.train", "data.validation", "data.test", "eval.every", "eval.prompts", "cold_start",
+)  # fmt: skip
+BUILT = {}  # (mesh, config without those keys) -> programs
+
+
+@pytest.fixture
+def quick_jobs(monkeypatch):
+  """Jobs in this process share the programs that are the same, and draw no report."""
+  from grpojax.runtime import checkpoint, report  # here: the process that deals the tests needs none of it
+  from grpojax.train import setup
+
+  build = setup.build_programs
+
+  def build_once(config, model, tokenizer, mesh):
+    keys = checkpoint.flatten(config.to_dict()).items()
+    decides = mesh, *(f"{key}={value}" for key, value in keys if not key.startswith(NO_PROGRAM))
+    if decides not in BUILT:
+      BUILT[decides] = build(config, model, tokenizer, mesh)
+    return BUILT[decides]
+
+  monkeypatch.setattr(setup, "build_programs", build_once)
+  monkeypatch.setattr(report, "write", lambda files: None)

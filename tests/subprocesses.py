@@ -1,11 +1,15 @@
-"""Real processes on loopback, as hosts of one run."""
+"""Commands as processes of their own: alone, or on loopback as hosts of one run."""
 
 import contextlib
+import functools
+import json
 import os
+import select
 import signal
 import socket
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 from typing import NamedTuple
 
@@ -40,17 +44,21 @@ def environment(**extra) -> dict[str, str]:
   }
 
 
+def hosts(number: int, own: list[dict] | None = None) -> list[dict[str, str]]:
+  """Environments of processes that know of each other; `own[i]` is more of process i."""
+  port, found = free_port(), dict(JAX_NUM_PROCESSES=str(number))
+  found |= dict(JAX_COORDINATOR_ADDRESS=f"127.0.0.1:{port}")
+  return [environment(**found, JAX_PROCESS_ID=str(i), **(own[i] if own else {})) for i in range(number)]
+
+
 def start(commands: list[list[str]], own: list[dict] | None = None) -> list[subprocess.Popen]:
-  """A process for each command, who know of each other; `own[i]` is more environment of process i."""
-  port, started = free_port(), []
-  for i, command in enumerate(commands):
-    found = dict(
-      JAX_COORDINATOR_ADDRESS=f"127.0.0.1:{port}", JAX_NUM_PROCESSES=str(len(commands)), JAX_PROCESS_ID=str(i)
-    )
-    env = environment(**found, **(own[i] if own else {}))
-    pipes = dict(stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    started.append(subprocess.Popen([sys.executable, *command], cwd=ROOT, env=env, **pipes))
-  return started
+  """A process for each command (`["-m", module, *flags]`), as hosts of one run."""
+  pipes = dict(stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+  environments = hosts(len(commands), own)
+  return [
+    subprocess.Popen([sys.executable, *command], cwd=ROOT, env=env, **pipes)
+    for command, env in zip(commands, environments, strict=True)
+  ]
 
 
 def ended(started: list[subprocess.Popen], timeout: int = 240) -> list[Ended]:
@@ -63,8 +71,45 @@ def ended(started: list[subprocess.Popen], timeout: int = 240) -> list[Ended]:
   return [Ended(process.returncode, *both) for process, both in zip(started, spoken, strict=True)]
 
 
-def run(commands: list[list[str]], own: list[dict] | None = None, timeout: int = 240) -> list[Ended]:
-  return ended(start(commands, own), timeout)
+def run(commands: list[list[str]], own: list[dict] | None = None) -> list[Ended]:
+  """As `ended(start(commands, own))`, but forked."""
+  return forked(commands, hosts(len(commands), own))
+
+
+def run_one(*words: str) -> Ended:
+  """How `python -m grpojax.main ...` or `python -m grpojax COMMAND ...` ends, alone."""
+  return forked([["-m", *words]], [environment()])[0]
+
+
+def forked(commands: list[list[str]], environments: list[dict[str, str]], timeout: int = 240) -> list[Ended]:
+  """How commands of grpojax end that run side by side, each a fork of a parent that has imported the product.
+
+  Importing costs as much as all else in a command that refuses its flags.
+  """
+  parent = warm_parent()
+  with tempfile.TemporaryDirectory() as folder:
+    files = [(Path(folder) / f"out{i}", Path(folder) / f"err{i}") for i in range(len(commands))]
+    asked = [
+      [words[1:], env, *map(str, said)]  # without the -m
+      for words, env, said in zip(commands, environments, files, strict=True)
+    ]
+    parent.stdin.write(json.dumps(asked) + "\n")
+    parent.stdin.flush()
+    if not select.select([parent.stdout], [], [], timeout)[0]:
+      os.killpg(parent.pid, signal.SIGKILL)
+      warm_parent.cache_clear()
+    answer = parent.stdout.readline()
+    said = [(out.read_text(), err.read_text()) for out, err in files]
+  assert answer, f"{commands}: no end after {timeout} s: {said}"
+  return [Ended(code, *both) for code, both in zip(json.loads(answer), said, strict=True)]
+
+
+@functools.cache
+def warm_parent() -> subprocess.Popen:
+  """The process that forks; ends with this one, which then closes its stdin."""
+  command = [sys.executable, str(ROOT / "tests" / "warm_parent.py")]
+  pipes = dict(stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+  return subprocess.Popen(command, cwd=ROOT, env=environment(), start_new_session=True, **pipes)
 
 
 def odd(sample) -> float:

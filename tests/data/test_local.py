@@ -2,8 +2,6 @@
 
 import json
 import random
-import subprocess
-import sys
 from pathlib import Path
 
 import data_toys
@@ -21,7 +19,6 @@ from grpojax.runtime import metrics
 from grpojax.tools import export
 from grpojax.train import setup
 
-ROOT = Path(__file__).parents[2]
 QWEN2 = dict(
   model_type="qwen2", architectures=["Qwen2ForCausalLM"], hidden_size=32, num_hidden_layers=2,
   num_attention_heads=4, num_key_value_heads=2, intermediate_size=64, max_position_embeddings=512,
@@ -52,22 +49,16 @@ def make_file(path: Path) -> Path:
   return data_toys.write(path, [*rows, b"not json", dict(prompt="No answer?")])
 
 
-def run(module, *flags):
-  command = [sys.executable, "-m", module, *flags]
-  return subprocess.run(command, cwd=ROOT, env=subprocesses.environment(), capture_output=True, text=True)
-
-
-@pytest.mark.slow
-def test_from_a_folder_and_a_file_to_a_folder(tmp_path):
+def test_from_a_folder_and_a_file_to_a_folder(cache, tmp_path):
   folder, file = make_folder(tmp_path / "qwen"), make_file(tmp_path / "train.jsonl")
   workdir, out = tmp_path / "run", tmp_path / "out"
   small = dict(
-    steps=2, microbatches=2, updates_per_rollout=1, cache_dir=tmp_path / "cache", verbose=False,
+    steps=2, microbatches=2, updates_per_rollout=1, cache_dir=cache, verbose=False,
     **{"rollout.prompts": 4, "rollout.group_size": 4, "rollout.max_tokens": 16, "data.prompt_budget": 160,
        "eval.prompts": 4, "optimizer.learning_rate": 0.1,
        "optimizer.warmup_steps": 0, "dynamic_sampling.enabled": False},
   )  # fmt: skip
-  done = run(
+  done = subprocesses.run_one(
     "grpojax.main",
     "--config=configs/dapo.py:local",
     f"--config.model.path={folder}",
@@ -77,17 +68,18 @@ def test_from_a_folder_and_a_file_to_a_folder(tmp_path):
     "--config.objective.select={}",
     *(f"--config.{key}={value}" for key, value in small.items()),
   )
-  assert done.returncode == 0, done.stderr
-  assert "2 malformed (the first is train.jsonl:61: " in done.stdout, done.stdout
-  assert "held_out: " in done.stdout
+  assert done.code == 0, done.err
+  assert "2 malformed (the first is train.jsonl:61: " in done.out, done.out
+  assert "held_out: " in done.out
   records = [r for r in metrics.read(workdir) if r["kind"] == "train"]
   assert [r["step"] for r in records] == [1, 2]
   assert all(r["grad_norm"] > 0 for r in records)
   assert all(r["rewards/accuracy/failed"] == r["rewards/accuracy/abstained"] == 0 for r in records)
 
-  done = run("grpojax", "export", f"--workdir={workdir}", f"--out={out}", "--dtype=float32")
-  assert done.returncode == 0, done.stderr
-  assert "after step 2" in done.stdout
+  flags = f"--workdir={workdir}", f"--out={out}", "--dtype=float32"
+  done = subprocesses.run_one("grpojax", "export", *flags)
+  assert done.code == 0, done.err
+  assert "after step 2" in done.out
   model = models.from_spec(models.from_folder(out))
   before, after = (hf.load(path, model, mesh()) for path in (folder, out))
   moved = jax.tree.map(lambda a, b: not np.array_equal(a, b), before, after)
@@ -109,19 +101,19 @@ def _tokenizer(folder):
     ("--config.cold_start.steps=5", "config.cold_start.steps = 5 would train from nothing"),
   ],
 )
-def test_what_is_not_there_ends_in_one_sentence(tmp_path, flag, sentence):
+def test_what_is_not_there_ends_in_one_sentence(cache, tmp_path, flag, sentence):
   folder, file = make_folder(tmp_path / "qwen"), make_file(tmp_path / "train.jsonl")
-  done = run(
+  done = subprocesses.run_one(
     "grpojax.main",
     "--config=configs/grpo.py:local",
     f"--config.model.path={folder}",
     f"--config.data.path={file}",
-    f"--config.cache_dir={tmp_path / 'cache'}",
+    f"--config.cache_dir={cache}",
     f"--workdir={tmp_path / 'run'}",
     flag,
   )
-  assert done.returncode == 1 and len(done.stderr.strip().splitlines()) == 1, done.stderr
-  assert sentence in done.stderr
+  assert done.code == 1 and len(done.err.strip().splitlines()) == 1, done.err
+  assert sentence in done.err
 
 
 def test_a_tokenizers_unused_token_needs_no_embedding_and_a_used_one_does(tmp_path):

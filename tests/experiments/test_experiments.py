@@ -71,6 +71,7 @@ def coin(sample, *, form, timeout, workers) -> float:
 
 @pytest.fixture(scope="module")
 def cache(tmp_path_factory):
+  """Its own, whose programs are counted."""
   return tmp_path_factory.mktemp("cache")
 
 

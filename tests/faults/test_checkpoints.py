@@ -16,8 +16,10 @@ from grpojax import train
 from grpojax.runtime import checkpoint, metrics
 from grpojax.train import state as run_state
 
-# Readers that gave up.
-pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+pytestmark = [
+  pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),  # readers that gave up
+  pytest.mark.usefixtures("quick_jobs"),
+]
 
 
 def config(cache):
@@ -32,11 +34,6 @@ def config(cache):
 
 def short(sample):
   return float(sample.length < 30)
-
-
-@pytest.fixture(scope="module")
-def cache(tmp_path_factory):
-  return tmp_path_factory.mktemp("cache")
 
 
 @pytest.fixture(scope="module")

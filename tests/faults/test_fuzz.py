@@ -29,9 +29,12 @@ TOKENIZER = data_toys.tokenizer()
 pytestmark = pytest.mark.filterwarnings("ignore")
 
 
-def cases(n: int, kind: str):
+some_or_all = pytest.mark.parametrize("share", [0.2, pytest.param(1.0, marks=pytest.mark.slow)])
+
+
+def cases(n: int, kind: str, share: float):
   """(number, its own source of randomness)."""
-  return [(i, Random(f"{SEED}/{kind}/{i}")) for i in range(n * TIMES)]
+  return [(i, Random(f"{SEED}/{kind}/{i}")) for i in range(int(n * TIMES * share))]
 
 
 def none_deep(bad: list, taken: int = 1) -> None:
@@ -108,9 +111,10 @@ def wrong_about(path: Path, layout: str, rng: Random) -> str:
   return lost(path, found)
 
 
-def test_a_file_with_damaged_bytes(tmp_path):
+@some_or_all
+def test_a_file_with_damaged_bytes(tmp_path, share):
   bad = []
-  for i, rng in cases(800, "bytes"):
+  for i, rng in cases(800, "bytes", share):
     layout, suffix = rng.choice(sorted(MAKE)), rng.choice(["jsonl", "jsonl", "json", "parquet"])
     rows = [MAKE[layout](k) for k in range(rng.choice([1, 6, 40]))]
     path = data_toys.write(tmp_path / f"file.{suffix}", rows)
@@ -123,9 +127,10 @@ def test_a_file_with_damaged_bytes(tmp_path):
   none_deep(bad)
 
 
-def test_a_bad_row_costs_that_row_and_no_other(tmp_path):
+@some_or_all
+def test_a_bad_row_costs_that_row_and_no_other(tmp_path, share):
   bad = []
-  for i, rng in cases(500, "rows"):
+  for i, rng in cases(500, "rows", share):
     layout = rng.choice(sorted(MAKE))
     good = [MAKE[layout](k) for k in range(2, 12)]
     spoilt = set(rng.sample(range(10), rng.choice([1, 3])))
@@ -148,9 +153,10 @@ def whole(folder: Path, layout: str, rows: list[dict]) -> list[dict]:
   return read(layout, path, "error", False)[0]
 
 
-def test_a_parquet_file_with_other_columns(tmp_path):
+@some_or_all
+def test_a_parquet_file_with_other_columns(tmp_path, share):
   bad = []
-  for i, rng in cases(300, "columns"):
+  for i, rng in cases(300, "columns", share):
     layout = rng.choice(sorted(MAKE))
     path = tmp_path / "file.parquet"
     fuzzing.odd_parquet(rng, [MAKE[layout](k) for k in range(rng.choice([1, 9, 300]))], path)
@@ -177,9 +183,10 @@ def load(c, cache: Path):
   return folder, [pipeline.load_split(c, folder, name, TOKENIZER, needs) for name in names]
 
 
-def test_from_a_file_to_prompts_every_row_is_kept_or_counted(tmp_path):
+@some_or_all
+def test_from_a_file_to_prompts_every_row_is_kept_or_counted(tmp_path, share):
   bad = []
-  for i, rng in cases(150, "load"):
+  for i, rng in cases(150, "load", share):
     layout = rng.choice(sorted(MAKE))
     good = [MAKE[layout](k) for k in range(2, 14)]
     rows = [fuzzing.spoil(rng, row) if rng.random() < 0.2 else row for row in good]
@@ -201,14 +208,15 @@ def test_from_a_file_to_prompts_every_row_is_kept_or_counted(tmp_path):
   none_deep(bad)
 
 
-def test_a_prepared_dataset_that_was_damaged_is_refused(tmp_path):
+@some_or_all
+def test_a_prepared_dataset_that_was_damaged_is_refused(tmp_path, share):
   path = data_toys.write(tmp_path / "file.jsonl", [MAKE["gsm8k"](k) for k in range(40)])
   c = base.get_config("local").data
   c.update(entry("gsm8k", path), held_out=4)
   folder = pipeline.prepare(c, tmp_path / "cache")
   files = {file: file.read_bytes() for file in sorted(folder.iterdir())}
   bad = []
-  for i, rng in cases(150, "stored"):
+  for i, rng in cases(150, "stored", share):
     file = rng.choice(sorted(files))
     data = rng.choice([*fuzzing.BYTES, lambda *_: None])(rng, files[file])
     file.unlink() if data is None else file.write_bytes(data)
@@ -278,10 +286,11 @@ def refused(found) -> bool:
   return found.error.startswith("error: ")
 
 
-def test_a_command_with_an_impossible_value(command):
+@some_or_all
+def test_a_command_with_an_impossible_value(command, share):
   bad, taken = [], 0
   known = {name: list(leaves(recipe(name))) for name in RECIPES}
-  for i, rng in cases(600, "flags"):
+  for i, rng in cases(600, "flags", share):
     name = rng.choice(RECIPES)
     key, default = rng.choice([(k, v) for k, v in known[name] if k not in ALONE])
     kind = next((kind for kind in (bool, int, float, str) if isinstance(default, kind)), dict)
@@ -306,10 +315,11 @@ def test_what_is_refused_last_has_not_taken_the_workdir(command, tmp_path):
   assert "is for mixtures" in found.error and not (tmp_path / "run").exists()
 
 
-def test_a_command_with_a_slot_whose_knobs_are_impossible(command):
+@some_or_all
+def test_a_command_with_a_slot_whose_knobs_are_impossible(command, share):
   bad, taken = [], 0
   menu = [(slot, *item) for slot in SLOTS + LISTS for item in functions(slot).items()]
-  for i, rng in cases(120, "slots"):
+  for i, rng in cases(120, "slots", share):
     slot, name, fn = rng.choice(menu)
     knobs = {"fn": name} | ({"beta": 0.1} if slot == "penalty" else {})
     knob = rng.choice([*knobs_of(fn), "beta", "fn", "other"])
@@ -324,10 +334,11 @@ def test_a_command_with_a_slot_whose_knobs_are_impossible(command):
   none_deep(bad, taken)
 
 
-def test_a_command_with_a_key_that_is_not_there(command):
+@some_or_all
+def test_a_command_with_a_key_that_is_not_there(command, share):
   bad = []
   keys = [key for key, _ in leaves(recipe("grpo"))]
-  for i, rng in cases(100, "keys"):
+  for i, rng in cases(100, "keys", share):
     letters = list(rng.choice(keys))
     how, at = rng.randrange(4), rng.randrange(len(letters))
     if how == 0:

@@ -20,8 +20,6 @@ sys.path.append(str(ROOT))  # benchmarks/ is not installed
 from benchmarks.endurance import compare  # noqa: E402
 from grpojax.runtime import checkpoint  # noqa: E402
 
-pytestmark = pytest.mark.slow
-
 # All that is imported is imported once; every start is a fork that has not used JAX yet.
 DRIVER = """
 import os, sys
@@ -48,10 +46,24 @@ SETTINGS = {
 }  # fmt: skip
 
 
-def test_killed_in_every_phase_and_started_again_it_is_bit_equal_to_unbroken(tmp_path):
-  points = (*POINTS, *more_points(), "")
+def more_points():
+  rng = Random(0)
+  phases = ("save", "commit", "refill", "rollout", "evaluation", "epoch edge")
+  return [f"{rng.choice(phases)}:{rng.choice([1, 1, 2])}:{rng.uniform(0, 0.1):.3f}" for _ in range(MORE)]
+
+
+@pytest.mark.parametrize(
+  "points",
+  [
+    pytest.param(POINTS[2:3], id="save"),
+    pytest.param((*POINTS, *more_points()), marks=pytest.mark.slow, id="all"),
+  ],
+)
+def test_killed_in_a_phase_and_started_again_it_is_bit_equal_to_unbroken(points, cache, tmp_path):
+  cache = cache if len(points) == 1 else tmp_path / "cache"  # whose cold start is killed too
+  points = (*points, "")
   starts = [f"{tmp_path / 'cut'}={point}" for point in points] + [f"{tmp_path / 'whole'}="]
-  flags = [f"--config.{key}={value}" for key, value in {**SETTINGS, "cache_dir": tmp_path / "cache"}.items()]
+  flags = [f"--config.{key}={value}" for key, value in {**SETTINGS, "cache_dir": cache}.items()]
   done = subprocess.run(
     [sys.executable, "-c", DRIVER, ",".join(starts), "--config=configs/dapo.py:tiny", *flags],
     cwd=ROOT, env=subprocesses.environment(), capture_output=True, text=True,
@@ -60,12 +72,6 @@ def test_killed_in_every_phase_and_started_again_it_is_bit_equal_to_unbroken(tmp
   assert ended == [-9] * (len(points) - 1) + [0, 0], done.stdout + done.stderr
   assert not any(compare.differences(tmp_path / "cut", tmp_path / "whole").values())
   assert all(compare.differences(spoilt(tmp_path / "cut"), tmp_path / "whole").values())
-
-
-def more_points():
-  rng = Random(0)
-  phases = ("save", "commit", "refill", "rollout", "evaluation", "epoch edge")
-  return [f"{rng.choice(phases)}:{rng.choice([1, 1, 2])}:{rng.uniform(0, 0.1):.3f}" for _ in range(MORE)]
 
 
 def spoilt(workdir):

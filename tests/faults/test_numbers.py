@@ -1,8 +1,6 @@
 """Losses and gradients that are not finite, spikes, and a sampler that has other weights than the learner."""
 
 import importlib
-import subprocess
-import sys
 from itertools import pairwise
 
 import jax
@@ -14,10 +12,7 @@ from grpojax import train
 from grpojax.runtime import metrics
 from grpojax.train import guard
 
-
-@pytest.fixture(scope="module")
-def cache(tmp_path_factory):
-  return tmp_path_factory.mktemp("cache")
+pytestmark = pytest.mark.usefixtures("quick_jobs")
 
 
 def config(cache, **changes):
@@ -139,10 +134,10 @@ def fails(samples, *, share):
   return [ValueError("broken")] * bad + [float(sample.length < 30) for sample in samples[bad:]]
 
 
+@pytest.mark.slow
 def test_the_command_says_it_in_one_sentence(cache, tmp_path):
   flags = ["--config=configs/dr_grpo.py:tiny", f"--config.cache_dir={cache}", f"--workdir={tmp_path}"]
   flags += ["--config.guard.stop_mismatch=1e-12", "--config.mesh.data=1"]
-  command = [sys.executable, "-m", "grpojax.main", *flags]
-  done = subprocess.run(command, env=subprocesses.environment(), capture_output=True, text=True)
-  assert done.returncode == 1 and "Traceback" not in done.stderr
-  assert done.stderr.splitlines()[-1].startswith("error: step 1: log-probs of sampler and learner are ")
+  done = subprocesses.run_one("grpojax.main", *flags)
+  assert done.code == 1 and "Traceback" not in done.err
+  assert done.err.splitlines()[-1].startswith("error: step 1: log-probs of sampler and learner are ")

@@ -18,12 +18,8 @@ from grpojax.runtime import checkpoint, metrics
 from grpojax.runtime.signals import Interrupt
 from grpojax.train import state as run_state
 
+pytestmark = pytest.mark.usefixtures("quick_jobs")
 ROOT = Path(__file__).parents[2]
-
-
-@pytest.fixture(scope="module")
-def cache(tmp_path_factory):
-  return tmp_path_factory.mktemp("cache")
 
 
 def config(cache, **changes):

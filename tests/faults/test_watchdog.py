@@ -7,6 +7,8 @@ import subprocess
 import sys
 import threading
 
+import pytest
+
 from grpojax import train
 from grpojax.runtime.watchdog import watchdog
 from grpojax.train import session
@@ -49,9 +51,10 @@ def test_nothing_is_left_behind_by_a_run_that_ends(tmp_path):
     assert threading.active_count() == before
 
 
-def test_every_step_and_evaluation_is_progress(tmp_path, monkeypatch):
+@pytest.mark.usefixtures("quick_jobs")
+def test_every_step_and_evaluation_is_progress(cache, tmp_path, monkeypatch):
   config = importlib.import_module("configs.dr_grpo").get_config("tiny")
-  config.update(steps=3, verbose=False, cache_dir=str(tmp_path / "cache"))
+  config.update(steps=3, verbose=False, cache_dir=str(cache))
   config.eval.every = 2
   config.mesh.data = 1
   calls = []

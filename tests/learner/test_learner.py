@@ -21,6 +21,7 @@ from grpojax.runtime import sharding
 from grpojax.train import sft
 from grpojax.types import Batch
 
+slow = pytest.mark.slow
 V, P, G, L, T = 30, 8, 4, 6, 10
 CONFIG = base.get_config("tiny")
 MODEL = models.build(CONFIG.model, V)
@@ -112,7 +113,13 @@ def unpacked():
 
 @pytest.mark.parametrize(
   ("sizes", "rows"),
-  [(None, 1), (None, 5), (None, P * G), (dict(fsdp=2, tensor=2), 4), (dict(data=2, context=4), 3)],
+  [
+    pytest.param(None, 1, marks=slow),
+    (None, 5),
+    pytest.param(None, P * G, marks=slow),
+    pytest.param(dict(fsdp=2, tensor=2), 4, marks=slow),
+    (dict(data=2, context=4), 3),
+  ],
 )
 def test_packing_changes_nothing(sizes, rows):
   """Whatever the rows of a piece, on any devices.  All recipes, without the model: test_objective_devices."""
@@ -123,7 +130,8 @@ def test_packing_changes_nothing(sizes, rows):
 
 
 @pytest.mark.parametrize(
-  ("sizes", "microbatches"), [(None, 1), (None, 8), (dict(data=2, fsdp=2, tensor=2), 2)]
+  ("sizes", "microbatches"),
+  [pytest.param(None, 1, marks=slow), (None, 8), pytest.param(dict(data=2, fsdp=2, tensor=2), 2, marks=slow)],
 )
 def test_a_prompt_computed_once_for_its_group_changes_nothing(sizes, microbatches):
   batch = make_batch()
@@ -190,7 +198,13 @@ def test_a_packed_update_needs_no_more_memory_than_one_of_as_many_rows():
 
 
 @pytest.mark.parametrize(
-  "sizes", [dict(data=8), dict(data=2, fsdp=2, tensor=2), dict(fsdp=-1, tensor=4), dict(tensor=2, context=4)]
+  "sizes",
+  [
+    dict(data=2, fsdp=2, tensor=2),
+    pytest.param(dict(data=8), marks=slow),
+    pytest.param(dict(fsdp=-1, tensor=4), marks=slow),
+    pytest.param(dict(tensor=2, context=4), marks=slow),
+  ],
 )
 def test_devices_and_layout_change_nothing(sizes):
   batch = make_batch()

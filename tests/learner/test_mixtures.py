@@ -13,10 +13,11 @@ from grpojax import models, train
 from grpojax.data import text
 from grpojax.learner import batching
 from grpojax.rollout.dynamic_sampling import Groups
-from grpojax.runtime import metrics, report
+from grpojax.runtime import metrics
 from grpojax.train import setup, sft
 from grpojax.types import Scored
 
+pytestmark = pytest.mark.usefixtures("quick_jobs")
 NOISE = 0.003  # on router weights of deviation 0.18: few tokens switch, and gates hardly move
 
 
@@ -25,15 +26,9 @@ def even(sample):
   return float(sample.length % 2 == 0)
 
 
-@pytest.fixture(scope="module")
-def cache(tmp_path_factory):
-  """One cold start for all."""
-  return str(tmp_path_factory.mktemp("cache"))
-
-
 def tiny(cache, **changes):
   config = recipe("moe")
-  config.update(cache_dir=cache, verbose=False, steps=2, **changes)
+  config.update(cache_dir=str(cache), verbose=False, steps=2, **changes)
   config.rollout.prompts = 16
   config.data.train = 64
   config.eval.update(every=9, prompts=4)
@@ -43,8 +38,7 @@ def tiny(cache, **changes):
   return config
 
 
-def start(config, workdir, monkeypatch):
-  monkeypatch.setattr(report, "write", lambda workdir: None)  # has tests of its own
+def start(config, workdir):
   train.run(train.prepare(config, workdir))
   timed = ("time/", "tokens_per_second/", "wall")
   records = [r for r in metrics.read(workdir) if r["kind"] == "train"]
@@ -52,8 +46,8 @@ def start(config, workdir, monkeypatch):
 
 
 @pytest.mark.slow
-def test_a_mixture_trains_resumes_and_is_the_same_on_four_devices_in_two_pieces(cache, tmp_path, monkeypatch):
-  whole = start(tiny(cache), tmp_path / "whole", monkeypatch)
+def test_a_mixture_trains_resumes_and_is_the_same_on_four_devices_in_two_pieces(cache, tmp_path):
+  whole = start(tiny(cache), tmp_path / "whole")
   for r in whole:
     assert r["grad_norm"] > 0 and r["sampling/sampling_logp_difference/max"] < 1e-4
     balance = r["loss/load_balance"] / 1e-3
@@ -61,12 +55,12 @@ def test_a_mixture_trains_resumes_and_is_the_same_on_four_devices_in_two_pieces(
 
   cut = tiny(cache)
   cut.steps = 1
-  start(cut, tmp_path / "cut", monkeypatch)
-  assert start(tiny(cache), tmp_path / "cut", monkeypatch) == whole
+  start(cut, tmp_path / "cut")
+  assert start(tiny(cache), tmp_path / "cut") == whole
 
   four = tiny(cache, microbatches=2, rows="single")
   four.mesh.expert = 4
-  for a, b in zip(start(four, tmp_path / "four", monkeypatch), whole, strict=True):
+  for a, b in zip(start(four, tmp_path / "four"), whole, strict=True):
     assert a.keys() - b.keys() == {"grad_noise"}  # of two pieces that are not packed
     assert a["reward"] == b["reward"] and a["num_tokens"] == b["num_tokens"]
     for name in ("loss", "loss/load_balance", "grad_norm", "entropy"):

@@ -330,9 +330,9 @@ def even(sample):
   return float(sample.length % 2 == 0)
 
 
-def job_config(folder, steps):
+def job_config(cache, steps):
   config = importlib.import_module("configs.grpo").get_config("tiny")  # with a reference
-  config.update(cache_dir=str(folder / "cache"), verbose=False, steps=steps, updates_per_rollout=1)
+  config.update(cache_dir=str(cache), verbose=False, steps=steps, updates_per_rollout=1)
   config.mesh.data = 1
   config.eval.every = 9
   config.lora.rank, config.cold_start.steps = 2, 0
@@ -354,14 +354,14 @@ def final(workdir):
   return model, checkpoint.trained(workdir, model, on)[1], adapters.frozen(config, workdir, model, on)
 
 
-@pytest.mark.slow
-def test_a_run_resumes_bit_for_bit_and_leaves_what_others_read(tmp_path):
-  whole = run(job_config(tmp_path, 3), tmp_path / "whole")
+@pytest.mark.usefixtures("quick_jobs")
+def test_a_run_resumes_bit_for_bit_and_leaves_what_others_read(cache, tmp_path):
+  whole = run(job_config(cache, 3), tmp_path / "whole")
   for r in whole:  # the sampler runs the adapters of now: the second step's are far from the first's
     assert r["sampling/sampling_logp_difference/max"] < 1e-4 and r["grad_norm"] > 0
   assert whole[0]["kl"] < 1e-9 and whole[2]["kl"] > 1e-3  # the reference is what is frozen
-  run(job_config(tmp_path, 2), tmp_path / "cut")
-  resumed = run(job_config(tmp_path, 3), tmp_path / "cut")
+  run(job_config(cache, 2), tmp_path / "cut")
+  resumed = run(job_config(cache, 3), tmp_path / "cut")
   timed = ("time/", "tokens_per_second/", "wall")
   comparable = lambda rs: [{k: v for k, v in r.items() if not k.startswith(timed)} for r in rs]
   assert comparable(resumed) == comparable(whole)
@@ -375,7 +375,7 @@ def test_a_run_resumes_bit_for_bit_and_leaves_what_others_read(tmp_path):
   again = hf.load(tmp_path / "merged", merged, mesh())
   jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-6), again, expected)
   assert np.abs(again["layers"]["q"] - frozen["layers"]["q"]).max() > 1e-3
-  config = job_config(tmp_path, 1)
+  config = job_config(cache, 1)
   config.lora.path = str(tmp_path / "adapters")
   jax.tree.map(np.testing.assert_array_equal, adapters.start(config, model, mesh()), trained)
 

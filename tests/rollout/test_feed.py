@@ -68,7 +68,7 @@ def pieces(devices: int, draws: int, until: int = 99):
   return numbers, jax.tree.map(lambda *x: np.concatenate(x), *(r for _, r in got)), counts
 
 
-@pytest.mark.parametrize("devices", [1, 2])
+@pytest.mark.parametrize("devices", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_whole_in_segments_and_fed_are_the_plain_samplers(devices):
   run, params = continuous(devices)
   whole, counts = run(params, *DRAWS[0])
@@ -104,9 +104,9 @@ def odd(sample):
 
 
 @pytest.fixture(scope="module")
-def job(tmp_path_factory):
+def job(cache, tmp_path_factory):
   config = importlib.import_module("configs.dapo").get_config("tiny")
-  config.update(cache_dir=str(tmp_path_factory.mktemp("cache")), verbose=False, steps=9)
+  config.update(cache_dir=str(cache), verbose=False, steps=9)
   config.rollout.update(slots=6, segment=3, group_size=2, max_tokens=24)
   config.dynamic_sampling.max_tries = 3
   config.mesh.data = 1

@@ -20,8 +20,6 @@ from grpojax.runtime import checkpoint, metrics, processes
 from grpojax.tools.evaluate import benchmark
 from grpojax.train import state as run_state
 
-pytestmark = pytest.mark.slow
-
 STEPS, HEARTBEAT = 5, 10  # training steps; seconds
 CHANGES = {
   "steps": STEPS, "verbose": False, "rollout.prompts": 8, "rollout.max_tokens": 16, "rollout.segment": 8,
@@ -31,8 +29,10 @@ CHANGES = {
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-  return tmp_path_factory.mktemp("hosts")
+def folder(cache, tmp_path_factory):
+  folder = tmp_path_factory.mktemp("hosts")
+  (folder / "cache").symlink_to(cache)
+  return folder
 
 
 def config(folder, **changes):
@@ -137,6 +137,7 @@ def test_only_process_0_speaks_and_writes_and_both_save(two):
   assert parts == {"ocdbt.process_0", "ocdbt.process_1"}
 
 
+@pytest.mark.slow
 def test_four_processes_go_on_on_another_mesh_until_one_of_them_is_told_to_stop(two, folder):
   """As one process does with their eight devices; SIGTERM to one saves the same step on all.
 
@@ -158,6 +159,7 @@ def test_four_processes_go_on_on_another_mesh_until_one_of_them_is_told_to_stop(
   same(comparable(folder / "four"), alone, rel=1e-6, abs=1e-6)
 
 
+@pytest.mark.slow
 def test_a_death_ends_the_other_too_and_the_same_command_goes_on_bit_equal(two, folder):
   run = [command(folder, folder / "cut")] * 2
   first, second = subprocesses.run(run, logs(folder, "kill", "SIGKILL:72"))  # in the fourth draw
@@ -175,6 +177,7 @@ def test_a_death_ends_the_other_too_and_the_same_command_goes_on_bit_equal(two, 
   jax.tree.map(np.testing.assert_array_equal, ours, theirs)
 
 
+@pytest.mark.slow
 def test_when_one_hangs_the_others_end_in_bounded_time_and_say_where(two, folder):
   """The hung one cannot end itself (SIGSTOP); when it is let go, it finds that it has lost the others."""
   shutil.copytree(two[0], folder / "hung")
@@ -191,6 +194,7 @@ def test_when_one_hangs_the_others_end_in_bounded_time_and_say_where(two, folder
   assert checkpoint.steps(folder / "hung")[-1] >= STEPS
 
 
+@pytest.mark.slow
 def test_a_config_that_differs_is_named_on_all_before_anything_compiles(folder):
   seeds = [{}, {"seed": 1}]
   found = subprocesses.run([command(folder, folder / "differ", **seed) for seed in seeds])
@@ -201,6 +205,7 @@ def test_a_config_that_differs_is_named_on_all_before_anything_compiles(folder):
     )
 
 
+@pytest.mark.slow
 def test_evaluation_by_two_processes_is_that_by_one(two, folder):
   said = [word for word in command(folder, folder / "unused") if "workdir" not in word]
   said[1:2] = ["grpojax", "evaluate"]

@@ -92,7 +92,7 @@ def test_a_store_that_nothing_here_can_read_is_said_in_one_sentence():
 
 
 @pytest.mark.slow
-def test_a_run_in_a_bucket_goes_on_from_there_alone(bucket, tmp_path, monkeypatch, capsys):
+def test_a_run_in_a_bucket_goes_on_from_there_alone(bucket, cache, tmp_path, monkeypatch, capsys):
   """Two starts, between which all that this machine had is lost, are one run on disk."""
   place, saved = storage.resolve("gs://bucket/run", "--workdir"), []
 
@@ -104,10 +104,10 @@ def test_a_run_in_a_bucket_goes_on_from_there_alone(bucket, tmp_path, monkeypatc
   original = checkpoint.save
   monkeypatch.setattr(checkpoint, "save", save)
   for steps in (1, 2):
-    train.run(train.prepare(tiny(tmp_path / "cache", steps=steps), place))
+    train.run(train.prepare(tiny(cache, steps=steps), place))
   assert saved == [(1, 1), (2, 2)] and "resumed after step 1 of 2" in capsys.readouterr().out
 
-  train.run(train.prepare(tiny(tmp_path / "cache", steps=2), tmp_path / "whole"))
+  train.run(train.prepare(tiny(cache, steps=2), tmp_path / "whole"))
   trained = lambda folder: [r for r in comparable(metrics.read(folder)) if r["kind"] == "train"]
   with storage.mirror(place) as (files, _):
     ours, theirs = trained(files), trained(tmp_path / "whole")
@@ -115,7 +115,7 @@ def test_a_run_in_a_bucket_goes_on_from_there_alone(bucket, tmp_path, monkeypatc
   assert {p.name for p in place.iterdir()} >= {p.name for p in (tmp_path / "whole").iterdir()}
   assert list((place / "tensorboard" / "eval").iterdir())
   with pytest.raises(ValueError, match="another config"):
-    train.prepare(tiny(tmp_path / "cache", steps=2, seed=1), place)
+    train.prepare(tiny(cache, steps=2, seed=1), place)
 
   (place / "report.html").unlink()
   monkeypatch.setattr(sys, "argv", ["report", "gs://bucket/run"])

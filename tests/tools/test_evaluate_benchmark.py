@@ -3,8 +3,6 @@
 import itertools
 import json
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import data_toys
@@ -24,17 +22,10 @@ from grpojax.runtime import checkpoint
 from grpojax.tools import export
 from grpojax.tools.evaluate import benchmark, items, policy, suites, summary
 
-ROOT = Path(__file__).parents[2]
-
 
 def even(sample):
   """A verdict that a random policy meets now and then; none where the length is a multiple of 5."""
   return None if sample.length % 5 == 0 else sample.length % 2 == 0
-
-
-@pytest.fixture(scope="module")
-def cache(tmp_path_factory):
-  return tmp_path_factory.mktemp("cache")
 
 
 def tiny(cache, **changes):
@@ -239,8 +230,7 @@ def test_a_fingerprint_knows_every_bit_and_its_place_but_not_the_mesh():
   assert len(seen | {mine}) == 8
 
 
-@pytest.mark.slow
-def test_the_command_on_files_of_ones_own(tmp_path):
+def test_the_command_on_files_of_ones_own(cache, tmp_path):
   """Test sources alone, a folder as the checkpoint, greedy; the suite that is not named is not asked."""
   folder = make_folder(tmp_path / "qwen")
   rows = [dict(prompt=f"What is {i} + {i}?", answer=str(2 * i)) for i in range(5)]
@@ -250,20 +240,20 @@ def test_the_command_on_files_of_ones_own(tmp_path):
     for name, start in (("all", 0), ("some", 2))
   }
   small = {
-    "cache_dir": tmp_path / "cache", "verbose": False, "rollout.prompts": 4, "rollout.max_tokens": 8,
+    "cache_dir": cache, "verbose": False, "rollout.prompts": 4, "rollout.max_tokens": 8,
     "data.prompt_budget": 160, "eval.samples": 2, "eval.temperature": 0, "eval.max_tokens": 6,
     "updates_per_rollout": 1, "microbatches": 1,
   }  # fmt: skip
   command = [
-    sys.executable, "-m", "grpojax", "evaluate", "--config=configs/grpo.py:local", f"--checkpoint={folder}",
+    "grpojax", "evaluate", "--config=configs/grpo.py:local", f"--checkpoint={folder}",
     f"--config.data.test={sources}",
     "--suite=some", f"--out={tmp_path / 'out'}", *(f"--config.{key}={value}" for key, value in small.items()),
   ]  # fmt: skip
-  done = subprocess.run(command, cwd=ROOT, env=subprocesses.environment(), capture_output=True, text=True)
-  assert done.returncode == 0, done.stderr
-  assert "2 answer(s) to each of 3 questions" in done.stdout
-  assert "all answers to a question are the same" in done.stdout
-  assert "pass@1 = avg@2, %" in done.stdout and "0.0 [0.0, 0.0]" in done.stdout
+  done = subprocesses.run_one(*command)
+  assert done.code == 0, done.err
+  assert "2 answer(s) to each of 3 questions" in done.out
+  assert "all answers to a question are the same" in done.out
+  assert "pass@1 = avg@2, %" in done.out and "0.0 [0.0, 0.0]" in done.out
   stored = [json.loads(line) for line in (tmp_path / "out/items.jsonl").read_text().splitlines()]
   assert {item["question"] for item in stored} == {row["prompt"] for row in rows[2:]}
   assert all(item["samples"][0] == item["samples"][1] for item in stored)

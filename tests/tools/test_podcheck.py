@@ -145,6 +145,7 @@ def test_log_probs_are_counted_of_the_chunks_that_full_responses_reach(tmp_path)
   assert flops(79) - flops(16) == 2 * hidden * vocabulary * rows * (79 - 3 * 16)
 
 
+@pytest.mark.slow
 @podcheck_toys.needs_libtpu
 @pytest.mark.parametrize("slice", ["v5e:2x4", "v6e:2x4"])
 def test_a_tpus_compiler_takes_the_same_program(slice, on_cpu, tmp_path):
@@ -159,6 +160,7 @@ def test_a_tpus_compiler_takes_the_same_program(slice, on_cpu, tmp_path):
   assert {w["axis"] for w in data["programs"]["update"]["wire"]} >= {"data", "fsdp", "tensor"}
 
 
+@pytest.mark.slow
 @podcheck_toys.needs_libtpu
 def test_slices_exchange_over_the_network_what_their_data_shares(tmp_path):
   path = tmp_path / "check.json"

@@ -12,7 +12,7 @@ VOCABULARY = 260
 DRIVER = """
 import json, sys
 from pathlib import Path
-from grpojax import commandline
+from grpojax.config import commandline
 from grpojax.tools.podcheck import counts, hlo, programs, topology
 
 where = topology.find("v5e:2x2")

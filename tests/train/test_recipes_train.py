@@ -5,7 +5,7 @@ import pytest
 from objective_toys import RECIPES, recipe
 
 from grpojax import train
-from grpojax.runtime import metrics, report
+from grpojax.runtime import metrics
 
 
 def even(sample):
@@ -13,16 +13,14 @@ def even(sample):
   return float(sample.length % 2 == 0)
 
 
-@pytest.fixture(scope="module")
-def cache(tmp_path_factory):
-  """One cold start for all."""
-  return tmp_path_factory.mktemp("cache")
+OFTEN = ("gspo", "dapo", "spo", "moe")  # a ratio of sequences; refilling and packing; trackers; mixtures
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", RECIPES)
-def test_a_recipe_trains(name, cache, tmp_path, monkeypatch):
-  monkeypatch.setattr(report, "write", lambda workdir: None)  # has tests of its own
+@pytest.mark.usefixtures("quick_jobs")
+@pytest.mark.parametrize(
+  "name", [pytest.param(name, marks=[] if name in OFTEN else pytest.mark.slow) for name in RECIPES]
+)
+def test_a_recipe_trains(name, cache, tmp_path):
   config = recipe(name)
   config.update(steps=3, cache_dir=str(cache), verbose=False)
   config.eval.update(every=9, prompts=4)

@@ -16,10 +16,7 @@ from grpojax.train import setup
 from grpojax.train import state as run_state
 from grpojax.types import ACTION, PADDING
 
-
-@pytest.fixture(scope="module")
-def cache(tmp_path_factory):
-  return tmp_path_factory.mktemp("cache")
+pytestmark = pytest.mark.usefixtures("quick_jobs")
 
 
 def tiny(cache, recipe="grpo", **changes):
@@ -50,7 +47,7 @@ def start(config, workdir):
   return [r for r in metrics.read(workdir) if r["kind"] == "train"]
 
 
-@pytest.mark.parametrize("depth", [1, 2, 3])
+@pytest.mark.parametrize("depth", [2, pytest.param(1, marks=pytest.mark.slow), pytest.param(3, marks=pytest.mark.slow)])
 def test_it_is_the_loop_whose_rollouts_are_some_updates_old(cache, tmp_path, monkeypatch, depth):
   """By hand: step s trains on samples of the policy of s - 1 - depth updates, which is also its pi_old."""
   config = tiny(cache, steps=5, staleness=depth)
@@ -110,7 +107,12 @@ def test_groups_older_than_the_bound_are_dropped_counted_and_sampled_again(cache
     assert (rollout.kind[sampled] == ACTION).all() and (rollout.kind[~sampled] == PADDING).all()
 
 
-@pytest.mark.parametrize(("recipe", "depth"), [("grpo", 1), ("dapo", 1), ("grpo", 2)])
+SLOW = pytest.mark.slow
+
+
+@pytest.mark.parametrize(
+  ("recipe", "depth"), [("dapo", 2), pytest.param("dapo", 1, marks=SLOW), pytest.param("grpo", 2, marks=SLOW)]
+)
 def test_stopped_and_resumed_is_bit_equal_to_unbroken(cache, tmp_path, recipe, depth):
   """Also what is sampled ahead, of prompts that are weighted by what was known then."""
 
@@ -132,6 +134,7 @@ def test_stopped_and_resumed_is_bit_equal_to_unbroken(cache, tmp_path, recipe, d
   assert ours[1] == theirs[1]
 
 
+@pytest.mark.slow
 def test_a_profile_is_of_the_steps_asked_for_and_time_is_whole(cache, tmp_path, capsys, monkeypatch):
   """And after the second step nothing is compiled."""
   compiled, before = [], {}

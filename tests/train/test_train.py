@@ -20,13 +20,8 @@ from grpojax.rollout import curriculum
 from grpojax.runtime import checkpoint, metrics
 from grpojax.train import state as run_state
 
+pytestmark = pytest.mark.usefixtures("quick_jobs")
 ROOT = Path(__file__).parents[2]
-
-
-@pytest.fixture(scope="module")
-def cache(tmp_path_factory):
-  """One cache for all: the cold start is made once."""
-  return tmp_path_factory.mktemp("cache")
 
 
 def tiny(cache, recipe="gspo", **changes):
@@ -64,7 +59,6 @@ def final_tree(config, workdir):
   return jax.tree.map(np.asarray, tree), host
 
 
-@pytest.mark.slow
 def test_the_command_of_the_readme_leaves_everything_behind(cache, tmp_path):
   own = subprocesses.environment() | {"XLA_FLAGS": ""}  # the emitters that users have
   done = subprocess.run(command(cache, tmp_path / "run"), cwd=ROOT, env=own, capture_output=True, text=True)
@@ -89,7 +83,9 @@ def test_the_command_of_the_readme_leaves_everything_behind(cache, tmp_path):
   assert "<script" not in (workdir / "report.html").read_text()
 
 
-@pytest.mark.parametrize("recipe", ["grpo", "dapo", "spo"])  # a reference; refilling; trackers
+@pytest.mark.parametrize(  # a reference; refilling; trackers
+  "recipe", ["grpo", *(pytest.param(recipe, marks=pytest.mark.slow) for recipe in ("dapo", "spo"))]
+)
 def test_stopped_at_an_epoch_edge_and_resumed_is_bit_equal_to_unbroken(cache, tmp_path, recipe):
   """Parameters, moments, reference and metrics; 20 prompts are 5 draws of 4, and grpo stops after 5."""
 
@@ -190,6 +186,7 @@ def test_eight_devices_give_the_losses_of_one(cache, tmp_path):
       assert a[name] == pytest.approx(b[name], rel=1e-3, abs=1e-5), name
 
 
+@pytest.mark.slow
 def test_rows_of_updates_give_the_same_losses(cache, tmp_path):
   """With a reference, whose passes have the same rows."""
   found = {}
@@ -252,7 +249,6 @@ def test_ctrl_c_saves_says_so_and_the_same_command_goes_on(cache, tmp_path):
   assert steps == list(range(1, stopped + 2))
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
   ("flags", "sentence"),
   [
@@ -265,9 +261,8 @@ def test_ctrl_c_saves_says_so_and_the_same_command_goes_on(cache, tmp_path):
 )
 def test_bad_flags_end_in_one_sentence_before_anything_compiles(cache, tmp_path, flags, sentence):
   started = time.time()
-  run = command(cache, tmp_path / "run", *flags)
-  done = subprocess.run(run, cwd=ROOT, env=subprocesses.environment(), capture_output=True, text=True)
-  assert done.returncode == 1 and time.time() - started < 60
-  assert sentence in done.stderr and "Traceback" not in done.stderr, done.stderr
-  assert len(done.stderr.strip().splitlines()) == 1, done.stderr
-  assert "compil" not in done.stdout
+  done = subprocesses.run_one(*command(cache, tmp_path / "run", *flags)[2:])
+  assert done.code == 1 and time.time() - started < 60
+  assert sentence in done.err and "Traceback" not in done.err, done.err
+  assert len(done.err.strip().splitlines()) == 1, done.err
+  assert "compil" not in done.out

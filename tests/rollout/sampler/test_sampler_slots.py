@@ -118,8 +118,17 @@ def test_logps_are_those_of_a_fresh_forward_pass():
   assert not rollout.tokens[~real].any() and not rollout.sampler_logp[~real].any()
 
 
-@pytest.mark.parametrize("piece_bytes", [0, 1])
-@pytest.mark.parametrize("family", ["gemma2", "gemma3_text", "qwen3_moe"])
+@pytest.mark.parametrize(
+  ("family", "piece_bytes"),
+  [
+    ("gemma2", 0),
+    pytest.param("gemma2", 1, marks=pytest.mark.slow),
+    pytest.param("gemma3_text", 0, marks=pytest.mark.slow),
+    ("gemma3_text", 1),
+    ("qwen3_moe", 0),
+    pytest.param("qwen3_moe", 1, marks=pytest.mark.slow),
+  ],
+)
 def test_windows_tables_soft_caps_and_mixtures(family, piece_bytes):
   """Windows here are shorter than prompt and response: they cut in both, and in the ring after it turned."""
   model = loaded(family)[0]
@@ -137,7 +146,7 @@ def test_windows_tables_soft_caps_and_mixtures(family, piece_bytes):
   assert want.length.max() == T and want.ended.any()
 
 
-@pytest.mark.parametrize("piece_bytes", [0, 1])
+@pytest.mark.parametrize("piece_bytes", [0, pytest.param(1, marks=pytest.mark.slow)])
 def test_caches_in_int8_are_those_of_the_plain_sampler(piece_bytes):
   want = programs(eos=EOS[0], kv_cache="int8")(*prompts())
   got, _ = programs(eos=EOS[0], slots=5, kv_cache="int8", piece_bytes=piece_bytes)(*prompts())
@@ -146,7 +155,7 @@ def test_caches_in_int8_are_those_of_the_plain_sampler(piece_bytes):
   assert abs(full.sampler_logp - got.sampler_logp).max() > 1e-3
 
 
-@pytest.mark.parametrize("budget", [1, 2])
+@pytest.mark.parametrize("budget", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_budgets_with_hardly_a_loop(budget):
   want = programs(eos=EOS[0])(*prompts())
   got, work = programs(eos=EOS[0], budget=budget, slots=5)(*prompts())
@@ -191,7 +200,7 @@ def on_mesh(devices: Mesh, slots: int, piece_bytes: int = 0):
   return compiled, *compiled(*args)[1:]
 
 
-@pytest.mark.parametrize("pieces", [1, 2])
+@pytest.mark.parametrize("pieces", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_eight_devices_sample_the_tokens_of_one_and_no_cache_travels(pieces):
   compiled, rollout, status = on_mesh(mesh(data=2, fsdp=2, tensor=2), slots=8, piece_bytes=pieces - 1)
   want = programs(eos=EOS[0])(*prompts())

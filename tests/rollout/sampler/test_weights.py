@@ -14,6 +14,7 @@ from grpojax.runtime import sharding
 from grpojax.train import setup
 from grpojax.types import Prompts
 
+slow = pytest.mark.slow
 P, L = 8, 5
 LEARNER = dict(data=1, fsdp=2, context=2, tensor=2)
 
@@ -56,9 +57,9 @@ def asked():
   ("sampler", "slots", "change"),
   [
     (dict(sampler__tensor=4), 8, {}),  # more shards than the two kv heads, which are whole then
-    (dict(sampler__tensor=2, sampler__expert=2), 0, dict(num_experts=4)),
+    pytest.param(dict(sampler__tensor=2, sampler__expert=2), 0, dict(num_experts=4), marks=slow),
     (dict(sampler__tensor=8), 0, dict(rank=2)),
-    ({}, 0, dict(num_experts=4)),  # no own layout: one token has no columns to cut
+    pytest.param({}, 0, dict(num_experts=4), marks=slow),  # no own layout: one token has no columns to cut
   ],
 )
 def test_the_samplers_own_layout_changes_no_token(sampler, slots, change):
