@@ -17,6 +17,7 @@ from grpojax.train import state as run_state
 from grpojax.types import ACTION, PADDING
 
 pytestmark = pytest.mark.usefixtures("quick_jobs")
+SLOW = pytest.mark.slow
 
 
 def tiny(cache, recipe="grpo", **changes):
@@ -47,7 +48,7 @@ def start(config, workdir):
   return [r for r in metrics.read(workdir) if r["kind"] == "train"]
 
 
-@pytest.mark.parametrize("depth", [2, pytest.param(1, marks=pytest.mark.slow), pytest.param(3, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("depth", [2, pytest.param(1, marks=SLOW), pytest.param(3, marks=SLOW)])
 def test_it_is_the_loop_whose_rollouts_are_some_updates_old(cache, tmp_path, monkeypatch, depth):
   """By hand: step s trains on samples of the policy of s - 1 - depth updates, which is also its pi_old."""
   config = tiny(cache, steps=5, staleness=depth)
@@ -107,7 +108,6 @@ def test_groups_older_than_the_bound_are_dropped_counted_and_sampled_again(cache
     assert (rollout.kind[sampled] == ACTION).all() and (rollout.kind[~sampled] == PADDING).all()
 
 
-SLOW = pytest.mark.slow
 
 
 @pytest.mark.parametrize(
