@@ -62,7 +62,7 @@ def run(config) -> dict:
     job = train.prepare(config, Path(workdir))
     never = (job.model.spec.vocab_size,)
     programs = ends.programs(config, job.model, job.data.tokenizer, job.mesh, never)
-    train.run(job._replace(programs=programs))
+    train.run(job.with_programs(programs))
     records = [r for r in metrics.read(Path(workdir)) if r["kind"] == "train"]
   assert all(r["completions/min_length"] == config.rollout.max_tokens for r in records)
   seconds = {name: [r[f"time/{name}"] for r in records[1:]] for name in ("step", *PHASES)}

@@ -17,13 +17,14 @@ import numpy as np
 
 from benchmarks import ends
 from configs import base
-from grpojax import models, objective, train
+from grpojax import models, objective
+from grpojax.learner import batching
 from grpojax.models import spec as spec_lib
-from grpojax.rollout import dynamic_sampling, sampler
-from grpojax.runtime import metrics, sharding
+from grpojax.rollout import sampler
+from grpojax.runtime import sharding
 from grpojax.tools.podcheck import known
-from grpojax.train import run_stats, setup
-from grpojax.types import Prompts, Rollout, Scored
+from grpojax.train import setup
+from grpojax.types import Groups, Prompts, Rollout, Scored
 
 SIZES = ("hidden_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads", "head_dim",
          "intermediate_size", "tie_word_embeddings")  # fmt: skip
@@ -45,7 +46,7 @@ class Work(NamedTuple):
   step_prompts: int = 4  # of a whole step
   matmul: int = 8192
   copy: int = 2**31  # elements of 2 bytes
-  run_stats: float = 0.0  # bytes of the device; 0: what it says
+  memory: float = 0.0  # bytes of the device; 0: what it says
 
 
 STEPS = 2  # of those that are timed whole
@@ -221,21 +222,23 @@ def in_trl(name: str, work: Work, dry: bool, python: str) -> dict:
   )  # fmt: skip
 
 
-def graded(prompts: Prompts, rollout: Rollout, reward) -> dynamic_sampling.Groups:
+def graded(prompts: Prompts, rollout: Rollout, reward) -> Groups:
   reward = np.asarray(reward, np.float32)
-  return dynamic_sampling.Groups(prompts, rollout, Scored(reward, reward, reward >= 0, {}, {}))
+  return Groups(prompts, rollout, Scored(reward, reward, reward >= 0, {}, {}))
 
 
 def compared(job, params, groups) -> list:
-  outcomes = dynamic_sampling.outcomes_of([groups])
-  known = run_stats.start(job.config, len(groups.prompts.id))
-  dealt, _ = train.compare(job, metrics.Timer(), params, None, known, groups, outcomes, 0.5)
-  return jax.block_until_ready(dealt)
+  """Returns the optimiser batches of these groups with their log-probs."""
+  batches = batching.make_batches(job.config, job.mesh, groups, None)
+  return jax.block_until_ready(batching.add_logprobs(job.programs.logp, params, None, batches, True))
 
 
-def learned(job, state, dealt):
-  known = run_stats.start(job.config, len(dealt[0].prompt_length))
-  return jax.block_until_ready(train.learn(job, state, {}, known, dealt))[0]
+def learned(job, state, batches):
+  """Returns the learner's state after an update by each batch."""
+  objective = sharding.everywhere(job.mesh, job.objective)
+  for batch in batches:
+    state, _ = job.programs.update(state, objective, batch, {})
+  return jax.block_until_ready(state)
 
 
 def one(part: str, dry: bool, trl: str = "") -> dict:

@@ -31,7 +31,7 @@ def prepared(folder: Path, what: str, flags: list[str]):
   config = commandline.start(commandline.parse(sys.argv))
   job = train.prepare(config, Path(tempfile.mkdtemp()))
   eos = w.HEAVY_EOS if what in ("heavy", "static") else (w.VOCAB,)
-  return job._replace(programs=ends.programs(config, job.model, job.data.tokenizer, job.mesh, eos))
+  return job.with_programs(ends.programs(config, job.model, job.data.tokenizer, job.mesh, eos))
 
 
 def remembering(calls: dict, name: str, fn, before=lambda: None):
@@ -76,7 +76,7 @@ def main():
     sample_eval=programs.sample,
     logp=remembering(last, "logp", programs.logp),
   )
-  train.run(job._replace(programs=gated))
+  train.run(job.with_programs(gated))
 
 
 if __name__ == "__main__":

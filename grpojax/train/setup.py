@@ -61,6 +61,12 @@ class Job(NamedTuple):
   rollout: RolloutContext
   needs_old_logprobs: bool  # whether a step's first batch needs its log-probs before its update
 
+  def with_programs(self, programs: Programs) -> "Job":
+    """Returns the same run by other programs of the same shapes."""
+    policies = {name: policy._replace(logp=programs.logp) for name, policy in self.policies.items()}
+    rollout = self.rollout._replace(engine=programs.sample, eval_engine=programs.sample_eval)
+    return self._replace(programs=programs, policies=policies, rollout=rollout)
+
   @property
   def data(self) -> Data:
     """Returns the questions."""
