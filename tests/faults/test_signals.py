@@ -51,14 +51,14 @@ def test_a_signal_while_the_last_checkpoint_is_written_does_not_lose_it(cache, t
 
   def finish(checkpoints):
     written.append(checkpoints)
-    if len(written) == 2:  # the first is before the save
+    if len(written) == 2:  # the first is before the save; the second waits for it
       os.kill(os.getpid(), signal.SIGINT)
     waits(checkpoints)
 
   waits = checkpoint.finish
   monkeypatch.setattr(checkpoint, "finish", finish)
   assert train.run(train.prepare(config(cache, steps=1), tmp_path / "run"))
-  assert len(written) == 2 and checkpoint.steps(tmp_path / "run") == [1]
+  assert len(written) > 1 and checkpoint.steps(tmp_path / "run") == [1]
 
 
 def test_a_second_ctrl_c_counts_also_where_a_shell_had_it_ignored():

@@ -8,7 +8,7 @@ from grpojax.runtime import data_shards
 
 
 def test_two_processes_agree():
-  for ended in subprocesses.run([["tests/agreements.py"]] * 2, timeout=60):
+  for ended in subprocesses.ended(subprocesses.start([["tests/agreements.py"]] * 2), timeout=60):
     assert ended.code == 0 and "agreed" in ended.out, ended.err
 
 

@@ -222,7 +222,7 @@ def test_evaluation_by_two_processes_is_that_by_one(two, folder):
 def test_what_differs_is_named_by_all_its_processes(monkeypatch):
   given = [{"jax": "1", "config.seed": "0"}, {"jax": "1", "config.seed": "3"}, {"config.seed": "3"}]
   monkeypatch.setattr(jax, "process_count", lambda: 3)
-  monkeypatch.setattr(processes, "texts", lambda own: [json.dumps(one) for one in given])
+  monkeypatch.setattr(processes, "gather_texts", lambda own: [json.dumps(one) for one in given])
   with pytest.raises(ValueError, match=r"jax is 1 on process 0 and not set on process 2 \(config.seed d"):
     processes.assert_equal(lambda: given[0])
   given[2]["jax"] = "1"
@@ -232,7 +232,7 @@ def test_what_differs_is_named_by_all_its_processes(monkeypatch):
 
 def test_all_that_must_be_the_same_is_compared_before_anything_else(folder, monkeypatch):
   compared = []
-  monkeypatch.setattr(processes, "agree", lambda what: compared.append(what()))
+  monkeypatch.setattr(processes, "assert_equal", lambda what: compared.append(what()))
   c = config(folder, **{"mesh.data": 4})
   data = train.prepare(c, folder / "nowhere").data
   first, rows = compared

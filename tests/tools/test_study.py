@@ -321,7 +321,7 @@ SWEEPS = [line for line in PAGE.splitlines() if line.startswith("    grpojax swe
 
 @pytest.mark.parametrize("line", SWEEPS)
 def test_the_pages_sweeps_can_be_planned(line, tmp_path):
-  flags = dict(word.removeprefix("--").split("=") for word in line.split()[3:])
+  flags = dict(word.removeprefix("--").split("=") for word in line.split()[2:])
   study = sweep.study(flags["config"], flags["sweep"])
   assert len(plan.make(study, tmp_path, 1, [], [])) == len(study.rows)
 
