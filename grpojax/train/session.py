@@ -27,7 +27,7 @@ class Session:
   """`with Session(job) as session`: opens the workdir's records and checkpoints, and closes them."""
 
   def __init__(self, job: Job):
-    self.job, self.timer, self.pending = job, job.rollout.timer, None
+    self.job, self.timer, self.pending, self.saved = job, job.rollout.timer, None, None
 
   def __enter__(self):
     job, self.stack = self.job, contextlib.ExitStack()
@@ -97,9 +97,12 @@ class Session:
     self.writer.write("eval", step, found | self.timer.take())
 
   def save(self, state: RunState, rollouts: Prefetcher) -> None:
-    """Collective: starts to save the state, after all records up to it are on disk."""
+    """Collective: starts to save the state, after all records up to it are on disk; each step once."""
+    if state.step == self.saved:
+      return
     self.flush()
     self.writer.flush()
     self.upload()
     tree, host = run_state.checkpoint_tree(self.job, state, rollouts.checkpoint())
     checkpoint.save(self.checkpoints, state.step, tree, host)
+    self.saved = state.step
