@@ -8,12 +8,13 @@ import subprocess
 import time
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.sharding import Mesh
+from ml_collections import ConfigDict
 
 from benchmarks import ends
 from configs import base
@@ -49,12 +50,22 @@ class Work(NamedTuple):
   memory: float = 0.0  # bytes of the device; 0: what it says
 
 
+class Device(NamedTuple):
+  """What of a run works on the device."""
+
+  config: ConfigDict
+  mesh: Mesh
+  model: models.Model
+  objective: objective.Objective
+  programs: setup.Programs
+
+
 STEPS = 2  # of those that are timed whole
 DRY = Work(4, 8, 8, 2, 2, 8, 2, 128, 2**16, 1e9)
 
 
 def build(name: str, dry: bool, param_dtype: str, **rollout):
-  """Builds a job without data, in which everything that runs on the device is a run's own."""
+  """Returns (Device, Prompts): everything that runs on the device is a run's own; there is no data."""
   sizes, vocab = TINY if dry else MODELS[name]
   c = base.get_config()
   c.model.update(dict(zip(SIZES, sizes, strict=True)), dtype="bfloat16", rope_theta=1e6)
@@ -70,9 +81,7 @@ def build(name: str, dry: bool, param_dtype: str, **rollout):
   model = models.from_spec(spec, mesh)
   programs = ends.programs(c, model, None, mesh, (vocab,))  # every response takes all tokens
   ids = np.arange(rollout["prompts"], dtype=np.int32)
-  data = SimpleNamespace(train=SimpleNamespace(ids=ids, records=ids))
-  goal = objective.build(c.objective)
-  job = setup.Job(c, Path(), None, data, mesh, model, goal, programs, None, first_pass=False)
+  job = Device(c, mesh, model, objective.build(c.objective), programs)
   tokens = np.random.default_rng(0).integers(0, vocab, (len(ids), prompt)).astype(np.int32)
   return job, Prompts(tokens, np.full(len(ids), prompt, np.int32), ids, [{}] * len(ids))
 

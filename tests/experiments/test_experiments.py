@@ -61,11 +61,6 @@ def _flat(config) -> list[str]:
   return [f"{k}={v}" for k, v in plan.checkpoint.flatten(config.to_dict()).items()]
 
 
-def coin(sample, *, form, timeout, workers) -> float:
-  """Right at times, also of random weights; with the knobs of the verdict that it stands for."""
-  return float(len(sample.text) % 2 == 0)
-
-
 # As a person runs it.  One cache for all: dataset, cold start and compiled programs.
 
 
@@ -121,7 +116,7 @@ def test_the_papers_scale_runs_end_to_end_at_a_fraction_of_every_size(tmp_path):
     "rollout.prompts": 4, "rollout.group_size": 4, "rollout.max_tokens": 15, "rollout.slots": 16,
     "rollout.segment": 8, "data.prompt_budget": 321, "rollout.prefill_chunk": 321, "eval.samples": 2,
     "eval.prompts": 4, "eval.every": 2, "checkpoint.every": 2, "dynamic_sampling.max_tries": 1,
-    "reward.accuracy.fn": "test_experiments:coin",
+    "reward.accuracy.fn": "study_toys:coin",
     "model.dtype": "float32",  # XLA's CPU compiler fails on some all-reduces in bfloat16
   }  # fmt: skip
   done = run(
