@@ -21,7 +21,7 @@ _FORGET = (
 
 
 def canonical(message: str) -> str:
-  """An error message without the names and numbers that differ from case to case."""
+  """Returns an error message without the names and numbers that differ from case to case."""
   message = message.strip()
   for pattern, word in _FORGET:
     message = re.sub(pattern, word, message)
@@ -29,7 +29,7 @@ def canonical(message: str) -> str:
 
 
 def error_anchor(verb: str, message: str) -> tuple[str, str, str]:
-  """The anchor after the tool `verb` was refused with `message`.
+  """Returns the anchor after the tool `verb` was refused with `message`.
 
   Other answers have anchors of the same form: ("ok", verb), ("read", verb, argument), ("invalid",).
   Which verbs read and which write is the environment's to say.
@@ -38,13 +38,13 @@ def error_anchor(verb: str, message: str) -> tuple[str, str, str]:
 
 
 def ids(anchors: Sequence[Hashable]) -> np.ndarray:
-  """[rows] int32: equal anchors get equal numbers.  Keep prompts apart by having one group each."""
+  """Returns [rows] int32, equal for equal anchors; give one group each, so that prompts stay apart."""
   seen = {anchor: number for number, anchor in enumerate(dict.fromkeys(anchors))}
   return np.array([seen[anchor] for anchor in anchors], np.int32)
 
 
 def fuzzy_ids(observations: Sequence[str], threshold: float = 0.95) -> np.ndarray:
-  """[rows] int32: each joins the first anchor that it resembles, or founds a new one.
+  """Returns [rows] int32: each joins the first anchor that it resembles, or founds a new one.
 
   An anchor is the observation that founded it, so the order of rows matters.  Resemblance is
   difflib's ratio of (observation, founder), 2 · matches / total length, and 0.95 verl-agent's bound.

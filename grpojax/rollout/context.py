@@ -40,7 +40,7 @@ class RolloutContext(NamedTuple):
 
   @property
   def streams(self) -> bool:
-    """True if dynamic sampling submits prompts as slots free up, not round by round.
+    """Returns True if dynamic sampling submits prompts as slots free up, not round by round.
 
     Several processes would have to agree on every draw; what was sampled ahead is all there at once.
     """

@@ -7,7 +7,7 @@ import numpy as np
 
 
 def pass_at_k(correct, samples: int, k: int) -> np.ndarray:
-  """1 - C(n - c, k) / C(n, k) per question: unbiased for "one of k is right".  correct [P] counts.
+  """Returns 1 - C(n - c, k) / C(n, k) per question, unbiased for "one of k is right"; correct [P] counts.
 
   Source: Chen et al. 2021, https://arxiv.org/abs/2107.03374 equation 1.
   """
@@ -17,7 +17,7 @@ def pass_at_k(correct, samples: int, k: int) -> np.ndarray:
 
 
 def majority(answers: list[str | None], right) -> float:
-  """Accuracy of the most frequent answer; ties are averaged.  Samples without an answer do not vote."""
+  """Returns the accuracy of the most frequent answer, ties averaged; samples without one do not vote."""
   votes = Counter(a for a in answers if a is not None)
   if not votes:
     return 0.0
@@ -27,7 +27,7 @@ def majority(answers: list[str | None], right) -> float:
 
 
 def per_question(right, answers, length, ended) -> dict[str, np.ndarray]:
-  """right, length, ended [P, k] and answers (P lists of k) -> one number per question, each [P]."""
+  """Returns one number per question, each [P], of right, length, ended [P, k] and answers (P lists of k)."""
   return {
     "correct": right.sum(axis=1),
     "majority": np.array([majority(a, r) for a, r in zip(answers, right, strict=True)]),
@@ -71,7 +71,7 @@ def estimate(questions: dict[str, np.ndarray], k: int) -> dict[str, np.ndarray]:
 
 
 def bootstrap(values: np.ndarray, resamples: int = 10_000, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
-  """values [P, M] of P questions -> ends [M] of the 95 % percentile intervals of their M means.
+  """Returns the ends [M] of the 95 % percentile intervals of the M means of values [P, M] of P questions.
 
   A resample draws whole questions.  Of equal values, as where nothing was solved, the interval is a
   point: that is all that this method can say of them.

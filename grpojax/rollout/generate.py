@@ -65,7 +65,7 @@ class ScoredStream:
 
   @property
   def hungry(self) -> bool:
-    """True if no prompt waits for a place."""
+    """Returns True if no prompt waits for a place."""
     return self.queue.empty
 
   def submit(self, prompts: Prompts) -> None:

@@ -162,7 +162,7 @@ class Timer:
 
 
 def over_updates(updates: list[Mapping[str, float]]) -> dict[str, float]:
-  """Metrics of one step's updates -> their mean; of a name ending in /max the largest, /min the least."""
+  """Returns the mean over one step's updates; of a name ending in /max the largest, /min the least."""
   merge = {"max": np.max, "min": np.min}
   return {
     name: float(merge.get(name.rpartition("/")[2], np.mean)([u[name] for u in updates]))

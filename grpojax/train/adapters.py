@@ -18,7 +18,7 @@ from grpojax.train import setup
 
 
 def begin(config: ConfigDict, workdir: Path, model: Model, mesh, params: dict) -> tuple[dict, dict]:
-  """(frozen, trained) of a new run that starts from `params`; ({}, params) without adapters."""
+  """Returns (frozen, trained) of a new run that starts from `params`; ({}, params) without adapters."""
   if not model.lora:
     return {}, params
   if "path" not in config.model:
@@ -30,7 +30,7 @@ def begin(config: ConfigDict, workdir: Path, model: Model, mesh, params: dict) -
 
 
 def start(config: ConfigDict, model: Model, mesh) -> dict:
-  """The adapters of config.lora.path, or such as change nothing yet."""
+  """Returns the adapters of config.lora.path, or adapters that change nothing yet."""
   if config.lora.path:
     return peft.load(Path(config.lora.path).expanduser(), model, mesh)
   where = sharding.param_shardings(mesh, model.lora.axes, model.lora.shapes, model.rules)
@@ -39,7 +39,7 @@ def start(config: ConfigDict, model: Model, mesh) -> dict:
 
 
 def frozen(config: ConfigDict, workdir: Path, model: Model, mesh) -> dict:
-  """The frozen weights of a run that is under way.  ValueError if they are not what it began with."""
+  """Returns the frozen weights of a run that is under way.  ValueError if they are not what it began with."""
   if not model.lora:
     return {}
   if "path" not in config.model:

@@ -11,7 +11,7 @@ from grpojax.train import setup
 
 
 def show(config: ConfigDict) -> None:
-  """The table of a config's model on its mesh: `--config.print_sharding=True`."""
+  """Prints the table of a config's model on its mesh: `--config.print_sharding=True`."""
   mesh = sharding.make_mesh(config.mesh)
   model = setup.build_model(config, text.load_tokenizer(setup.model_folder(config)), mesh)
   axes = " x ".join(f"{axis} {n}" for axis, n in mesh.shape.items())
@@ -28,7 +28,7 @@ def show(config: ConfigDict) -> None:
 
 
 def table(model: Model, mesh) -> list[str]:
-  """A line for each parameter, layers stacked: path, shape, dtype, spec, bytes per chip; and the total."""
+  """Returns a line a parameter, layers stacked: path, shape, dtype, spec, bytes per chip; and the total."""
   shapes, axes = model.shapes, model.axes
   if model.lora:
     shapes, axes = shapes | model.lora.shapes, axes | model.lora.axes
@@ -46,6 +46,6 @@ def table(model: Model, mesh) -> list[str]:
 
 
 def _cut(mesh, axes) -> str:
-  """The axes that cut a dimension in more than one piece."""
+  """Returns the axes that cut a dimension in more than one piece."""
   axes = [axes] if isinstance(axes, str) else axes or ()
   return " x ".join(axis for axis in axes if mesh.shape[axis] > 1) or "-"

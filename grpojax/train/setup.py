@@ -122,7 +122,7 @@ def load_data(config: ConfigDict, needs: tuple[str, ...], shards: ProcessShards 
 
 
 def reader(config: ConfigDict, needs: tuple[str, ...]) -> tuple[Any, Path, Callable[[str], pipeline.Split]]:
-  """(the tokenizer, the folder of the prepared dataset, name of a split -> its rows)."""
+  """Returns (the tokenizer, the folder of the prepared dataset, name of a split -> its rows)."""
   c = config.data
   tokenizer = text.load_tokenizer(model_folder(config))
   form = templates.build(c.template, c.system, c.chat)
@@ -131,14 +131,14 @@ def reader(config: ConfigDict, needs: tuple[str, ...]) -> tuple[Any, Path, Calla
 
 
 def model_folder(config: ConfigDict) -> Path:
-  """Where the policy's tokenizer is: the folder of the model, fetched from a bucket; or the embedded one."""
+  """Returns the tokenizer's folder: the model's own, fetched from a bucket, or the embedded one."""
   if "path" not in config.model:
     return text.EMBEDDED
   return storage.fetch(config.model.path, "config.model.path", config.cache_dir)
 
 
 def build_model(config: ConfigDict, tokenizer, mesh: Mesh | None = None) -> models.Model:
-  """The architecture of the folder `config.model.path`, or the small one that `config.model` describes."""
+  """Returns the architecture of the folder config.model.path, or of the small model in config.model."""
   c, rules = config.model, config.mesh.rules.to_dict()
   if "path" in c:
     model = models.from_spec(models.from_folder(model_folder(config), c.dtype, c.param_dtype), mesh, rules)
@@ -162,17 +162,17 @@ def build_model(config: ConfigDict, tokenizer, mesh: Mesh | None = None) -> mode
 
 
 def with_adapters(config: ConfigDict, model: models.Model) -> models.Model:
-  """The model, and the adapters of `config.lora` if it asks for some."""
+  """Returns the model, with the adapters of `config.lora` if it asks for some."""
   return model._replace(lora=lora.build(config.lora, model.spec, model.axes, model.shapes))
 
 
 def eos_ids(config: ConfigDict, tokenizer) -> tuple[int, ...]:
-  """Every token that ends a response of the policy."""
+  """Returns every token that ends a response of the policy."""
   return text.eos_ids(tokenizer, model_folder(config))
 
 
 def check_prompts(model: models.Model, *splits: pipeline.Split) -> None:
-  """ValueError if a prompt has a token that the model does not know."""
+  """Raises ValueError if a prompt has a token that the model does not know."""
   for split in splits:
     row = int(np.argmax([prompt.max() for prompt in split.prompts]))
     token = int(split.prompts[row].max())
@@ -184,12 +184,12 @@ def check_prompts(model: models.Model, *splits: pipeline.Split) -> None:
 
 
 def frozen_layout(model: models.Model, mesh: Mesh) -> dict:
-  """Where the parameters live that no update changes; {} if all are trained."""
+  """Returns the shardings of the parameters that no update changes; {} if all are trained."""
   return sharding.param_shardings(mesh, model.axes, model.shapes, model.rules) if model.lora else {}
 
 
 def build_programs(config: ConfigDict, model: models.Model, tokenizer, mesh: Mesh) -> Programs:
-  """Objective-independent: the objective is an argument of `update`."""
+  """Builds the run's programs, none of them compiled; the objective is an argument of `update`."""
   schedule = learner.warmup_constant(config.optimizer)
   tx = learner.make_optimizer(config.optimizer, schedule)
   where, frozen = learner.state_shardings(model, tx, mesh), frozen_layout(model, mesh)
@@ -253,7 +253,7 @@ def _logp(config: ConfigDict, model: models.Model) -> Callable:
 
 
 def state_layout(config: ConfigDict, model: models.Model, mesh: Mesh):
-  """(shapes, shardings) of the learner's state, for restoring a checkpoint."""
+  """Returns (shapes, shardings) of the learner's state, for restoring a checkpoint."""
   tx = learner.make_optimizer(config.optimizer, learner.warmup_constant(config.optimizer))
   shapes = jax.eval_shape(lambda params: learner.fresh(params, tx), model.trained.shapes)
   return shapes, learner.state_shardings(model, tx, mesh)

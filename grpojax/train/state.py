@@ -20,7 +20,7 @@ from grpojax.train.setup import Job
 
 
 class RunState(NamedTuple):
-  """What the next step needs of the steps before.  numpy leaves are equal on every process."""
+  """State of a run between two steps.  numpy leaves are equal on every process."""
 
   step: int  # training steps done
   learner: State  # trained parameters, optimiser and the updates' running statistics

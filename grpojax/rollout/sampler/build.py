@@ -15,7 +15,7 @@ from grpojax.runtime.compile import aot_jit
 
 
 class GenerationSpec(NamedTuple):
-  """What is sampled of each prompt.  Equal specs share an engine."""
+  """Samples of each prompt: how many, how long, by which rule.  Equal specs share an engine."""
 
   group_size: int  # G, completions of a prompt
   max_tokens: int  # T, of a completion

@@ -44,7 +44,7 @@ class SamplerSpec(NamedTuple):
 
 
 class PromptCache(NamedTuple):
-  """What is kept of the prompts, once for all their samples."""
+  """Keys and values of the prompts, once for all their samples."""
 
   kv: list[Kv]  # per layer, [K, P, ...] with L columns, left-padded
   length: jax.Array  # [P] int32
@@ -62,7 +62,7 @@ class Counters(NamedTuple):
 
 
 class SlotState(NamedTuple):
-  """What the decode loop carries beside its output.  D shards, S slots and Bl requests on each."""
+  """State of the decode loop beside its output.  D shards, S slots and Bl requests on each."""
 
   queue: jax.Array  # [D, Bl] int32, all requests, those that wait from `head` to `tail`
   head: jax.Array  # [D] int32
@@ -75,7 +75,7 @@ class SlotState(NamedTuple):
 
 
 class Status(NamedTuple):
-  """What the host reads after a segment."""
+  """Progress of a rollout, which the host reads after a segment."""
 
   done: jax.Array  # [P] bool: all samples of the prompt have ended
   busy: jax.Array  # [] bool: some slot is not idle
@@ -102,7 +102,7 @@ def shardings(rows, everywhere, kv) -> tuple[PromptCache, SlotState, Status]:
 
 
 def begin(c: SamplerSpec, params, tokens, length, prompt_id, key) -> tuple[PromptCache, SlotState, Rollout]:
-  """All places at once."""
+  """Starts the first requests of all places at once."""
   return insert(c, params, *_empty(c, *tokens.shape), tokens, length, prompt_id, key)
 
 
@@ -131,7 +131,7 @@ def insert(c: SamplerSpec, params, prompts, state, out, tokens, length, prompt_i
 
 
 def advance(c: SamplerSpec, params, prompts, state, out, steps) -> tuple[SlotState, Rollout, Status]:
-  """At most so many steps of the loop, fewer where no request is left."""
+  """Takes at most so many steps of the loop, fewer where no request is left."""
   decoder, (P, G) = c.model.bind(params), out.length.shape
   layers, L = decoder.unstacked_layers(c.piece_bytes), prompts.kv[0].values.shape[2]
   Bl, until = state.queue.shape[1], state.counters.steps + steps
@@ -169,7 +169,7 @@ def advance(c: SamplerSpec, params, prompts, state, out, steps) -> tuple[SlotSta
 
 
 def _empty(c: SamplerSpec, P: int, L: int) -> tuple[PromptCache, SlotState, Rollout]:
-  """No prompt in any place, and no request."""
+  """Returns the state before the first prompt: no place is taken, and no request waits."""
   s, (D, G, T) = c.model.spec, (c.shards, c.group_size, c.max_tokens)
   Bl, idle = P * G // D, jnp.zeros((D, c.slots // D), jnp.int32)
   zero, none = jnp.zeros(D, jnp.int32), jnp.zeros((P, G), jnp.int32)
@@ -190,7 +190,7 @@ def _empty(c: SamplerSpec, P: int, L: int) -> tuple[PromptCache, SlotState, Roll
 
 
 def _no_kv(c: SamplerSpec, s: Spec, rows: int, columns: int) -> Kv:
-  """The zeros of one layer, laid out, and cut as caches are."""
+  """Returns the zeros of one layer's caches, laid out and cut as caches are."""
   one = jax.ShapeDtypeStruct((rows, columns, s.num_key_value_heads, s.head_dim), s.dtype)
   one = jax.eval_shape(lambda x: shared_prefix.laid_out(x, x, c.kv_cache), one)
   kv = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), one)
@@ -198,7 +198,7 @@ def _no_kv(c: SamplerSpec, s: Spec, rows: int, columns: int) -> Kv:
 
 
 def _no_rings(c: SamplerSpec, s: Spec) -> Rings:
-  """The zeros of one layer's rings, in pieces of at most `piece_bytes` of a device's keys, if that can be."""
+  """Returns the zeros of one layer's rings; each piece has at most `piece_bytes` of a device's keys."""
   whole, S = _no_kv(c, s, c.slots, kv_budget.ring(c.max_tokens)), c.slots // c.shards
   here = whole.keys.values if c.kv_cache == "int8" else whole.keys
   bytes_here = sharding.bytes_per_chip(here, c.kv_sharding) if c.kv_sharding else here.nbytes
@@ -207,7 +207,7 @@ def _no_rings(c: SamplerSpec, s: Spec) -> Rings:
 
 
 def _first_tokens(c: SamplerSpec, logits, key, routing) -> Rollout:
-  """Sample by sample, because all samples' logits are G times those of the prompts."""
+  """Samples first tokens sample by sample, because all samples' logits are G times those of the prompts."""
   keys = sample_keys(key, c.group_size)
   token, logp = (x.T for x in jax.lax.map(lambda k: sample_token(k, 0, logits, c.sampling), keys.T))
   tokens, logps = (jnp.pad(x[..., None], ((0, 0), (0, 0), (0, c.max_tokens - 1))) for x in (token, logp))
@@ -219,7 +219,7 @@ def _first_tokens(c: SamplerSpec, logits, key, routing) -> Rollout:
 
 
 def _enqueued(state: SlotState, new) -> SlotState:
-  """The requests `new` [D, Bl] behind those that wait already."""
+  """Returns the queue with the requests `new` [D, Bl] behind those that wait already."""
   number = jnp.broadcast_to(jnp.arange(new.shape[1]), new.shape)
   waits = (number >= state.head[:, None]) & (number < state.tail[:, None])
   never = 2 * new.shape[1]
@@ -230,7 +230,7 @@ def _enqueued(state: SlotState, new) -> SlotState:
 
 
 def _refilled(state: SlotState, tokens, done) -> SlotState:
-  """The slots that are done [D, S] take the next requests, or idle.  tokens [D, Bl, T]."""
+  """Gives the slots that are done [D, S] the next requests, or idles them.  tokens [D, Bl, T]."""
   Bl = state.queue.shape[1]
   place = state.head[:, None] + jnp.cumsum(done, axis=1) - 1
   taken = _take(state.queue, jnp.minimum(place, Bl - 1))
@@ -246,7 +246,7 @@ def _refilled(state: SlotState, tokens, done) -> SlotState:
 
 
 def _attention(c: SamplerSpec, prompts: PromptCache, state: SlotState):
-  """attention(i, q, k, v, scale, cap) of one step, for `Decoder.step`.
+  """Returns attention(i, q, k, v, scale, cap) of one step, for `Decoder.step`.
 
   Rings in pieces are written when they have been read, so that nothing is written that lies beside the
   cores, and the newest token is read apart.  Whole ones are written first: any compiler does that in place.
@@ -261,7 +261,7 @@ def _attention(c: SamplerSpec, prompts: PromptCache, state: SlotState):
   K, m = spec.num_key_value_heads, spec.num_attention_heads // spec.num_key_value_heads
 
   def of_prompts(i, scale, cap, q, block):
-    """Part: what the samples of the block's prompts read of them, by q [prompts, K, G * m, H]."""
+    """Returns the Part that the block's samples read of their prompts, by q [prompts, K, G * m, H]."""
     near, window = block.of(real, order.width)[:, None], spec.windows[i]
     if window:  # how far back it reaches differs by query
       asked = block.to_prompts(jnp.broadcast_to(count[..., None, None], (count.size, 1, m, 1)), G)[:, 0]
@@ -294,22 +294,22 @@ def _is_eos(c: SamplerSpec, token):
 
 
 def _by_shard(c: SamplerSpec, out: Rollout) -> Rollout:
-  """[P, G, ...] -> [D, Bl, ...]."""
+  """Reshapes [P, G, ...] to [D, Bl, ...]."""
   return jax.tree.map(lambda x: x.reshape(c.shards, -1, *x.shape[2:]), out)
 
 
 def _take(x, index):
-  """x [D, n], index [D, m] -> [D, m]."""
+  """Gathers x [D, n] at index [D, m]: [D, m]."""
   return jax.vmap(lambda a, i: a[i])(x, index)
 
 
 def _into(x, request, column, new):
-  """x [D, Bl, T, ...] with new [D, S, ...] at (request, column); idle slots' requests lie outside."""
+  """Writes `new` [D, S, ...] into x [D, Bl, T, ...] at (request, column); idle slots' are outside."""
   return jax.vmap(lambda a, r, t, y: a.at[r, t].set(y, mode="drop"))(x, request, column, new)
 
 
 def _written(out: Rollout, state: SlotState, token, logp, ended) -> Rollout:
-  """One token of every busy slot, all [D, S]."""
+  """Writes one token of every busy slot, all [D, S]."""
   of = jax.vmap(lambda a, r, x: a.at[r].set(x, mode="drop"))
   return out._replace(
     tokens=_into(out.tokens, state.request, state.count, token),

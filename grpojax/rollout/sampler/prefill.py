@@ -15,7 +15,7 @@ from grpojax.models import Decoder, by_rows, unrouted
 
 
 class Read(NamedTuple):
-  """What is kept of P prompts, each left-padded to L columns; what lies in the padding means nothing."""
+  """Keys and values of P prompts, each left-padded to L columns; what lies in the padding means nothing."""
 
   hidden: jax.Array  # [P, D], of each prompt's last token
   cache: list[tuple[jax.Array, jax.Array]]  # per layer keys and values [P, L, K, H]
@@ -40,7 +40,7 @@ class Kept(NamedTuple):
 
 
 def read(decoder: Decoder, tokens, length, *, chunk: int, shards: int, record_routing: bool = False) -> Read:
-  """tokens [P, L] left-padded, length [P], 0 for a prompt that is left out -> what decoding needs of them."""
+  """Reads prompts, tokens [P, L] left-padded, length [P], 0: left out; returns what decoding needs."""
   s, (P, L) = decoder.spec, tokens.shape
   stream = end_to_end(tokens.reshape(shards, -1, L), length.reshape(shards, -1), chunk)
   whole = length.reshape(shards, -1) > 0
@@ -75,7 +75,7 @@ def read(decoder: Decoder, tokens, length, *, chunk: int, shards: int, record_ro
 
 
 def end_to_end(tokens, length, chunk: int) -> Stream:
-  """tokens [D, prompts, L] left-padded, length [D, prompts] -> streams of whole chunks."""
+  """Lays tokens [D, prompts, L] left-padded, length [D, prompts] end to end, in streams of whole chunks."""
   D, prompts, L = tokens.shape
   column = jnp.arange(-(-prompts * L // chunk) * chunk)
   end = jnp.cumsum(length, axis=1)
@@ -88,6 +88,6 @@ def end_to_end(tokens, length, chunk: int) -> Stream:
 
 
 def by_prompt(x, end, L: int):
-  """x [D, L + N, ...] of streams that begin L columns late, end [D, prompts] -> [P, L, ...] by prompt."""
+  """Cuts streams x [D, L + N, ...], L columns late, that end at [D, prompts] into prompts [P, L, ...]."""
   of_one = jax.vmap(lambda x, e: jax.lax.dynamic_slice_in_dim(x, e, L), in_axes=(None, 0))
   return jax.vmap(of_one)(x, end).reshape(-1, L, *x.shape[2:])

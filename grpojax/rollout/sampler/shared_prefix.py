@@ -29,7 +29,7 @@ class Kv(NamedTuple):
 
 
 def laid_out(keys, values, kv_cache: str) -> Kv:
-  """keys and values [B, columns, K, H], as a layer computes them; kv_cache "int8" rounds them."""
+  """Lays out keys and values [B, columns, K, H] as a layer computes them; kv_cache "int8" rounds them."""
   if kv_cache == "int8":
     keys, values = int8.quantize(keys, (-1,)), int8.quantize(values, (-1,))
   lay = lambda tree, *axes: jax.tree.map(lambda x: x.transpose(axes), tree)
@@ -37,7 +37,7 @@ def laid_out(keys, values, kv_cache: str) -> Kv:
 
 
 def write(kv: Kv, new: Kv, column) -> Kv:
-  """`new`, of one column, at the same column of every row."""
+  """Writes `new`, of one column, at the same column of every row."""
 
   def update(old, new, axis):
     return jax.tree.map(
@@ -56,7 +56,7 @@ class Part(NamedTuple):
 
 
 def part(q, kv: Kv, mask, scale: float, cap: float) -> Part:
-  """q [B, K, M, H], mask [B, 1 or M, columns].  A query that sees no key has total 0."""
+  """Returns a Part of the softmax, q [B, K, M, H], mask [B, 1 or M, columns]; of no visible key: total 0."""
   keys, values = int8.read(kv.keys, q.dtype), int8.read(kv.values, q.dtype)
   q = q.swapaxes(0, 1)
   scores = jnp.einsum("kbmh,kbhc->kbmc", q, keys, preferred_element_type=jnp.float32)
@@ -70,7 +70,7 @@ def part(q, kv: Kv, mask, scale: float, cap: float) -> Part:
 
 
 def join(*parts: Part):
-  """The whole softmax's answer, [B, K, M, H] float32.  One of the parts must have seen a key."""
+  """Returns the whole softmax's answer, [B, K, M, H] float32.  One of the parts must have seen a key."""
   top = reduce(jnp.maximum, (part.top for part in parts))
   shares = [jnp.exp(part.top - top) for part in parts]
   over_all = lambda xs: sum(share * x for share, x in zip(shares, xs, strict=True))
@@ -86,7 +86,7 @@ class Rings(NamedTuple):
   pieces: tuple[Kv, ...]
 
   def of(self, x, shards: int, axis: int = 0) -> list:
-    """x [..., D * S, ...] -> the rows of each piece."""
+    """Returns the rows of each piece of x [..., D * S, ...]."""
     n, before, after = len(self.pieces), x.shape[:axis], x.shape[axis + 1 :]
     x = jnp.moveaxis(x.reshape(*before, shards, n, -1, *after), axis + 1, 0)
     return [piece.reshape(*before, -1, *after) for piece in x]
@@ -117,7 +117,7 @@ class Block(NamedTuple):
   here: jax.Array  # [D, S] bool: the slot works on one of these prompts
 
   def of(self, x, width: int, axis: int = 0):
-    """x [..., P, ...] -> [..., D * width, ...]."""
+    """Returns x [..., P, ...] as [..., D * width, ...]."""
     D, before, after = len(self.begin), x.shape[:axis], x.shape[axis + 1 :]
     if x.shape[axis] == D * width:
       return x
@@ -125,13 +125,13 @@ class Block(NamedTuple):
     return cut(x.reshape(*before, D, -1, *after), self.begin).reshape(*before, D * width, *after)
 
   def to_prompts(self, x, group_size: int):
-    """x [D * S, K, m, H] -> [D * width, K, G * m, H]: what the samples of a prompt ask, side by side."""
+    """Puts what a prompt's samples ask side by side: x [D * S, K, m, H] -> [D * width, K, G * m, H]."""
     _, K, m, H = x.shape
     x = _pick(x, self.slot).reshape(-1, group_size, K, m, H)
     return x.swapaxes(1, 2).reshape(-1, K, group_size * m, H)
 
   def to_slots(self, x, group_size: int):
-    """The inverse; slots that are not here get any row."""
+    """Inverts `to_prompts`; slots that are not here get any row."""
     P, K, M, H = x.shape
     x = x.reshape(P, K, group_size, M // group_size, H).swapaxes(1, 2)
     return _pick(x.reshape(P * group_size, K, -1, H), self.row)
@@ -146,7 +146,7 @@ class Order(NamedTuple):
   group_size: int  # G
 
   def read(self, q, of_prompts) -> Part:
-    """What the slots read of their prompts with q [D * S, K, m, H]; idle ones something finite.
+    """Returns what the slots read of their prompts with q [D * S, K, m, H]; idle ones read something finite.
 
     of_prompts(q [D * width, K, G * m, H], a block) -> Part.
     """
@@ -176,7 +176,7 @@ def order(request, prompts: int, group_size: int) -> Order:
     return jnp.minimum(block * width, n - width)  # the last may overlap the one before it
 
   def rows(begin):
-    """begin [blocks, 1 or D] -> [blocks, D, S] the row of each slot's request, and whether there is one."""
+    """Returns [blocks, D, S], the row of each slot's request and if it has one; begin [blocks, 1 or D]."""
     row = request[None] - begin[..., None] * G
     return row, (row >= 0) & (row < width * G)
 
@@ -195,6 +195,6 @@ def block_width(prompts: int, slots: int, group_size: int) -> int:
 
 
 def _pick(x, index):
-  """x [D * n, ...], index [D, m] within each of the D parts -> [D * m, ...]; beyond a part: its last."""
+  """Gathers x [D * n, ...] at [D, m] within each of D parts: [D * m, ...]; beyond a part: its last."""
   parts = x.reshape(index.shape[0], -1, *x.shape[1:])
   return jax.vmap(lambda a, i: a[i])(parts, index).reshape(-1, *x.shape[1:])

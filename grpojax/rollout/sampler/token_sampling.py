@@ -11,7 +11,7 @@ import jax.numpy as jnp
 
 
 class SamplingParams(NamedTuple):
-  """How a token is sampled from its logits.  Static: other values are another program."""
+  """Rule by which a token is sampled from its logits.  Static: other values are another program."""
 
   temperature: float = 1.0  # 0: greedy
   top_k: int = 0  # 0: off
@@ -20,17 +20,17 @@ class SamplingParams(NamedTuple):
 
 
 def row_keys(key, prompt_id, group_size: int):
-  """key, prompt_id [P] -> one key for each (prompt, sample), [P * G]."""
+  """Returns one key for each (prompt, sample), [P * G], of a key and prompt_id [P]."""
   return sample_keys(jax.vmap(lambda i: jax.random.fold_in(key, i))(prompt_id), group_size).reshape(-1)
 
 
 def sample_keys(prompt_key, group_size: int):
-  """prompt_key [P] -> one key for each of a prompt's samples, [P, G]."""
+  """Returns one key for each of a prompt's samples, [P, G], of prompt_key [P]."""
   return jax.vmap(lambda k: jax.vmap(lambda g: jax.random.fold_in(k, g))(jnp.arange(group_size)))(prompt_key)
 
 
 def filtered(logits, sampling: SamplingParams):
-  """logits [B, V] float32 -> logits of the sampling distribution, -inf where a filter cut."""
+  """Returns the logits [B, V] float32 of the sampling distribution, -inf where a filter cut."""
   logits = logits / sampling.temperature
   keep = jnp.ones(logits.shape, bool)
   if sampling.top_k:
@@ -46,7 +46,7 @@ def filtered(logits, sampling: SamplingParams):
 
 
 def _nucleus(logits, top_p):
-  """The fewest likeliest tokens whose mass reaches top_p; the likeliest always stays."""
+  """Keeps the fewest likeliest tokens whose mass reaches top_p; the likeliest always stays."""
   order = jnp.argsort(-logits, axis=-1)
   probs = jax.nn.softmax(jnp.take_along_axis(logits, order, axis=-1), axis=-1)
   before = jnp.cumsum(probs, axis=-1) - probs
@@ -54,7 +54,7 @@ def _nucleus(logits, top_p):
 
 
 def sample_token(keys, position, logits, sampling: SamplingParams):
-  """keys [B], position [] or [B], logits [B, V] float32 -> tokens [B] int32, logp [B] float32.
+  """Samples tokens [B] int32 and logp [B] float32 by keys [B], position [] or [B], logits [B, V] float32.
 
   Greedy reports the log-prob at temperature 1: its own distribution is a point, with log-prob 0.
   """
