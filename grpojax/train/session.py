@@ -16,7 +16,7 @@ from grpojax.runtime import metrics as metrics_lib
 from grpojax.runtime.profiling import profiler
 from grpojax.runtime.signals import Interrupt
 from grpojax.runtime.watchdog import watchdog
-from grpojax.train import state as run_state
+from grpojax.train import checkpoint as run_checkpoint
 from grpojax.train import step_log
 from grpojax.train.setup import Job
 from grpojax.train.state import RunState
@@ -27,14 +27,14 @@ class Session:
   """`with Session(job) as session`: opens the workdir's records and checkpoints, and closes them."""
 
   def __init__(self, job: Job):
-    self.job, self.timer, self.pending, self.saved = job, job.rollout.timer, None, None
+    self.job, self.timer, self.pending = job, job.rollout.timer, None
 
   def __enter__(self):
     job, self.stack = self.job, contextlib.ExitStack()
     self.timer.take()
     self.checkpoints = checkpoint.open_checkpoints(job.workdir, job.config.checkpoint.keep)
-    self.restored = run_state.restore(job, self.checkpoints)
-    self.first = self.restored[0].step if self.restored else 0
+    self.restored = run_checkpoint.restore(job, self.checkpoints)
+    self.first = self.saved = self.restored[0].step if self.restored else 0
     with contextlib.ExitStack() as stack:
       self.files, self.upload = stack.enter_context(storage.mirror(job.workdir))
       self.writer = stack.enter_context(metrics_lib.Writer(self.files, self.first))
@@ -98,11 +98,11 @@ class Session:
 
   def save(self, state: RunState, rollouts: Prefetcher) -> None:
     """Collective: starts to save the state, after all records up to it are on disk; each step once."""
-    if state.step == self.saved:
-      return
     self.flush()
     self.writer.flush()
     self.upload()
-    tree, host = run_state.checkpoint_tree(self.job, state, rollouts.checkpoint())
+    if state.step == self.saved:
+      return
+    tree, host = run_checkpoint.checkpoint_tree(self.job, state, rollouts.checkpoint())
     checkpoint.save(self.checkpoints, state.step, tree, host)
     self.saved = state.step

@@ -1,15 +1,15 @@
 """The parts of a training step between rollouts and record: batches, log-probs, updates, trackers."""
 
 import jax
-import numpy as np
 
 from grpojax.learner import batching
 from grpojax.rollout import curriculum, metrics
 from grpojax.rollout.context import rows_of
 from grpojax.rollout.prefetch import Collected
 from grpojax.runtime import sharding
+from grpojax.train import baseline
 from grpojax.train.setup import Job
-from grpojax.train.state import RunState, average
+from grpojax.train.state import RunState
 from grpojax.types import Batch
 
 
@@ -26,21 +26,8 @@ def make_batches(job: Job, state: RunState, collected: Collected, reward: float)
   """Returns the step's optimiser batches on the mesh; `reward` is the step's mean."""
   groups = batching.balance_shards(job.config, job.mesh, collected.groups)
   rows = rows_of(job.data, groups.prompts.id)
-  return batching.make_batches(job.config, job.mesh, groups, baseline(job, state, rows, reward))
-
-
-def baseline(job: Job, state: RunState, rows: np.ndarray, reward: float) -> np.ndarray | None:
-  """Returns [P] float32, the reward expected of these prompts before they were answered; None if not kept.
-
-  The first step has nothing before it and takes its own mean `reward` for the moving average.
-  """
-  kind = job.config.baseline.kind
-  if kind == "prompt":
-    return curriculum.rate(state.curriculum)[rows]
-  if kind == "mean":
-    known = reward if np.isnan(state.reward_average) else state.reward_average
-    return np.full(len(rows), known, np.float32)
-  return None
+  expected = baseline.expected_reward(job, state, rows, reward)
+  return batching.make_batches(job.config, job.mesh, groups, expected)
 
 
 def add_logprobs(job: Job, state: RunState, collected: Collected, batches: list[Batch]) -> list[Batch]:
@@ -94,7 +81,7 @@ def update(job: Job, state: RunState, batch: Batch) -> tuple[RunState, dict]:
 def finish_step(job: Job, state: RunState, reward: float) -> RunState:
   """Returns the state after one more step: the reward average, and the reference where it is due."""
   config, step = job.config, state.step + 1
-  reward_average = average(state.reward_average, reward, config.baseline.rate)
+  reward_average = baseline.average(state.reward_average, reward, config.baseline.rate)
   state = state._replace(step=step, reward_average=reward_average)
   sync = config.reference_sync
   if not sync.every or step % sync.every:

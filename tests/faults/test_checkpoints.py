@@ -14,7 +14,7 @@ import pytest
 
 from grpojax import train
 from grpojax.runtime import checkpoint, metrics
-from grpojax.train import state as run_state
+from grpojax.train import checkpoint as run_checkpoint
 
 pytestmark = [
   pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),  # readers that gave up
@@ -55,7 +55,7 @@ def run(finished, tmp_path):
 def newest(workdir, job):
   checkpoints = checkpoint.open_checkpoints(workdir, 3)
   try:
-    return checkpoint.latest(checkpoints, *run_state.tree_layout(job))
+    return checkpoint.latest(checkpoints, *run_checkpoint.tree_layout(job))
   finally:
     checkpoints.close()
 
@@ -105,7 +105,7 @@ def test_a_bit_that_storage_gives_back_without_a_word_is_found_by_its_leaf(run, 
   """The leaf is written anew with one bit changed, so that every file is sound; the digests are old."""
   workdir, job = run
   checkpoints = checkpoint.open_checkpoints(workdir, 3)
-  (state, *others), host = checkpoint.latest(checkpoints, *run_state.tree_layout(job))
+  (state, *others), host = checkpoint.latest(checkpoints, *run_checkpoint.tree_layout(job))
   kept = checkpoints.metadata(4).custom_metadata
   bits = np.asarray(state.params["embedding"]).view(np.uint32).copy()
   bits[5, 3] ^= 1

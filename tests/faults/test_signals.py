@@ -16,7 +16,7 @@ import subprocesses
 from grpojax import train
 from grpojax.runtime import checkpoint, metrics
 from grpojax.runtime.signals import Interrupt
-from grpojax.train import state as run_state
+from grpojax.train import checkpoint as run_checkpoint
 
 pytestmark = pytest.mark.usefixtures("quick_jobs")
 ROOT = Path(__file__).parents[2]
@@ -107,7 +107,7 @@ def test_a_second_ctrl_c_ends_at_once_and_damages_nothing(cache, tmp_path):
   assert error.startswith("Interrupted; the same command goes on from the last checkpoint"), error
   job = train.prepare(config(cache), tmp_path / "other")
   checkpoints = checkpoint.open_checkpoints(tmp_path / "run", 2)
-  tree, host = checkpoint.latest(checkpoints, *run_state.tree_layout(job))
+  tree, host = checkpoint.latest(checkpoints, *run_checkpoint.tree_layout(job))
   checkpoints.close()
   assert host["step"] == 2
   assert all(np.isfinite(x).all() for x in jax.tree.leaves(tree))

@@ -18,7 +18,7 @@ from grpojax import train
 from grpojax.data import pipeline
 from grpojax.runtime import checkpoint, metrics, processes
 from grpojax.tools.evaluate import benchmark
-from grpojax.train import state as run_state
+from grpojax.train import checkpoint as run_checkpoint
 
 STEPS, HEARTBEAT = 5, 10  # training steps; seconds
 CHANGES = {
@@ -77,7 +77,7 @@ def same(ours, theirs, **tolerance):
 def final_tree(folder, workdir, **changes):
   job = train.prepare(config(folder, **{"mesh.data": 4}, **changes), workdir)
   checkpoints = checkpoint.open_checkpoints(workdir, 2)
-  tree, host = checkpoint.latest(checkpoints, *run_state.tree_layout(job))
+  tree, host = checkpoint.latest(checkpoints, *run_checkpoint.tree_layout(job))
   checkpoints.close()
   return jax.tree.map(np.asarray, tree), host
 

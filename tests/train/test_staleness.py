@@ -12,8 +12,8 @@ from grpojax.learner import batching
 from grpojax.rollout import generate
 from grpojax.rollout.prefetch import Prefetcher
 from grpojax.runtime import checkpoint, metrics
+from grpojax.train import checkpoint as run_checkpoint
 from grpojax.train import setup
-from grpojax.train import state as run_state
 from grpojax.types import ACTION, PADDING
 
 pytestmark = pytest.mark.usefixtures("quick_jobs")
@@ -38,7 +38,7 @@ def newest(config, workdir):
   """(tree, host) of the newest checkpoint, on the host."""
   job = train.prepare(config, workdir)
   checkpoints = checkpoint.open_checkpoints(workdir, 1)
-  tree, host = checkpoint.latest(checkpoints, *run_state.tree_layout(job))
+  tree, host = checkpoint.latest(checkpoints, *run_checkpoint.tree_layout(job))
   checkpoints.close()
   return jax.tree.map(np.asarray, tree), host
 

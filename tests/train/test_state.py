@@ -10,8 +10,8 @@ from objective_toys import recipe
 from grpojax import objective as lib
 from grpojax.objective import trackers
 from grpojax.rollout import curriculum
-from grpojax.train import step as stages
-from grpojax.train.state import RunState, average
+from grpojax.train.baseline import average, expected_reward
+from grpojax.train.state import RunState
 
 
 def job(**changes):
@@ -33,7 +33,7 @@ def test_a_step_is_measured_against_the_average_before_it():
   made = job(baseline=dict(kind="mean", rate=0.05))
   known, before = state(9, made.config), []
   for reward in (0.4, 0.8, np.nan, 0.0):
-    before.append(stages.baseline(made, known, np.arange(2), reward))
+    before.append(expected_reward(made, known, np.arange(2), reward))
     known = known._replace(reward_average=average(known.reward_average, reward, 0.05))
   expected = 0.95 * 0.4 + 0.05 * 0.8
   np.testing.assert_allclose(before, np.repeat([[0.4], [0.4], [expected], [expected]], 2, 1), rtol=1e-6)
@@ -46,7 +46,7 @@ def test_a_prompts_baseline_is_its_own_success_rate():
   known = state(3, made.config)
   successes = np.array([0.1, 0.2, 0.3], np.float32)
   known = known._replace(curriculum=known.curriculum._replace(successes=successes, failures=1 - successes))
-  np.testing.assert_allclose(stages.baseline(made, known, np.array([2, 0]), 0.9), [0.3, 0.1], rtol=1e-6)
+  np.testing.assert_allclose(expected_reward(made, known, np.array([2, 0]), 0.9), [0.3, 0.1], rtol=1e-6)
 
 
 def test_what_is_drawn_follows_the_mixture_and_the_difficulty():

@@ -18,7 +18,7 @@ from grpojax import train
 from grpojax.learner import batching
 from grpojax.rollout import curriculum
 from grpojax.runtime import checkpoint, metrics
-from grpojax.train import state as run_state
+from grpojax.train import checkpoint as run_checkpoint
 
 pytestmark = pytest.mark.usefixtures("quick_jobs")
 ROOT = Path(__file__).parents[2]
@@ -54,7 +54,7 @@ def final_tree(config, workdir):
   """Host copies of the newest checkpoint's (state, reference, memory)."""
   job = train.prepare(config, workdir)
   checkpoints = checkpoint.open_checkpoints(workdir, config.checkpoint.keep)
-  tree, host = checkpoint.latest(checkpoints, *run_state.tree_layout(job))
+  tree, host = checkpoint.latest(checkpoints, *run_checkpoint.tree_layout(job))
   checkpoints.close()
   return jax.tree.map(np.asarray, tree), host
 

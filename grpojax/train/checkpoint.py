@@ -1,0 +1,50 @@
+"""Checkpoints of a run: its state, the rollouts in flight, the position in the prompt stream."""
+
+import jax
+import numpy as np
+
+from grpojax.runtime import checkpoint, console, sharding
+from grpojax.train import adapters, setup
+from grpojax.train.setup import Job
+from grpojax.train.state import RunState, new_curriculum
+
+
+def restore(job: Job, checkpoints) -> tuple[RunState, list] | None:
+  """Returns (the newest checkpoint's state, what was in flight); None where there is no checkpoint.
+
+  The prompt stream goes back to where it was.  Raises ValueError for a checkpoint of another run.
+  """
+  restored = checkpoint.latest(checkpoints, *tree_layout(job))
+  if not restored:
+    return None
+  (learner, policies, reward_average, known, in_flight), host = restored
+  job.data.stream.set_state(host["stream"])
+  with job.rollout.timer.phase("start"):
+    frozen = adapters.frozen(job.config, job.workdir, job.model, job.mesh)
+  console.say(f"resumed after step {host['step']} of {job.config.steps}")
+  reward_average, known = jax.tree.map(np.asarray, (reward_average, known))
+  state = RunState(host["step"], learner, policies or {}, reward_average, known, frozen)
+  return state, list(zip(in_flight or (), host["in_flight"], strict=True))
+
+
+def checkpoint_tree(job: Job, state: RunState, in_flight: tuple[tuple, list]) -> tuple[tuple, dict]:
+  """Returns (arrays, plain data) of a checkpoint; `in_flight` is what Prefetcher.checkpoint gave."""
+  params, plain = in_flight
+  host_arrays = sharding.everywhere(job.mesh, (state.reward_average, state.curriculum))
+  tree = (state.learner, state.policies or None, *host_arrays, params or None)
+  return tree, {"step": state.step, "stream": job.data.stream.get_state(), "in_flight": plain}
+
+
+def tree_layout(job: Job) -> tuple[tuple, tuple]:
+  """Returns (shapes, shardings) of `checkpoint_tree`'s arrays."""
+  config, mesh = job.config, job.mesh
+  shapes, where = setup.state_layout(config, job.model, mesh)
+  ahead = config.staleness
+  host_arrays = np.array(0, np.float32), new_curriculum(job)
+  everywhere = jax.tree.map(lambda _: sharding.replicated(mesh), host_arrays)
+
+  def tree(state, host_arrays):
+    others = {name: state.params for name in job.policies if name != "policy"}
+    return state, others or None, *host_arrays, (state.params,) * ahead or None
+
+  return tree(shapes, host_arrays), tree(where, everywhere)
