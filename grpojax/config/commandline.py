@@ -8,7 +8,7 @@ import jax
 from absl import app, flags, logging
 from ml_collections import ConfigDict, config_flags
 
-from grpojax.config import schema
+from grpojax.config import check_keys
 from grpojax.runtime import processes
 
 CONFIG = config_flags.DEFINE_config_file(
@@ -71,7 +71,7 @@ def start(argv) -> ConfigDict:
   logging.set_verbosity(logging.FATAL)
   config = CONFIG.value
   try:
-    schema.check(config)
+    check_keys.check(config)
   except ValueError as error:
     sys.exit(f"error: {error}")
   jax.config.update("jax_numpy_rank_promotion", "raise")

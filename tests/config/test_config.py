@@ -3,8 +3,7 @@
 import pytest
 
 from configs import base
-from grpojax.config import check
-from grpojax.runtime import checkpoint
+from grpojax.config import check, workdir
 
 
 def changed(**changes):
@@ -96,8 +95,8 @@ def test_a_group_of_one_has_no_baseline():
 
 
 def test_a_workdir_of_another_config_names_the_differing_keys(tmp_path):
-  checkpoint.claim_workdir(tmp_path, base.get_config())
-  checkpoint.claim_workdir(tmp_path, changed(steps=99, verbose=False, mesh__tensor=2))
+  workdir.claim(tmp_path, base.get_config())
+  workdir.claim(tmp_path, changed(steps=99, verbose=False, mesh__tensor=2))
   with pytest.raises(ValueError, match=r"model\.hidden_size: 64 -> 32") as error:
-    checkpoint.claim_workdir(tmp_path, changed(model__hidden_size=32, seed=1))
+    workdir.claim(tmp_path, changed(model__hidden_size=32, seed=1))
   assert "seed: 0 -> 1" in str(error.value) and "steps" not in str(error.value)
