@@ -1,4 +1,4 @@
-"""Bad configs end in one sentence that names the key, before anything compiles."""
+"""What keys ask of each other, refused in one sentence that names the key; and a workdir's config."""
 
 import pytest
 
@@ -82,6 +82,22 @@ def test_one_sentence_that_names_the_key(changes, sentence):
   with pytest.raises(ValueError, match=sentence) as error:
     check.check(changed(**changes), devices=8)
   assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+  ("key", "value", "off"), [("top_k", 20, "0"), ("top_p", 0.9, "1.0"), ("min_p", 0.1, "0.0")]
+)
+def test_truncated_sampling_is_for_evaluation_alone(key, value, off):
+  """The learner's log-probs are over the whole vocabulary; the sampler's would be over what it kept."""
+  check.check(changed(**{f"eval__{key}": value}), devices=1)
+  with pytest.raises(ValueError, match=rf"config\.rollout\.{key} = {value} .* biases every ratio") as error:
+    check.check(changed(**{f"rollout__{key}": value}), devices=1)
+  assert f"; set config.rollout.{key} = {off} (evaluation may use config.eval.{key})" in str(error.value)
+
+
+@pytest.mark.parametrize("depth", [0, 1, 2, 7])
+def test_rollouts_may_be_any_number_of_steps_ahead(depth):
+  check.check(changed(staleness=depth), devices=1)
 
 
 def test_unknown_scale_names_the_choices():
