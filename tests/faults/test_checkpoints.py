@@ -152,7 +152,7 @@ def test_a_checkpoint_of_another_model_or_optimiser_is_refused_and_left_alone(ru
   del alone.objective.penalty.kl
   alone.reference = ""
   wider = r"layers/gate: float32\[2, 32, 64\] -> float32\[2, 32, 96\]"
-  for c, what in (wide, wider), (alone, r"1/embedding: float32\[260, 32\] -> missing"):
+  for c, what in (wide, wider), (alone, r"1/reference/embedding: float32\[260, 32\] -> missing"):
     with pytest.raises(ValueError, match=rf"of another model, optimiser or objective \(.*{what}"):
       newest(workdir, train.prepare(c, workdir / "none"))
     shutil.rmtree(workdir / "none")
