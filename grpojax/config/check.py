@@ -1,4 +1,4 @@
-"""Checks a config before anything compiles: its keys, and what they ask of each other and of the devices."""
+"""Checks a config before anything compiles: each key, keys against each other and against the devices."""
 
 import math
 import re
@@ -30,7 +30,7 @@ def check(c: ConfigDict, devices: int) -> None:
 
 
 def extra_fields(c: ConfigDict) -> tuple[str, ...]:
-  """The entries of Batch.extra that the run which `c` describes fills."""
+  """Returns the names of the entries of Batch.extra that a run of this config fills."""
   fields = ["trajectory", "turn", "anchor", "step_reward"]
   fields += ["baseline"] if c.baseline.kind else []
   fields += ["pool_mean", "pool_std"] if c.adaptive_group.stop else []
@@ -39,6 +39,7 @@ def extra_fields(c: ConfigDict) -> tuple[str, ...]:
 
 
 def _check_sampling(c: ConfigDict) -> None:
+  """Raises ValueError for training rollouts from part of the vocabulary, and for a KV limit without slots."""
   if c.rollout.kv_memory_gb and not c.rollout.slots:
     raise ValueError(
       "config.rollout.kv_memory_gb bounds the number of slots, and config.rollout.slots = 0 has none; "
@@ -54,6 +55,7 @@ def _check_sampling(c: ConfigDict) -> None:
 
 
 def _check_memory(c: ConfigDict) -> None:
+  """Raises ValueError where a baseline or the curriculum needs success rates that the run does not keep."""
   d, G = c.difficulty, c.rollout.group_size
   if c.baseline.kind == "prompt" and not d.kind:
     raise ValueError("config.baseline.kind = 'prompt' needs config.difficulty.kind = 'beta' or 'ema'.")
@@ -75,6 +77,7 @@ def _check_memory(c: ConfigDict) -> None:
 
 
 def _check_process(c: ConfigDict) -> None:
+  """Raises ValueError where the scorer of steps cannot be loaded."""
   if not c.process.scorer:
     return
   try:
@@ -84,6 +87,7 @@ def _check_process(c: ConfigDict) -> None:
 
 
 def _check_learner(c: ConfigDict) -> None:
+  """Raises ValueError for moments that would stand still in their dtype."""
   if c.optimizer.state_dtype == "bfloat16" and c.optimizer.b2 > 0.99:
     raise ValueError(
       f"config.optimizer.b2 = {c.optimizer.b2} moves the second moment by less than a step of bfloat16, so "
@@ -92,6 +96,7 @@ def _check_learner(c: ConfigDict) -> None:
 
 
 def _check_lora(c: ConfigDict) -> None:
+  """Raises ValueError for adapters that cannot be built, loaded or averaged."""
   try:
     re.compile(c.lora.modules)
   except re.error as error:
@@ -106,6 +111,7 @@ def _check_lora(c: ConfigDict) -> None:
 
 
 def _check_groups(c: ConfigDict) -> None:
+  """Raises ValueError for two rules of one step's sampling."""
   if c.adaptive_group.stop and c.dynamic_sampling.enabled:
     raise ValueError(
       "config.adaptive_group.stop and config.dynamic_sampling.enabled both decide how long to sample; "
@@ -114,6 +120,7 @@ def _check_groups(c: ConfigDict) -> None:
 
 
 def _check_reference(c: ConfigDict) -> None:
+  """Raises ValueError where a reference or a KL term is moved that the run does not have."""
   if c.reference_sync.every and not c.reference:
     raise ValueError("config.reference_sync.every moves a reference; set config.reference = 'init'.")
   if c.kl_control.target > 0 and not (c.reference and objective.has_kl(objective.build(c.objective))):
@@ -124,6 +131,7 @@ def _check_reference(c: ConfigDict) -> None:
 
 
 def _check_batch(c: ConfigDict, mesh: dict[str, int]) -> None:
+  """Raises ValueError where prompts cannot be divided by updates, microbatches and the mesh's shards."""
   P, U = c.rollout.prompts, c.updates_per_rollout
   packed = c.rows == "packed"  # each shard packs its own
   M, piece = (1, "update") if packed else (c.microbatches, "microbatch")
@@ -158,6 +166,7 @@ def _check_batch(c: ConfigDict, mesh: dict[str, int]) -> None:
 
 
 def _check_model(c: ConfigDict) -> None:
+  """Raises ValueError for an impossible architecture, or a folder of weights beside a cold start."""
   m = c.model
   if "path" in m:
     if not m.path:
@@ -183,6 +192,7 @@ def _check_model(c: ConfigDict) -> None:
 
 
 def _check_rows(c: ConfigDict) -> None:
+  """Raises ValueError where grouped rows would be cut, or would share nothing."""
   if c.rows != "grouped":
     return
   if c.mesh.context != 1:
@@ -195,6 +205,7 @@ def _check_rows(c: ConfigDict) -> None:
 
 
 def _check_mixture(c: ConfigDict) -> None:
+  """Raises ValueError where routing is replayed that is not kept, or that the load balance would count."""
   if c.load_balance and c.routing_replay:
     raise ValueError(
       f"config.load_balance = {c.load_balance} would count no token: it leaves out those whose routing is "

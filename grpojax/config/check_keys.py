@@ -1,4 +1,4 @@
-"""Checks each key by itself: it is there, is of the kind of its default, and is what its row allows."""
+"""Checks each key by itself: that it is there, of its default's kind, and allowed by its row of the table."""
 
 import math
 from numbers import Integral, Real

@@ -1,4 +1,4 @@
-"""The table of config keys: what each may be, and whether a run that goes on may change it.
+"""Lists the config keys in one table: what each may be, and whether a run that goes on may change it.
 
 `configs/base.py` has every key's default, and so its kind.  What one key asks of another is in check.py.
 """

@@ -1,4 +1,4 @@
-"""The cold start: supervised training on the task's own demonstrations, cached by all that decides it.
+"""Trains the cold start, supervised on the task's own demonstrations; cached by all that decides it.
 
 SFT is REINFORCE with advantage one on somebody else's tokens, so the learner's update is used as it
 is: one completion per prompt, weight 1 / tokens.
@@ -77,7 +77,7 @@ def cold_start(config: ConfigDict, model: Model, mesh, split, tokenizer, writer:
 
 
 def train(config: ConfigDict, model: Model, mesh, split, tokenizer, writer: Writer) -> dict:
-  """SFT from random parameters, `config.cold_start.steps` updates."""
+  """Returns the parameters after `config.cold_start.steps` updates of SFT from random parameters."""
   c = config.cold_start
   schedule = optax.schedules.warmup_cosine_decay_schedule(
     0.0, c.learning_rate, c.warmup_steps, max(c.steps, c.warmup_steps + 1), 0.1 * c.learning_rate
@@ -131,7 +131,7 @@ def make_optimizer(model: Model, schedule: optax.Schedule) -> optax.GradientTran
 
 
 def _reader(config: ConfigDict, split, tokenizer, shards: ProcessShards) -> Callable[[int], Batch]:
-  """step -> this process's rows of that step's demonstrations."""
+  """Returns a function: step -> this process's rows of that step's demonstrations."""
   c = config.cold_start
 
   def batch_of(step: int) -> Batch:
