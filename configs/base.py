@@ -62,8 +62,8 @@ def get_config(scale: str = "mini") -> ConfigDict:
   c.rollout.weights = "full"  # "int8": the sampler's matrices, a scale per output channel
   c.rollout.kv_cache = "full"  # "int8": a scale per row, position and head.  Evaluation stays in full
 
-  c.staleness = 0  # 1: sample one step ahead, from the policy before the newest updates, which pi_old
-  # then is; rewards no longer wait for the device, nor it for them.  One more copy of the parameters
+  c.staleness = 0  # k: sample k steps ahead, from the policy of k steps before, which pi_old then is;
+  # rewards no longer wait for the device, nor it for them.  k more copies of the parameters
 
   c.dynamic_sampling = ConfigDict()  # DAPO, https://arxiv.org/abs/2503.14476 section 3.2
   c.dynamic_sampling.enabled = False  # refill until `rollout.prompts` groups have 0 < accuracy < 1

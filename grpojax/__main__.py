@@ -1,4 +1,4 @@
-"""grpojax COMMAND ..., the same as python -m grpojax COMMAND ...; each COMMAND has its own --help.
+"""Runs grpojax COMMAND ..., the same as python -m grpojax COMMAND ...; each COMMAND has its own --help.
 
 A command's module is imported when it is called: a start costs what that command needs, and no more.
 """

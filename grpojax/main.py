@@ -1,4 +1,4 @@
-"""python -m grpojax.main --config=configs/gspo.py [--workdir=runs/gspo] [--config.steps=100 ...]
+"""Trains: python -m grpojax.main --config=configs/gspo.py [--workdir=runs/gspo] [--config.steps=100 ...]
 
 Ends with 0 when the run is finished, with 75 (EX_TEMPFAIL: "start me again") when it was stopped by Ctrl-C or
 SIGTERM and has saved, else with an error.
@@ -20,6 +20,7 @@ WORKDIR = flags.DEFINE_string("workdir", None, "Where the run lives: a folder or
 
 
 def main(argv):
+  """Trains by the config of the flags, or prints its sharding; exits as the header says."""
   config = commandline.start(argv)
   try:
     if config.print_sharding:

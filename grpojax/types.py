@@ -1,4 +1,4 @@
-"""The records that flow.  One way: Prompts -> Rollout -> Scored -> Batch.
+"""Defines the records that flow, one way: Prompts -> Rollout -> Scored -> Groups -> Batch.
 
 Letters used everywhere:
   P  prompts in the batch          G  completions of one prompt       B = P * G rows
@@ -28,7 +28,7 @@ class Prompts(NamedTuple):
 
 
 class Rollout(NamedTuple):
-  """What the sampler returns, grouped by prompt."""
+  """Sampled responses and their log-probs, grouped by prompt."""
 
   tokens: Array  # [P, G, T] int32, right-padded; an EOS that was sampled is part of the response
   length: Array  # [P, G] int32, in tokens, EOS included
@@ -40,7 +40,7 @@ class Rollout(NamedTuple):
 
 
 class Scored(NamedTuple):
-  """What the rewards say of a rollout.  Host side, numpy."""
+  """Rewards of a rollout.  Host side, numpy."""
 
   reward: Array  # [P, G] float32, the sum that is trained on; 0 where not valid
   accuracy: Array  # [P, G] float32, the task's own 0/1, untouched by shaping
@@ -58,7 +58,7 @@ class Groups(NamedTuple):
 
 
 class Batch(NamedTuple):
-  """What the objective and the learner eat: one optimiser batch.
+  """One optimiser batch, as the objective and the learner read it.
 
   Every array starts with [P, G]; `jax.vmap` over the first axis shows a function one group.  Fields
   that a run does not need are None.

@@ -54,13 +54,14 @@ BUILT = {}  # (mesh, config without those keys) -> programs
 @pytest.fixture
 def quick_jobs(monkeypatch):
   """Jobs in this process share the programs that are the same, and draw no report."""
-  from grpojax.runtime import checkpoint, report  # here: the process that deals the tests needs none of it
+  from grpojax.config import schema
+  from grpojax.runtime import report  # here: the process that deals the tests needs none of it
   from grpojax.train import setup
 
   build = setup.build_programs
 
   def build_once(config, model, tokenizer, mesh):
-    keys = checkpoint.flatten(config.to_dict()).items()
+    keys = schema.flatten(config.to_dict()).items()
     decides = mesh, *(f"{key}={value}" for key, value in keys if not key.startswith(NO_PROGRAM))
     if decides not in BUILT:
       BUILT[decides] = build(config, model, tokenizer, mesh)

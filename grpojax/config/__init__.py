@@ -1,1 +1,1 @@
-"""What a config may say: keys and kinds, what keys ask of each other, flags."""
+"""Defines what a config may say: the table of keys, checks of each key and between keys, flags, workdirs."""

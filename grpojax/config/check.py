@@ -1,4 +1,4 @@
-"""What makes a config illegal, each with its one sentence.  Runs before anything compiles."""
+"""Checks a config before anything compiles: each key, keys against each other and against the devices."""
 
 import math
 import re
@@ -6,22 +6,14 @@ import re
 from ml_collections import ConfigDict
 
 from grpojax import objective
-from grpojax.config import schema
-from grpojax.models import REMAT, kernels
+from grpojax.config import check_keys
 from grpojax.rewards import load_scorer
-from grpojax.rollout import adaptive_groups
 from grpojax.runtime import sharding
 
 
 def check(c: ConfigDict, devices: int) -> None:
   """Raises ValueError for the first thing wrong with `c` on this many devices."""
-  schema.check(c)
-  for key in _POSITIVE:
-    value = _get(c, key)
-    if value < 1:
-      raise ValueError(f"config.{key} = {value} must be at least 1.")
-  if c.staleness not in (0, 1):
-    raise ValueError(f"config.staleness = {c.staleness} is 0, or 1 to sample one step ahead.")
+  check_keys.check(c)
   _check_sampling(c)
   sharding.check_rules(c.mesh.rules)
   _check_rows(c)
@@ -38,7 +30,7 @@ def check(c: ConfigDict, devices: int) -> None:
 
 
 def extra_fields(c: ConfigDict) -> tuple[str, ...]:
-  """The entries of Batch.extra that the run which `c` describes fills."""
+  """Returns the names of the entries of Batch.extra that a run of this config fills."""
   fields = ["trajectory", "turn", "anchor", "step_reward"]
   fields += ["baseline"] if c.baseline.kind else []
   fields += ["pool_mean", "pool_std"] if c.adaptive_group.stop else []
@@ -46,32 +38,12 @@ def extra_fields(c: ConfigDict) -> tuple[str, ...]:
   return tuple(fields)
 
 
-_POSITIVE = (
-  "steps", "rollout.prompts", "rollout.group_size", "rollout.max_tokens", "rollout.prefill_chunk",
-  "rollout.segment", "updates_per_rollout",
-  "microbatches", "logprob_chunk", "data.prompt_budget", "eval.every", "eval.prompts",
-  "eval.samples", "eval.max_tokens", "checkpoint.every", "checkpoint.keep", "dynamic_sampling.max_tries",
-  "cold_start.batch_size", "adaptive_group.rounds", "process.max_steps", "kl_control.horizon",
-  "mesh.cpu_devices",
-)  # fmt: skip
-
-
-def _get(c: ConfigDict, dotted: str):
-  for part in dotted.split("."):
-    c = c[part]
-  return c
-
-
 def _check_sampling(c: ConfigDict) -> None:
+  """Raises ValueError for training rollouts from part of the vocabulary, and for a KV limit without slots."""
   if c.rollout.kv_memory_gb and not c.rollout.slots:
     raise ValueError(
       "config.rollout.kv_memory_gb bounds the number of slots, and config.rollout.slots = 0 has none; "
       "set config.rollout.slots, or config.rollout.kv_memory_gb = 0."
-    )
-  if not c.rollout.temperature > 0:
-    raise ValueError(
-      f"config.rollout.temperature = {c.rollout.temperature} must be positive; "
-      "greedy rollouts have no policy gradient (evaluation may use config.eval.temperature=0)."
     )
   for key, off in ("top_k", 0), ("top_p", 1.0), ("min_p", 0.0):
     if c.rollout[key] != off:
@@ -80,24 +52,11 @@ def _check_sampling(c: ConfigDict) -> None:
         f"log-probs are of all of it, which biases every ratio; set config.rollout.{key} = {off} (evaluation "
         f"may use config.eval.{key})."
       )
-  if not 0 < c.eval.top_p <= 1:
-    raise ValueError(f"config.eval.top_p = {c.eval.top_p} must lie in (0, 1]; 1 turns it off.")
-  for key in ("rollout.weights", "rollout.kv_cache"):
-    _one_of(key, _get(c, key), "full", "int8")
-
-
-def _one_of(key: str, value: str, *names: str) -> None:
-  if value not in names:
-    raise ValueError(f"config.{key} = {value!r}; it is {' or '.join(map(repr, names))}.")
 
 
 def _check_memory(c: ConfigDict) -> None:
+  """Raises ValueError where a baseline or the curriculum needs success rates that the run does not keep."""
   d, G = c.difficulty, c.rollout.group_size
-  _one_of("baseline.kind", c.baseline.kind, "", "mean", "prompt")
-  _one_of("difficulty.kind", d.kind, "", "ema", "beta")
-  for key in ("baseline.rate", "difficulty.rate", "reference_sync.rate"):
-    if not 0 < _get(c, key) <= 1:
-      raise ValueError(f"config.{key} = {_get(c, key)} is the weight of the new value, in (0, 1].")
   if c.baseline.kind == "prompt" and not d.kind:
     raise ValueError("config.baseline.kind = 'prompt' needs config.difficulty.kind = 'beta' or 'ema'.")
   if (d.weighted or d.offline) and not d.kind:
@@ -118,6 +77,7 @@ def _check_memory(c: ConfigDict) -> None:
 
 
 def _check_process(c: ConfigDict) -> None:
+  """Raises ValueError where the scorer of steps cannot be loaded."""
   if not c.process.scorer:
     return
   try:
@@ -127,9 +87,7 @@ def _check_process(c: ConfigDict) -> None:
 
 
 def _check_learner(c: ConfigDict) -> None:
-  _one_of("remat", c.remat, "none", *REMAT)
-  _one_of("attention", c.attention, "auto", *kernels.BACKENDS)
-  _one_of("optimizer.state_dtype", c.optimizer.state_dtype, "float32", "bfloat16")
+  """Raises ValueError for moments that would stand still in their dtype."""
   if c.optimizer.state_dtype == "bfloat16" and c.optimizer.b2 > 0.99:
     raise ValueError(
       f"config.optimizer.b2 = {c.optimizer.b2} moves the second moment by less than a step of bfloat16, so "
@@ -138,8 +96,7 @@ def _check_learner(c: ConfigDict) -> None:
 
 
 def _check_lora(c: ConfigDict) -> None:
-  if not c.lora.alpha > 0:
-    raise ValueError(f"config.lora.alpha = {c.lora.alpha} must be positive.")
+  """Raises ValueError for adapters that cannot be built, loaded or averaged."""
   try:
     re.compile(c.lora.modules)
   except re.error as error:
@@ -154,7 +111,7 @@ def _check_lora(c: ConfigDict) -> None:
 
 
 def _check_groups(c: ConfigDict) -> None:
-  _one_of("adaptive_group.stop", c.adaptive_group.stop, "", *adaptive_groups.STOPS)
+  """Raises ValueError for two rules of one step's sampling."""
   if c.adaptive_group.stop and c.dynamic_sampling.enabled:
     raise ValueError(
       "config.adaptive_group.stop and config.dynamic_sampling.enabled both decide how long to sample; "
@@ -163,7 +120,7 @@ def _check_groups(c: ConfigDict) -> None:
 
 
 def _check_reference(c: ConfigDict) -> None:
-  _one_of("reference", c.reference, "", "init")
+  """Raises ValueError where a reference or a KL term is moved that the run does not have."""
   if c.reference_sync.every and not c.reference:
     raise ValueError("config.reference_sync.every moves a reference; set config.reference = 'init'.")
   if c.kl_control.target > 0 and not (c.reference and objective.has_kl(objective.build(c.objective))):
@@ -174,6 +131,7 @@ def _check_reference(c: ConfigDict) -> None:
 
 
 def _check_batch(c: ConfigDict, mesh: dict[str, int]) -> None:
+  """Raises ValueError where prompts cannot be divided by updates, microbatches and the mesh's shards."""
   P, U = c.rollout.prompts, c.updates_per_rollout
   packed = c.rows == "packed"  # each shard packs its own
   M, piece = (1, "update") if packed else (c.microbatches, "microbatch")
@@ -208,6 +166,7 @@ def _check_batch(c: ConfigDict, mesh: dict[str, int]) -> None:
 
 
 def _check_model(c: ConfigDict) -> None:
+  """Raises ValueError for an impossible architecture, or a folder of weights beside a cold start."""
   m = c.model
   if "path" in m:
     if not m.path:
@@ -233,7 +192,7 @@ def _check_model(c: ConfigDict) -> None:
 
 
 def _check_rows(c: ConfigDict) -> None:
-  _one_of("rows", c.rows, "packed", "single", "grouped")
+  """Raises ValueError where grouped rows would be cut, or would share nothing."""
   if c.rows != "grouped":
     return
   if c.mesh.context != 1:
@@ -246,7 +205,7 @@ def _check_rows(c: ConfigDict) -> None:
 
 
 def _check_mixture(c: ConfigDict) -> None:
-  _one_of("routing_replay", c.routing_replay, "", "R2", "R3")
+  """Raises ValueError where routing is replayed that is not kept, or that the load balance would count."""
   if c.load_balance and c.routing_replay:
     raise ValueError(
       f"config.load_balance = {c.load_balance} would count no token: it leaves out those whose routing is "

@@ -1,4 +1,4 @@
-"""The flags and the start that every program with a --config shares; mistakes end in one sentence."""
+"""Parses the flags and starts the process of every program with a --config; mistakes end in one sentence."""
 
 import sys
 import traceback
@@ -8,7 +8,7 @@ import jax
 from absl import app, flags, logging
 from ml_collections import ConfigDict, config_flags
 
-from grpojax.config import schema
+from grpojax.config import check_keys
 from grpojax.runtime import processes
 
 CONFIG = config_flags.DEFINE_config_file(
@@ -26,7 +26,7 @@ HEARTBEAT = flags.DEFINE_integer(
 
 
 def parse(argv):
-  """absl's parsing, with mistakes in one sentence instead of a traceback."""
+  """Parses flags as absl does.  Exits with one sentence, not a traceback, where there is a mistake."""
   try:
     rest = flags.FLAGS(argv)
     CONFIG.value.to_dict()  # a file that could not be loaded raises only when it is read
@@ -36,7 +36,7 @@ def parse(argv):
 
 
 def config_of(arguments: list[str]) -> ConfigDict:
-  """The config that `--config=... --config.key=value ...` make; ValueError where there is a mistake."""
+  """Returns the config of `--config=... --config.key=value ...`.  Raises ValueError for a mistake in them."""
   argv, values = ["grpojax", *arguments], flags.FlagValues()
   holder = config_flags.DEFINE_config_file("config", None, "", values, lock_config=True, sys_argv=argv)
   try:
@@ -48,7 +48,7 @@ def config_of(arguments: list[str]) -> ConfigDict:
 
 
 def mistake(error: Exception) -> str:
-  """What absl or ml_collections could not parse, in one sentence."""
+  """Returns one sentence for what absl or ml_collections could not parse."""
   if isinstance(error, AttributeError | KeyError):  # how ml_collections refuses a key that it has not
     inner = error.args[0] if error.args else error
     inner = inner.args[0] if isinstance(inner, KeyError) and inner.args else inner
@@ -63,7 +63,7 @@ def mistake(error: Exception) -> str:
 
 
 def start(argv) -> ConfigDict:
-  """The config, once the process is set up as it says; `argv` is what no flag took."""
+  """Sets JAX and the processes up by the config, and returns it; `argv` are the words that no flag took."""
   if len(argv) > 1:
     raise app.UsageError(f"Unknown arguments {argv[1:]}; overrides are written --config.key=value.")
   # Libraries report every checkpoint and data set; and what a thread of Orbax meets it raises as well, where
@@ -71,7 +71,7 @@ def start(argv) -> ConfigDict:
   logging.set_verbosity(logging.FATAL)
   config = CONFIG.value
   try:
-    schema.check(config)
+    check_keys.check(config)
   except ValueError as error:
     sys.exit(f"error: {error}")
   jax.config.update("jax_numpy_rank_promotion", "raise")
@@ -87,6 +87,6 @@ def start(argv) -> ConfigDict:
 
 
 def run(main) -> None:
-  """main(argv) under absl, with --config required."""
+  """Runs main(argv) under absl, with --config required."""
   flags.mark_flag_as_required("config")
   app.run(processes.end_together(main), flags_parser=parse)

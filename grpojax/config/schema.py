@@ -1,104 +1,220 @@
-"""What every config must be, whatever it describes: complete, of the right kinds, with numbers that can be.
+"""Lists the config keys in one table: what each may be, and whether a run that goes on may change it.
 
-What one key asks of another is config.py's.
+`configs/base.py` has every key's default, and so its kind.  What one key asks of another is in check.py.
 """
 
 import math
-from collections.abc import Iterator
-from numbers import Integral, Real
-from typing import Any
+from numbers import Real
+from typing import Any, NamedTuple
 
-from ml_collections import ConfigDict
+from grpojax.models import REMAT, kernels
+from grpojax.rollout import adaptive_groups
 
-from configs import base
-from grpojax.runtime import sharding
 
-_LARGEST = 2**31 - 1  # an integer of the device has 32 bits
-_DEVICES = 1024  # of one machine, pretended
-_OPEN = ("reward", "data", "process.knobs")  # their keys follow from what they choose; so do the slots'
-_ANY_SIGN = ("objective", "reward", "data")  # as the functions there say
-_OF_DATA = ("task", "prompt_budget", "overlong_prompts", "template", "system", "chat", "mixture")
-_SIGNED = ("adaptive_group.positive", *(f"mesh.{axis}" for axis in sharding.AXES))
-_SHARES = (
-  "eval.min_p", "rollout.min_p", "guard.rate", "guard.failed_rewards", "difficulty.too_hard",
-  "difficulty.too_easy", "optimizer.b1", "optimizer.b2",
+class Range(NamedTuple):
+  """Numbers from `least` to `most`, both included."""
+
+  least: float
+  most: float
+  refusal: str  # the end of the sentence "config.KEY = VALUE ..."
+  above: bool = False  # `least` itself is refused
+
+  def allows(self, value: Real) -> bool:
+    """Returns True for a number of this range."""
+    return self.least <= value <= self.most and not (self.above and value == self.least)
+
+
+class Key(NamedTuple):
+  """One row of the table; without a range and choices, any value of the default's kind is allowed."""
+
+  range: Range | None = None
+  choices: tuple[str, ...] = ()
+  free: bool = False  # may differ between a run and its continuation
+  open: bool = False  # a section with keys beside those that have rows: they follow from what is chosen there
+
+
+COUNT = Range(1, math.inf, "must be at least 1.")
+AMOUNT = Range(0, math.inf, "must not be negative.")
+POSITIVE = Range(0, math.inf, "must be positive.", above=True)
+SHARE = Range(0, 1, "is a share, and lies in 0 to 1.")
+RATE = Range(0, 1, "is the weight of the new value, in (0, 1].", above=True)
+TOP_P = Range(0, 1, "must lie in (0, 1]; 1 turns it off.", above=True)
+MESH_AXIS = Range(-1, math.inf, "is no size of a mesh axis; set a positive one, or -1 for the rest.")
+CPU_DEVICES = Range(1, 1024, "must lie in 1 to 1024.")
+TEMPERATURE = Range(
+  0, math.inf, "must be positive; greedy rollouts have no policy gradient (evaluation may use "
+  "config.eval.temperature=0).", above=True,
 )  # fmt: skip
-_POSITIVE = ("optimizer.clip_norm", "guard.rate", "model.rope_theta")
-_SIZES = (
-  "hidden_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads", "head_dim",
-  "intermediate_size", "moe_intermediate_size",
-)  # fmt: skip
-_DTYPES = ("float32", "bfloat16", "float16")
-_SHOWN = 60  # characters of a value in a message
+DTYPES = ("float32", "bfloat16", "float16")
+
+KEYS = {
+  "name": Key(),
+  "scale": Key(),  # base.get_config knows them
+  "seed": Key(AMOUNT),
+  "steps": Key(COUNT, free=True),
+  "verbose": Key(free=True),
+  "print_sharding": Key(free=True),
+  "profile_steps": Key(AMOUNT, free=True),
+  "cache_dir": Key(free=True),
+
+  "objective.advantage": Key(open=True),
+  "objective.rescale": Key(open=True),
+  "objective.ratio": Key(open=True),
+  "objective.surrogate": Key(open=True),
+  "objective.aggregate": Key(open=True),
+  "objective.shape": Key(open=True),
+  "objective.select": Key(open=True),
+  "objective.correct": Key(open=True),
+  "objective.veto": Key(open=True),
+  "objective.penalty": Key(open=True),
+  "reference": Key(choices=("", "init")),
+  "reference_sync.every": Key(AMOUNT),
+  "reference_sync.rate": Key(RATE),
+  "kl_control.target": Key(AMOUNT),
+  "kl_control.horizon": Key(COUNT),
+  "baseline.kind": Key(choices=("", "mean", "prompt")),
+  "baseline.rate": Key(RATE),
+
+  "rollout.prompts": Key(COUNT),
+  "rollout.group_size": Key(COUNT),
+  "rollout.max_tokens": Key(COUNT),
+  "rollout.temperature": Key(TEMPERATURE),
+  "rollout.top_k": Key(AMOUNT),
+  "rollout.top_p": Key(TOP_P),
+  "rollout.min_p": Key(SHARE),
+  "rollout.slots": Key(AMOUNT),
+  "rollout.prefill_chunk": Key(COUNT),
+  "rollout.segment": Key(COUNT),
+  "rollout.kv_memory_gb": Key(AMOUNT),
+  "rollout.weights": Key(choices=("full", "int8")),
+  "rollout.kv_cache": Key(choices=("full", "int8")),
+  "staleness": Key(AMOUNT),
+
+  "dynamic_sampling.enabled": Key(),
+  "dynamic_sampling.max_tries": Key(COUNT),
+  "adaptive_group.stop": Key(choices=("", *adaptive_groups.STOPS)),
+  "adaptive_group.rounds": Key(COUNT),
+  "adaptive_group.positive": Key(),
+  "difficulty.kind": Key(choices=("", "ema", "beta")),
+  "difficulty.rate": Key(RATE),
+  "difficulty.offline": Key(AMOUNT),
+  "difficulty.weighted": Key(),
+  "difficulty.floor": Key(AMOUNT),
+  "difficulty.too_hard": Key(SHARE),
+  "difficulty.too_easy": Key(SHARE),
+
+  "reward": Key(open=True),
+  "process.scorer": Key(),
+  "process.knobs": Key(open=True),
+  "process.max_steps": Key(COUNT),
+
+  "routing_replay": Key(choices=("", "R2", "R3")),
+  "load_balance": Key(AMOUNT),
+  "updates_per_rollout": Key(COUNT),
+  "rows": Key(choices=("packed", "single", "grouped"), free=True),
+  "microbatches": Key(COUNT, free=True),
+  "remat": Key(choices=("none", *REMAT)),
+  "attention": Key(choices=("auto", *kernels.BACKENDS), free=True),
+  "logprob_chunk": Key(COUNT, free=True),
+  "optimizer.learning_rate": Key(AMOUNT),
+  "optimizer.warmup_steps": Key(AMOUNT),
+  "optimizer.b1": Key(SHARE),
+  "optimizer.b2": Key(SHARE),
+  "optimizer.weight_decay": Key(AMOUNT),
+  "optimizer.clip_norm": Key(POSITIVE),
+  "optimizer.state_dtype": Key(choices=("float32", "bfloat16")),
+
+  "data": Key(open=True),  # beside the following, what the task's dataset builder takes
+  "data.task": Key(),
+  "data.prompt_budget": Key(COUNT),
+  "data.overlong_prompts": Key(choices=("drop", "error")),
+  "data.template": Key(),
+  "data.system": Key(),
+  "data.chat": Key(),
+  "data.mixture": Key(open=True),
+
+  "model.path": Key(),
+  "model.hidden_size": Key(COUNT),
+  "model.num_hidden_layers": Key(COUNT),
+  "model.num_attention_heads": Key(COUNT),
+  "model.num_key_value_heads": Key(COUNT),
+  "model.head_dim": Key(COUNT),
+  "model.intermediate_size": Key(COUNT),
+  "model.rms_norm_eps": Key(AMOUNT),
+  "model.rope_theta": Key(POSITIVE),
+  "model.attention_bias": Key(),
+  "model.tie_word_embeddings": Key(),
+  "model.num_experts": Key(AMOUNT),
+  "model.num_experts_per_tok": Key(AMOUNT),
+  "model.moe_intermediate_size": Key(COUNT),
+  "model.norm_topk_prob": Key(),
+  "model.dtype": Key(choices=DTYPES),
+  "model.param_dtype": Key(choices=DTYPES),
+  "lora.rank": Key(AMOUNT),
+  "lora.alpha": Key(POSITIVE),
+  "lora.modules": Key(),
+  "lora.path": Key(),
+
+  "mesh.data": Key(MESH_AXIS, free=True),
+  "mesh.fsdp": Key(MESH_AXIS, free=True),
+  "mesh.tensor": Key(MESH_AXIS, free=True),
+  "mesh.expert": Key(MESH_AXIS, free=True),
+  "mesh.context": Key(MESH_AXIS, free=True),
+  "mesh.slices": Key(COUNT, free=True),
+  "mesh.sampler.tensor": Key(AMOUNT, free=True),
+  "mesh.sampler.expert": Key(COUNT, free=True),
+  "mesh.rules.embed": Key(free=True),
+  "mesh.rules.heads": Key(free=True),
+  "mesh.rules.kv_heads": Key(free=True),
+  "mesh.rules.mlp": Key(free=True),
+  "mesh.rules.vocab": Key(free=True),
+  "mesh.rules.expert": Key(free=True),
+  "mesh.rules.layers": Key(free=True),
+  "mesh.cpu_devices": Key(CPU_DEVICES, free=True),
+
+  "cold_start.steps": Key(AMOUNT),
+  "cold_start.batch_size": Key(COUNT),
+  "cold_start.learning_rate": Key(AMOUNT),
+  "cold_start.warmup_steps": Key(AMOUNT),
+  "cold_start.seed": Key(AMOUNT),
+
+  "guard.nonfinite": Key(AMOUNT, free=True),
+  "guard.spike": Key(AMOUNT),
+  "guard.rate": Key(RATE),
+  "guard.warn_mismatch": Key(AMOUNT, free=True),
+  "guard.stop_mismatch": Key(AMOUNT, free=True),
+  "guard.failed_rewards": Key(SHARE, free=True),
+  "guard.minutes": Key(AMOUNT, free=True),
+
+  "eval.every": Key(COUNT, free=True),
+  "eval.split": Key(),
+  "eval.prompts": Key(COUNT),
+  "eval.samples": Key(COUNT),
+  "eval.temperature": Key(AMOUNT),
+  "eval.top_k": Key(AMOUNT),
+  "eval.top_p": Key(TOP_P),
+  "eval.min_p": Key(SHARE),
+  "eval.max_tokens": Key(COUNT),
+
+  "checkpoint.every": Key(COUNT, free=True),
+  "checkpoint.keep": Key(COUNT, free=True),
+}  # fmt: skip
+DATA_KEYS = tuple(key.removeprefix("data.") for key in KEYS if key.startswith("data."))  # of every task
 
 
-def check(c: ConfigDict) -> None:
-  """Raises ValueError for the first key that is missing, unknown, of another kind, or no possible number."""
-  known = base.get_config(c.get("scale", "mini"))
-  known.model = base.get_config("local" if "path" in c.get("model", {}) else "mini").model
-  _check_keys("config", c, known)
-  for key in _OF_DATA:
-    if key not in c.data:
-      raise ValueError(f"config.data.{key} is missing; override single keys of config.data, not all of it.")
-  for key, value in _numbers(c):
-    _check_number(key, value)
-  for key in ("dtype", "param_dtype"):
-    if c.model.get(key, "float32") not in _DTYPES:
-      raise ValueError(f"config.model.{key} = {show(c.model[key])}; it is {' or '.join(_DTYPES)}.")
-  if c.mesh.cpu_devices > _DEVICES:
-    raise ValueError(f"config.mesh.cpu_devices = {c.mesh.cpu_devices} is more than {_DEVICES}; lower it.")
+def row(key: str) -> Key | None:
+  """Returns the row of a key, or else of the nearest section around it; None where there is neither."""
+  while key and key not in KEYS:
+    key = key.rpartition(".")[0]
+  return KEYS.get(key)
 
 
-def show(value: Any) -> str:
-  """A value in a message of one line, whatever it is."""
-  text = repr(value)
-  return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
-
-
-def _check_keys(at: str, c: ConfigDict, known: ConfigDict) -> None:
-  for key, default in known.items():
-    where = f"{at}.{key}"
-    if key not in c:
-      raise ValueError(f"{where} is missing; override single keys of {at}, not all of it.")
-    if not _alike(c[key], default):
-      wanted = "a dict" if isinstance(default, ConfigDict) else f"as {default!r} is"
-      raise ValueError(f"{where} = {show(c[key])} is {type(c[key]).__name__}, but must be {wanted}.")
-    is_open = at == "config.objective" or where.removeprefix("config.") in _OPEN
-    if isinstance(default, ConfigDict) and len(default) and not is_open:
-      _check_keys(where, c[key], default)
-  for key in c:
-    if key not in known:
-      raise ValueError(f"{at} has no {show(key)}; it takes {', '.join(known)}.")
-
-
-def _alike(value: Any, default: Any) -> bool:
-  for kind in (bool, str, ConfigDict):
-    if isinstance(default, kind) or isinstance(value, kind):
-      return isinstance(default, kind) and isinstance(value, kind)
-  return isinstance(value, Integral if isinstance(default, int) else Real)
-
-
-def _numbers(c: ConfigDict, at: str = "") -> Iterator[tuple[str, Real]]:
-  for key, value in c.items():
-    if isinstance(value, ConfigDict):
-      yield from _numbers(value, f"{at}{key}.")
-    elif isinstance(value, Real) and not isinstance(value, bool):
-      yield f"{at}{key}", value
-
-
-def _check_number(key: str, value: Real) -> None:
-  section = key.split(".")[0]
-  if value != value or (section not in _ANY_SIGN and not abs(value) < math.inf):
-    raise ValueError(f"config.{key} = {value} is no finite number.")
-  if section in _ANY_SIGN:
-    return
-  if isinstance(value, int) and value > _LARGEST:
-    raise ValueError(f"config.{key} = {show(value)} is more than {_LARGEST}, the largest whole number here.")
-  if value < 0 and key not in _SIGNED:
-    raise ValueError(f"config.{key} = {value} must not be negative.")
-  if value > 1 and key in _SHARES:
-    raise ValueError(f"config.{key} = {value} is a share, and lies in 0 to 1.")
-  if value == 0 and key in _POSITIVE:
-    raise ValueError(f"config.{key} = {value} must be positive.")
-  if value < 1 and section == "model" and key.removeprefix("model.") in _SIZES:
-    raise ValueError(f"config.{key} = {value} must be at least 1.")
+def flatten(tree: dict, prefix: str = "") -> dict[str, Any]:
+  """Returns a config's values by the keys that the table has: {"a": {"b": 1}} -> {"a.b": 1}."""
+  flat = {}
+  for key, value in tree.items():
+    if isinstance(value, dict):
+      flat |= flatten(value, f"{prefix}{key}.")
+    else:
+      flat[f"{prefix}{key}"] = value
+  return flat

@@ -15,6 +15,7 @@ import json
 import os
 import tempfile
 from collections import Counter
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -26,19 +27,17 @@ from grpojax.data import checksums, templates, text
 from grpojax.runtime import console
 from grpojax.types import Prompts
 
-# Of config.data these are ours; every other key is the builder's.
-_OWN_KEYS = ("task", "prompt_budget", "overlong_prompts", "template", "system", "chat", "mixture")
 
-
-def prepare(config, data_dir: str | Path) -> Path:
+def prepare(config, data_dir: str | Path, common: Collection[str]) -> Path:
   """Returns the folder of the dataset that `config` (config.data) describes, built first where it is new.
 
+  `common` are the keys of config.data that every task has; the others are the builder's settings.
   The folder's name is a hash of the builder's settings, its source and, where it has a function
   `source_files(settings)`, those files' contents.  The folder appears by one rename, so a killed or a
   second process leaves no half of it.  Raises ValueError where its files are no longer what was written.
   """
   module, builder_class = _find_builder(config.task)
-  settings = _builder_settings(config, builder_class)
+  settings = _builder_settings(config, builder_class, common)
   key = f"{checksums.NAME}{json.dumps(settings, sort_keys=True)}"
   digest = hashlib.sha256(key.encode() + _source(module))
   if hasattr(builder_class, "source_files"):
@@ -96,14 +95,14 @@ def _find_builder(task: str):
   return module, builders[class_name]
 
 
-def _builder_settings(config, builder_class) -> dict[str, Any]:
+def _builder_settings(config, builder_class, common: Collection[str]) -> dict[str, Any]:
   """Returns what config.data sets for the builder.  Raises ValueError for a key that it does not take."""
   takes = []
   if builder_class.BUILDER_CONFIGS:
     inherited = {field.name for field in dataclasses.fields(tfds.core.BuilderConfig)}
     fields = dataclasses.fields(builder_class.BUILDER_CONFIGS[0])
     takes = [field.name for field in fields if field.name not in inherited]
-  settings = {key: value for key, value in config.to_dict().items() if key not in _OWN_KEYS}
+  settings = {key: value for key, value in config.to_dict().items() if key not in common}
   for key in settings:
     if key not in takes:
       raise ValueError(
@@ -154,10 +153,6 @@ def load_split(
   `needs` are the fields that the rewards read.  Raises ValueError where a row cannot be read, where
   a field is missing or empty, and where config.data.overlong_prompts = "error" and one is too long.
   """
-  if config.overlong_prompts not in ("drop", "error"):
-    raise ValueError(
-      f"config.data.overlong_prompts = '{config.overlong_prompts}', but it is 'drop' or 'error'."
-    )
   records = _read(path, split)
   for row, record in enumerate(records):
     for field in ("question", *needs):

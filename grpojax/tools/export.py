@@ -135,13 +135,20 @@ def checkpoint_params(workdir: Path, model: Model, mesh, step: int | None = None
   """Returns (steps taken, parameters) of the newest checkpoint or of `step`, adapters merged."""
   config = ConfigDict(json.loads((workdir / "config.json").read_text()))
   if not config.get("lora", {}).get("rank"):
-    return checkpoint.trained(workdir, model, mesh, step)
+    return trained_params(workdir, model, mesh, step)
   model = setup.with_adapters(config, model)
-  step, trained = checkpoint.trained(workdir, model, mesh, step)
+  step, trained = trained_params(workdir, model, mesh, step)
   frozen = adapters.frozen(config, workdir, model, mesh)
   where = sharding.param_shardings(mesh, model.axes, model.shapes, model.rules)
   merge = jax.jit(lambda p: lora.merge_all(p, model.spec, model.lora.scale), out_shardings=where)
   return step, merge(frozen | trained)
+
+
+def trained_params(workdir: Path, model: Model, mesh, step: int | None = None) -> tuple[int, dict]:
+  """Returns (steps taken, trained parameters or adapters) of the newest checkpoint or of `step`."""
+  axes, shapes = model.trained.axes, model.trained.shapes
+  where = sharding.param_shardings(mesh, axes, shapes, model.rules)
+  return checkpoint.trained(workdir, shapes, where, step)
 
 
 def parse(argv: list[str] | None) -> argparse.Namespace:
@@ -178,7 +185,7 @@ def main(argv: list[str] | None = None) -> None:
 def _write_adapters(args, config: ConfigDict, model: Model, mesh) -> int:
   if not model.lora:
     raise ValueError(f"--adapters: the run in {args.workdir} has none (config.lora.rank = 0); leave it out.")
-  step, trained = checkpoint.trained(args.workdir, model, mesh)
+  step, trained = trained_params(args.workdir, model, mesh)
   peft.write(trained, model, config.lora, config.model.get("path"), args.out)
   return step
 

@@ -14,6 +14,8 @@ from ml_collections import ConfigDict
 from grpojax import models, rewards
 from grpojax import objective as objective_lib
 from grpojax.config import check as config_lib
+from grpojax.config import schema
+from grpojax.config import workdir as workdir_lib
 from grpojax.data import pipeline, templates, text
 from grpojax.learner import batching
 from grpojax.learner import update as learner
@@ -24,7 +26,7 @@ from grpojax.objective import Objective, trackers
 from grpojax.rollout import sampler
 from grpojax.rollout.context import Data, RolloutContext
 from grpojax.rollout.sampler import Engine
-from grpojax.runtime import checkpoint, compiler_options, data_shards, processes, sharding, storage
+from grpojax.runtime import compiler_options, data_shards, processes, sharding, storage
 from grpojax.runtime.compile import aot_jit
 from grpojax.runtime.data_shards import SINGLE_PROCESS, ProcessShards
 from grpojax.runtime.metrics import Timer
@@ -83,7 +85,7 @@ def prepare(config: ConfigDict, workdir: Path) -> Job:
 
   Collective: several processes must have the same code, config, workdir and data.
   """
-  said = lambda: checkpoint.flatten(config.to_dict(), "config.") | {"--workdir": workdir}
+  said = lambda: schema.flatten(config.to_dict(), "config.") | {"--workdir": workdir}
   processes.assert_equal(lambda: processes.code() | said())
   config_lib.check(config, jax.device_count())
   scorer, step_scorer = rewards.build(config.reward), None
@@ -108,7 +110,7 @@ def prepare(config: ConfigDict, workdir: Path) -> Job:
   )
   first_pass = batching.needs_old_logprobs(config)
   # Last: who is refused and mends the config shall not find the workdir taken by what was refused.
-  processes.on_process_0(lambda: checkpoint.claim_workdir(workdir, config))
+  processes.on_process_0(lambda: workdir_lib.claim(workdir, config))
   return Job(config, workdir, mesh, objective, policies, programs, rollout, first_pass)
 
 
@@ -126,7 +128,7 @@ def reader(config: ConfigDict, needs: tuple[str, ...]) -> tuple[Any, Path, Calla
   c = config.data
   tokenizer = text.load_tokenizer(model_folder(config))
   form = templates.build(c.template, c.system, c.chat)
-  path = pipeline.prepare(c, Path(config.cache_dir) / "datasets")
+  path = pipeline.prepare(c, Path(config.cache_dir) / "datasets", schema.DATA_KEYS)
   return tokenizer, path, lambda name: pipeline.load_split(c, path, name, tokenizer, needs, form)
 
 

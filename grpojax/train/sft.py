@@ -1,4 +1,4 @@
-"""The cold start: supervised training on the task's own demonstrations, cached by what made it.
+"""Trains the cold start, supervised on the task's own demonstrations; cached by all that decides it.
 
 SFT is REINFORCE with advantage one on somebody else's tokens, so the learner's update is used as it
 is: one completion per prompt, weight 1 / tokens.
@@ -7,6 +7,7 @@ is: one completion per prompt, weight 1 / tokens.
 import hashlib
 import json
 from collections.abc import Callable
+from importlib import metadata
 from pathlib import Path
 
 import jax
@@ -20,7 +21,7 @@ from grpojax import objective as objective_lib
 from grpojax.data import pipeline
 from grpojax.learner import update as learner
 from grpojax.models import Model
-from grpojax.runtime import console, data_shards, processes, sharding
+from grpojax.runtime import checksums, console, data_shards, processes, sharding
 from grpojax.runtime.compile import aot_jit
 from grpojax.runtime.data_shards import ProcessShards
 from grpojax.runtime.metrics import Writer
@@ -39,31 +40,33 @@ OBJECTIVE = ConfigDict(
     penalty={},
   )
 )
-MADE_BY = ("train/sft.py", "learner", "models", "data", "objective")  # source files
+# Raise it when the same config and demonstrations give other parameters: by another initialisation, forward
+# pass, loss, optimizer, schedule, mask or order of the rows.  A new name or comment is no reason.
+VERSION = 1
+LIBRARIES = ("jax", "jaxlib", "optax", "numpy", "flax", "grain")  # whose versions decide the numbers too
 
 
-def fingerprint(config: ConfigDict) -> str:
-  """Hash of all that decides the cold start's parameters: config, tokenizer, source."""
-  recipe = {
+def fingerprint(config: ConfigDict, model: Model, split, tokenizer) -> str:
+  """Returns a hash of all that decides the cold start's parameters; what only rounds them is not in it."""
+  names, shapes = checksums.paths(model.shapes), jax.tree.leaves(model.shapes)
+  decides = {
+    "version": VERSION,
+    "libraries": {name: metadata.version(name) for name in LIBRARIES},
+    "objective": OBJECTIVE.to_dict(),
     "model": config.model.to_dict(),
-    "data": config.data.to_dict(),
-    "max_tokens": config.rollout.max_tokens,
+    "parameters": {name: f"{x.dtype}{list(x.shape)}" for name, x in zip(names, shapes, strict=True)},
     "cold_start": config.cold_start.to_dict(),
+    "max_tokens": config.rollout.max_tokens,
+    "demonstrations": [split.budget, pipeline.fingerprint(split)],
+    "tokenizer": [tokenizer.pad_token_id, tokenizer.eos_token_id, tokenizer.backend_tokenizer.to_str()],
   }
-  digest = hashlib.sha256(json.dumps(recipe, sort_keys=True).encode())
-  here = Path(__file__).parents[1]  # the package
-  for name in MADE_BY:
-    files = [here / name] if (here / name).is_file() else sorted((here / name).rglob("*.*"))
-    for path in files:
-      if path.suffix in (".py", ".json", ".jinja"):
-        digest.update(path.name.encode() + path.read_bytes())
-  return digest.hexdigest()[:16]
+  return hashlib.sha256(json.dumps(decides, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def cold_start(config: ConfigDict, model: Model, mesh, split, tokenizer, writer: Writer) -> dict:
-  """Parameters after SFT, sharded over `mesh`; from the cache if they are there."""
+  """Returns the parameters after SFT, sharded over `mesh`; from the cache where they are there."""
   where = sharding.param_shardings(mesh, model.axes, model.shapes, model.rules)
-  cache = Path(config.cache_dir).expanduser() / "cold_start" / fingerprint(config)
+  cache = Path(config.cache_dir).expanduser() / "cold_start" / fingerprint(config, model, split, tokenizer)
   if not processes.any_process(not cache.exists()):  # collective: all read, or all train
     console.say(f"cold start: from {cache}")
     return ocp.load(cache, sharding.abstract(model.shapes, where))
@@ -74,7 +77,7 @@ def cold_start(config: ConfigDict, model: Model, mesh, split, tokenizer, writer:
 
 
 def train(config: ConfigDict, model: Model, mesh, split, tokenizer, writer: Writer) -> dict:
-  """SFT from random parameters, `config.cold_start.steps` updates."""
+  """Returns the parameters after `config.cold_start.steps` updates of SFT from random parameters."""
   c = config.cold_start
   schedule = optax.schedules.warmup_cosine_decay_schedule(
     0.0, c.learning_rate, c.warmup_steps, max(c.steps, c.warmup_steps + 1), 0.1 * c.learning_rate
@@ -128,7 +131,7 @@ def make_optimizer(model: Model, schedule: optax.Schedule) -> optax.GradientTran
 
 
 def _reader(config: ConfigDict, split, tokenizer, shards: ProcessShards) -> Callable[[int], Batch]:
-  """step -> this process's rows of that step's demonstrations."""
+  """Returns a function: step -> this process's rows of that step's demonstrations."""
   c = config.cold_start
 
   def batch_of(step: int) -> Batch:

@@ -1,10 +1,9 @@
-"""Bad configs end in one sentence that names the key, before anything compiles."""
+"""What keys ask of each other, refused in one sentence that names the key; and a workdir's config."""
 
 import pytest
 
 from configs import base
-from grpojax.config import check
-from grpojax.runtime import checkpoint
+from grpojax.config import check, workdir
 
 
 def changed(**changes):
@@ -85,6 +84,22 @@ def test_one_sentence_that_names_the_key(changes, sentence):
   assert "\n" not in str(error.value)
 
 
+@pytest.mark.parametrize(
+  ("key", "value", "off"), [("top_k", 20, "0"), ("top_p", 0.9, "1.0"), ("min_p", 0.1, "0.0")]
+)
+def test_truncated_sampling_is_for_evaluation_alone(key, value, off):
+  """The learner's log-probs are over the whole vocabulary; the sampler's would be over what it kept."""
+  check.check(changed(**{f"eval__{key}": value}), devices=1)
+  with pytest.raises(ValueError, match=rf"config\.rollout\.{key} = {value} .* biases every ratio") as error:
+    check.check(changed(**{f"rollout__{key}": value}), devices=1)
+  assert f"; set config.rollout.{key} = {off} (evaluation may use config.eval.{key})" in str(error.value)
+
+
+@pytest.mark.parametrize("depth", [0, 1, 2, 7])
+def test_rollouts_may_be_any_number_of_steps_ahead(depth):
+  check.check(changed(staleness=depth), devices=1)
+
+
 def test_unknown_scale_names_the_choices():
   with pytest.raises(ValueError, match="Config scale 'huge' is unknown; choose one of mini, tiny"):
     base.get_config("huge")
@@ -96,8 +111,8 @@ def test_a_group_of_one_has_no_baseline():
 
 
 def test_a_workdir_of_another_config_names_the_differing_keys(tmp_path):
-  checkpoint.claim_workdir(tmp_path, base.get_config())
-  checkpoint.claim_workdir(tmp_path, changed(steps=99, verbose=False, mesh__tensor=2))
+  workdir.claim(tmp_path, base.get_config())
+  workdir.claim(tmp_path, changed(steps=99, verbose=False, mesh__tensor=2))
   with pytest.raises(ValueError, match=r"model\.hidden_size: 64 -> 32") as error:
-    checkpoint.claim_workdir(tmp_path, changed(model__hidden_size=32, seed=1))
+    workdir.claim(tmp_path, changed(model__hidden_size=32, seed=1))
   assert "seed: 0 -> 1" in str(error.value) and "steps" not in str(error.value)

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from ml_collections import ConfigDict
 
+from grpojax.config.schema import DATA_KEYS
 from grpojax.data import mini_aime, pipeline, text
 from grpojax.data.mini_aime import problems, scratchpad
 
@@ -39,7 +40,7 @@ def config(**changes):
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-  return pipeline.prepare(config(), tmp_path_factory.mktemp("data"))
+  return pipeline.prepare(config(), tmp_path_factory.mktemp("data"), DATA_KEYS)
 
 
 @pytest.fixture(scope="module")
@@ -219,7 +220,7 @@ def test_nearly_every_prompt_fits_32_tokens_but_not_every_one():
 
 
 def test_two_prepares_are_identical_byte_for_byte(folder, tmp_path):
-  again = pipeline.prepare(config(), tmp_path)
+  again = pipeline.prepare(config(), tmp_path, DATA_KEYS)
   assert again.name == folder.name
   names = sorted(path.name for path in folder.iterdir())
   assert names == sorted(path.name for path in again.iterdir())
@@ -230,19 +231,19 @@ def test_two_prepares_are_identical_byte_for_byte(folder, tmp_path):
 
 def test_prepare_builds_once_and_again_when_a_setting_changes(folder, monkeypatch):
   monkeypatch.setattr(mini_aime, "generate", lambda *_: pytest.fail("built again"))
-  assert pipeline.prepare(config(), folder.parent) == folder
-  assert pipeline.prepare(config(prompt_budget=9), folder.parent) == folder
+  assert pipeline.prepare(config(), folder.parent, DATA_KEYS) == folder
+  assert pipeline.prepare(config(prompt_budget=9), folder.parent, DATA_KEYS) == folder
   with pytest.raises(pytest.fail.Exception):
-    pipeline.prepare(config(wrong=0.31), folder.parent)
+    pipeline.prepare(config(wrong=0.31), folder.parent, DATA_KEYS)
 
 
 def test_a_failed_prepare_leaves_nothing_behind(tmp_path, monkeypatch):
   with monkeypatch.context() as patch:
     patch.setattr(mini_aime, "to_row", lambda *_: 1 / 0)
     with pytest.raises(ZeroDivisionError):
-      pipeline.prepare(config(), tmp_path)
+      pipeline.prepare(config(), tmp_path, DATA_KEYS)
   assert not list(tmp_path.iterdir())
-  assert pipeline.prepare(config(), tmp_path).is_dir()
+  assert pipeline.prepare(config(), tmp_path, DATA_KEYS).is_dir()
 
 
 def test_processes_that_prepare_at_once_all_get_the_folder(tmp_path, monkeypatch):
@@ -254,7 +255,7 @@ def test_processes_that_prepare_at_once_all_get_the_folder(tmp_path, monkeypatch
     to_disk(*args)
 
   monkeypatch.setattr(pipeline.os, "rename", rename_together)
-  one = lambda: folders.append(pipeline.prepare(config(train=20, test=3), tmp_path))
+  one = lambda: folders.append(pipeline.prepare(config(train=20, test=3), tmp_path, DATA_KEYS))
   threads = [threading.Thread(target=one) for _ in range(2)]
   for thread in threads:
     thread.start()
@@ -280,7 +281,7 @@ def test_processes_that_prepare_at_once_all_get_the_folder(tmp_path, monkeypatch
 def test_illegal_settings_are_refused_with_a_sentence(changes, message, tmp_path, monkeypatch):
   monkeypatch.setattr(mini_aime, "_GIVE_UP_AFTER", 3)
   with pytest.raises(ValueError, match=message):
-    pipeline.prepare(config(**changes), tmp_path)
+    pipeline.prepare(config(**changes), tmp_path, DATA_KEYS)
 
 
 TOY = """
@@ -307,7 +308,7 @@ def toy(tmp_path, monkeypatch):
   (tmp_path / "toy_task.py").write_text(TOY)
   monkeypatch.syspath_prepend(tmp_path)
   keys = dict(task="toy_task:Toy", prompt_budget=48, overlong_prompts="drop")
-  return ConfigDict(keys), pipeline.prepare(ConfigDict(keys), tmp_path / "data")
+  return ConfigDict(keys), pipeline.prepare(ConfigDict(keys), tmp_path / "data", DATA_KEYS)
 
 
 def test_a_task_of_ones_own_needs_no_more_than_a_builder(toy):
@@ -330,7 +331,7 @@ def test_missing_and_empty_fields_name_split_row_and_field(toy):
 
 def test_a_flipped_bit_is_found_at_start_up(folder, tmp_path):
   broken = tmp_path / "broken"
-  pipeline.prepare(config(), tmp_path).rename(broken)
+  pipeline.prepare(config(), tmp_path, DATA_KEYS).rename(broken)
   (file,) = broken.glob("*validation*")
   data = bytearray(file.read_bytes())
   written = np.flatnonzero(np.frombuffer(data, np.uint8))
@@ -358,8 +359,6 @@ def test_long_prompts_can_be_an_error(folder):
     )
   with pytest.raises(ValueError, match=r"prompt_budget = 3 is less than every prompt"):
     pipeline.load_split(config(prompt_budget=3), folder, "train", TOKENIZER)
-  with pytest.raises(ValueError, match=r"overlong_prompts = 'truncate', but it is 'drop' or"):
-    pipeline.load_split(config(overlong_prompts="truncate"), folder, "train", TOKENIZER)
 
 
 def test_prompts_are_left_padded_and_belong_to_their_example(train):

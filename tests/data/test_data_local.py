@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from ml_collections import ConfigDict
 
+from grpojax.config.schema import DATA_KEYS
 from grpojax.data import pipeline
 from grpojax.data.local import clean, files, sources
 
@@ -64,7 +65,7 @@ def config(folder, **changes):
 
 def load(folder, split="train", **changes):
   keys = config(folder, **changes)
-  path = pipeline.prepare(keys, folder / "cache")
+  path = pipeline.prepare(keys, folder / "cache", DATA_KEYS)
   return pipeline.load_split(keys, path, split, TOKENIZER)
 
 
@@ -73,7 +74,7 @@ def asked(split):
 
 
 def counts(folder, **changes):
-  path = pipeline.prepare(config(folder, **changes), folder / "cache")
+  path = pipeline.prepare(config(folder, **changes), folder / "cache", DATA_KEYS)
   return json.loads((path / "metadata.json").read_text())["counts"]
 
 
@@ -133,15 +134,15 @@ def test_a_malformed_row_can_stop_the_run(folder):
 
 
 def test_the_dataset_is_made_again_when_a_file_changes_and_only_then(folder, monkeypatch):
-  first = pipeline.prepare(config(folder), folder / "cache")
+  first = pipeline.prepare(config(folder), folder / "cache", DATA_KEYS)
   with monkeypatch.context() as patch:
     patch.setattr(sources, "read", lambda *_: pytest.fail("built again"))
     (folder / "train.jsonl").touch()
     of_the_prompt = dict(template="boxed", system="Hi", mixture=dict(easy=1.0), prompt_budget=9, chat=False)
-    assert pipeline.prepare(config(folder, **of_the_prompt), folder / "cache") == first
+    assert pipeline.prepare(config(folder, **of_the_prompt), folder / "cache", DATA_KEYS) == first
   data = (folder / "train.jsonl").read_bytes()
   (folder / "train.jsonl").write_bytes(data.replace(b"Two and two?", b"Two and ten?"))  # as long as before
-  assert pipeline.prepare(config(folder), folder / "cache") != first
+  assert pipeline.prepare(config(folder), folder / "cache", DATA_KEYS) != first
   assert ("easy", "Two and ten?", "4") in asked(load(folder))
 
 
@@ -197,7 +198,7 @@ def test_one_file_is_enough(tmp_path):
   for name, order in (("a", rows), ("b", rows[::-1])):
     path = data_toys.write(tmp_path / f"{name}.jsonl", order)
     c = config(tmp_path, train={}, test={}, path=str(path), layout="columns", prompt="q", answer="gold")
-    where = pipeline.prepare(c, tmp_path / "cache")
+    where = pipeline.prepare(c, tmp_path / "cache", DATA_KEYS)
     train, test = (pipeline.load_split(c, where, split, TOKENIZER) for split in ("train", "test"))
     assert (len(train.records), len(test.records)) == (36, 4)
     assert "held_out: 4 of the training rows" in " ".join(test.notes)
@@ -216,7 +217,7 @@ def test_test_sources_alone_are_read_as_beside_training_sources(folder):
 def test_a_layout_and_a_test_file_by_their_paths(folder):
   split = dict(train={}, test={}, layout="math", path=f"{folder}/hard.parquet")
   c = config(folder, **split, test_path=f"{folder}/test.json")
-  where = pipeline.prepare(c, folder / "cache")
+  where = pipeline.prepare(c, folder / "cache", DATA_KEYS)
   assert len(pipeline.load_split(c, where, "test", TOKENIZER).records) == 2
   assert len(pipeline.load_split(c, where, "train", TOKENIZER).records) == 4
 

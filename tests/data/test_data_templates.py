@@ -6,6 +6,7 @@ import data_toys
 import pytest
 from ml_collections import ConfigDict
 
+from grpojax.config.schema import DATA_KEYS
 from grpojax.data import pipeline, templates, text
 
 TOKENIZER = data_toys.tokenizer()
@@ -133,7 +134,7 @@ def test_the_budget_counts_template_and_system_prompt(tmp_path):
   source = dict(layout="columns", path=str(tmp_path / "rows.jsonl"), prompt="q", answer="a")
   keys = dict(train=dict(one=source), test=dict(one=source), on_malformed="skip", dedup=True)
   keys = ConfigDict(keys | dict(task="local", decontaminate=False, overlong_prompts="drop", prompt_budget=60))
-  path = pipeline.prepare(keys, tmp_path / "cache")
+  path = pipeline.prepare(keys, tmp_path / "cache", DATA_KEYS)
   form = templates.build("Q: {question}", "S", True)
   just_fits = 11 + 15 + 11  # a byte or a mark is a token: system turn, user turn, the assistant's start
   for budget, kept in ((just_fits - 1, 0), (just_fits, 1), (just_fits + 4, 2)):

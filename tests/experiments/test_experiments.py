@@ -17,6 +17,7 @@ import test_local
 from study_toys import STUDY, finish, runs
 
 from experiments import dapo_ablation, epsilon_high, group_size, mismatch, variants
+from grpojax.config import schema
 from grpojax.data import templates
 from grpojax.runtime import metrics
 from grpojax.tools.study import figures, page, plan, results
@@ -58,7 +59,7 @@ def test_the_ablations_rows_differ_in_what_the_paper_changed():
 
 
 def _flat(config) -> list[str]:
-  return [f"{k}={v}" for k, v in plan.checkpoint.flatten(config.to_dict()).items()]
+  return [f"{k}={v}" for k, v in schema.flatten(config.to_dict()).items()]
 
 
 # As a person runs it.  One cache for all: dataset, cold start and compiled programs.

@@ -13,7 +13,9 @@ import numpy as np
 import pytest
 
 from grpojax import train
+from grpojax.config import workdir as workdir_lib
 from grpojax.runtime import checkpoint, metrics
+from grpojax.tools import export
 from grpojax.train import checkpoint as run_checkpoint
 
 pytestmark = [
@@ -114,7 +116,7 @@ def test_a_bit_that_storage_gives_back_without_a_word_is_found_by_its_leaf(run, 
   checkpoints.save_checkpointables(5, {"tree": tree}, custom_metadata=kept | {"host": host | {"step": 5}})
   checkpoints.close()
   with pytest.raises(ValueError, match=r"checkpoint 5 .* is not what was saved: 0/params/embedding\."):
-    checkpoint.trained(workdir, job.model, job.mesh)
+    export.trained_params(workdir, job.model, job.mesh)
   assert newest(workdir, job)[1]["step"] == 4
   assert "damaged: not what was saved: 0/params/embedding\n" in capsys.readouterr().out.replace(
     f" and now in {workdir / 'damaged'}", ""
@@ -197,14 +199,14 @@ def test_a_disk_that_fills_up_while_saving_is_an_error_of_the_disk(finished, sma
 
 def test_the_config_of_a_run_outlives_a_disk_that_was_full_at_a_start(small_disk, cache):
   c, workdir = config(cache), small_disk / "run"
-  checkpoint.claim_workdir(workdir, c)
+  workdir_lib.claim(workdir, c)
   (small_disk / "other").write_bytes(bytes(shutil.disk_usage(small_disk).free))
   c.steps += 1
   with pytest.raises(OSError, match="No space left"):
-    checkpoint.claim_workdir(workdir, c)
+    workdir_lib.claim(workdir, c)
   (small_disk / "other").unlink()
   assert json.loads((workdir / "config.json").read_text())["steps"] == c.steps - 1
-  checkpoint.claim_workdir(workdir, c)
+  workdir_lib.claim(workdir, c)
 
 
 @pytest.mark.parametrize("left", [0, 5000])

@@ -20,6 +20,7 @@ from absl import flags
 from configs import base
 from grpojax import main, train
 from grpojax.config import commandline
+from grpojax.config.schema import DATA_KEYS
 from grpojax.data import pipeline
 from grpojax.data.local import sources
 from grpojax.objective.build import LISTS, SLOTS, functions, knobs_of
@@ -177,7 +178,7 @@ def settings(rng: Random, layout: str, path: Path):
 
 
 def load(c, cache: Path):
-  folder = pipeline.prepare(c, cache)
+  folder = pipeline.prepare(c, cache, DATA_KEYS)
   needs = ("tests",) if c.layout in ("apps", "livecodebench") else ("answer",)
   names = pipeline.splits(folder)
   return folder, [pipeline.load_split(c, folder, name, TOKENIZER, needs) for name in names]
@@ -213,7 +214,7 @@ def test_a_prepared_dataset_that_was_damaged_is_refused(tmp_path, share):
   path = data_toys.write(tmp_path / "file.jsonl", [MAKE["gsm8k"](k) for k in range(40)])
   c = base.get_config("local").data
   c.update(entry("gsm8k", path), held_out=4)
-  folder = pipeline.prepare(c, tmp_path / "cache")
+  folder = pipeline.prepare(c, tmp_path / "cache", DATA_KEYS)
   files = {file: file.read_bytes() for file in sorted(folder.iterdir())}
   bad = []
   for i, rng in cases(150, "stored", share):

@@ -12,6 +12,7 @@ from model_folders import FOLDERS
 
 from configs import base
 from grpojax import models
+from grpojax.config.schema import DATA_KEYS
 from grpojax.data import pipeline, text
 from grpojax.models import hf
 from grpojax.runtime import metrics, report
@@ -135,7 +136,7 @@ def test_rows_that_look_like_paths_stay_text(tmp_path):
   config = base.get_config("local")
   config.data.update(path=str(tmp_path / "train.jsonl"), held_out=2)
   before = {tmp_path, tmp_path / "train.jsonl"}
-  folder = pipeline.prepare(config.data, tmp_path / "cache" / "datasets")
+  folder = pipeline.prepare(config.data, tmp_path / "cache" / "datasets", DATA_KEYS)
   made = set(tmp_path.rglob("*")) | {tmp_path}
   assert folder.parent == tmp_path / "cache" / "datasets"
   assert all(path.is_relative_to(tmp_path / "cache") for path in made - before)

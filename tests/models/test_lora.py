@@ -25,7 +25,7 @@ from grpojax.data import text
 from grpojax.learner import update as learner
 from grpojax.models import hf, lora, names, peft
 from grpojax.rollout import sampler
-from grpojax.runtime import checkpoint, metrics, sharding
+from grpojax.runtime import metrics, sharding
 from grpojax.tools import export
 from grpojax.train import adapters, setup
 
@@ -351,7 +351,7 @@ def final(workdir):
   config = ConfigDict(json.loads((workdir / "config.json").read_text()))
   model = setup.build_model(config, text.load_tokenizer())
   on = sharding.make_mesh(config.mesh)
-  return model, checkpoint.trained(workdir, model, on)[1], adapters.frozen(config, workdir, model, on)
+  return model, export.trained_params(workdir, model, on)[1], adapters.frozen(config, workdir, model, on)
 
 
 @pytest.mark.usefixtures("quick_jobs")

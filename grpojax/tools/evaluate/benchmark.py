@@ -15,10 +15,10 @@ from ml_collections import ConfigDict
 
 from grpojax import rewards
 from grpojax.config import check as config_lib
+from grpojax.config.schema import flatten
 from grpojax.data import pipeline, text
 from grpojax.models import Model
 from grpojax.runtime import console, data_shards, processes, sharding
-from grpojax.runtime.checkpoint import flatten
 from grpojax.tools.evaluate import items, policy, suites
 from grpojax.tools.evaluate.policy import Policy
 from grpojax.tools.evaluate.suites import Suite

@@ -11,7 +11,7 @@ from ml_collections import ConfigDict
 from grpojax import objective, rewards
 from grpojax.config import check as config_lib
 from grpojax.config import commandline
-from grpojax.runtime import checkpoint
+from grpojax.config import workdir as workdir_lib
 from grpojax.tools.study import Row, Study
 
 
@@ -99,7 +99,7 @@ def command(run: Run, program: str = "python -m grpojax.main") -> str:
 
 def is_done(run: Run) -> bool:
   """Returns True for a complete run.  Raises ValueError where its workdir has another config's run."""
-  if changes := checkpoint.differences(run.workdir, run.config):
+  if changes := workdir_lib.differences(run.workdir, run.config):
     raise ValueError(
       f"{run.workdir} has the run of another config ({changes}); choose another --out, or delete that folder."
     )
