@@ -18,6 +18,7 @@ DOCS = Path(__file__).parent
 ROOT = DOCS.parent
 sys.path.insert(0, str(ROOT))
 os.environ |= {  # of the notebooks, too
+  "HOME": str(DOCS / "_build" / "home"),  # nothing is cached, so that the first run is one
   "JAX_PLATFORMS": "cpu",
   "XLA_FLAGS": "--xla_cpu_use_fusion_emitters=false",  # half the time to compile
   "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
@@ -49,7 +50,7 @@ nb_merge_streams = True
 
 myst_enable_extensions = ["dollarmath"]
 myst_heading_anchors = 3
-nitpicky = False  # types in signatures are other libraries'
+nitpicky = True
 
 autodoc_member_order = "bysource"
 autodoc_typehints = "none"  # signatures stay short; the source is a click away
