@@ -14,7 +14,8 @@ from grpojax.train.session import Session
 ROOT = Path(__file__).parents[1]
 TEXT = (ROOT / "README.md").read_text()
 DIAGRAM = TEXT.partition("## One step")[2].split("```")[1]
-PASSED = [word.removeprefix("grpojax/") for word in re.findall(r"[\w/]+\.py", DIAGRAM) if "configs/" not in word]
+FILES = re.findall(r"[\w/]+\.py", DIAGRAM)
+PASSED = [path.removeprefix("grpojax/") for path in FILES if not path.startswith("configs/")]
 
 
 def test_it_is_short_and_has_the_recipe_as_it_is():
