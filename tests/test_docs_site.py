@@ -104,7 +104,7 @@ def anchors(page: Path) -> set[str]:
 
 PATH = re.compile(r"(?<![\w/.])(?:grpojax|tests|configs|experiments|benchmarks|docs|launch)/[\w/.-]*\w/?")
 FILE = re.compile(r"(?<![\w./:-])[\w./-]*/[\w./-]*\w\.(?:py|md|png|sh|yaml|html)\b")
-THEIRS = ("runs/", "exported/", "my.", "gs://", "/")  # what a reader's own paths begin with
+THEIRS = ("runs/", "exported/", "my.", "gs://", "/", "joschu.net/")  # paths of a reader, and an address
 
 
 @each_page
