@@ -10,6 +10,7 @@ import itertools
 import os
 import pkgutil
 import re
+import shutil
 import sys
 import textwrap
 from pathlib import Path
@@ -60,6 +61,9 @@ python_display_short_literal_types = True
 
 def setup(app):
   """Called by Sphinx."""
+  startup = Path(os.environ["HOME"], ".ipython", "profile_default", "startup")
+  startup.mkdir(parents=True, exist_ok=True)
+  shutil.copy(DOCS / "bash_cells.py", startup)
   app.connect("builder-inited", lambda app: write_api_pages())
   app.connect("autodoc-process-docstring", as_rst)
   app.connect("autodoc-process-signature", without_fields)
