@@ -10,6 +10,7 @@ import itertools
 import os
 import pkgutil
 import re
+import shutil
 import sys
 import textwrap
 from pathlib import Path
@@ -18,6 +19,7 @@ DOCS = Path(__file__).parent
 ROOT = DOCS.parent
 sys.path.insert(0, str(ROOT))
 os.environ |= {  # of the notebooks, too
+  "HOME": str(DOCS / "_build" / "home"),  # nothing is cached, so that the first run is one
   "JAX_PLATFORMS": "cpu",
   "XLA_FLAGS": "--xla_cpu_use_fusion_emitters=false",  # half the time to compile
   "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
@@ -43,13 +45,13 @@ html_theme_options = dict(
 
 nb_execution_mode = "cache"  # by what is in the cells; docs/build.sh begins with an empty cache
 nb_execution_cache_path = str(DOCS / "_build" / "executed")
-nb_execution_raise_on_error = True
+nb_execution_show_tb = True  # of a cell that fails, which is a warning
 nb_execution_timeout = 900  # seconds a cell
 nb_merge_streams = True
 
 myst_enable_extensions = ["dollarmath"]
 myst_heading_anchors = 3
-nitpicky = False  # types in signatures are other libraries'
+nitpicky = True
 
 autodoc_member_order = "bysource"
 autodoc_typehints = "none"  # signatures stay short; the source is a click away
@@ -59,6 +61,9 @@ python_display_short_literal_types = True
 
 def setup(app):
   """Called by Sphinx."""
+  startup = Path(os.environ["HOME"], ".ipython", "profile_default", "startup")
+  startup.mkdir(parents=True, exist_ok=True)
+  shutil.copy(DOCS / "bash_cells.py", startup)
   app.connect("builder-inited", lambda app: write_api_pages())
   app.connect("autodoc-process-docstring", as_rst)
   app.connect("autodoc-process-signature", without_fields)

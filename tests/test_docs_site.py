@@ -1,4 +1,4 @@
-"""Commands, flags, links, paths and names on the pages exist.  Addresses elsewhere are not asked for."""
+"""Commands, flags, links and paths on the pages exist.  Addresses elsewhere are not asked for."""
 
 import contextlib
 import importlib.util
@@ -7,33 +7,12 @@ import shlex
 from pathlib import Path
 from urllib.parse import urlparse
 
-import pytest
+from docs_pages import MADE_UP, ROOT, each_page, parses, snippets
 
 from grpojax.__main__ import COMMANDS
-from grpojax.config import commandline
 
-ROOT = Path(__file__).parents[1]
-FOLDERS = (ROOT / "docs", ROOT / "benchmarks")
-PAGES = [ROOT / "README.md"]
-PAGES += [page for folder in FOLDERS for page in sorted(folder.rglob("*.md")) if "_build" not in page.parts]
-NAMES = [str(page.relative_to(ROOT)) for page in PAGES]
-each_page = pytest.mark.parametrize("name", NAMES)
-MADE_UP = {"experiments.length"}  # modules that a page has the reader write
-WRITTEN = ("runs/", "dppo_config.py")  # and configs
+WRITTEN = ("runs/", "dppo_config.py")  # configs that a page has the reader write
 MARKED = re.compile(r"(?<![\w/.-])(?<!from )(grpojax [a-z]+|python -m [\w.]+)(.*)")
-
-
-def snippets(name: str) -> list[str]:
-  """Lines of code of a page, those that a backslash continues made one, and what is between backticks."""
-  found, fenced = [], False
-  for line in re.sub(r"\\\n\s*", " ", (ROOT / name).read_text()).splitlines():
-    if line.lstrip().startswith("```"):
-      fenced = not fenced
-    elif fenced or line.startswith("    "):
-      found.append(line)
-    else:
-      found += re.findall(r"`([^`]+)`", line)
-  return found
 
 
 def words_of(text: str) -> list[str]:
@@ -98,15 +77,6 @@ def test_configs_and_overrides_parse(name):
     assert not found or parses(recipes, overrides), f"{name}: {snippet.strip()}"
 
 
-def parses(recipes: list[str], overrides: list[str]) -> bool:
-  """Whether a config takes the flags: the one that is named, or else some scale of base.py."""
-  for recipe in recipes or ("--config=configs/base.py", "--config=configs/base.py:local"):
-    with contextlib.suppress(ValueError):
-      commandline.config_of([recipe.replace("=configs", f"={ROOT}/configs"), *overrides])
-      return True
-  return False
-
-
 @each_page
 def test_links_lead_somewhere(name):
   page = ROOT / name
@@ -133,59 +103,15 @@ def anchors(page: Path) -> set[str]:
 
 
 PATH = re.compile(r"(?<![\w/.])(?:grpojax|tests|configs|experiments|benchmarks|docs|launch)/[\w/.-]*\w/?")
+FILE = re.compile(r"(?<![\w./:-])[\w./-]*/[\w./-]*\w\.(?:py|md|png|sh|yaml|html)\b")
+THEIRS = ("runs/", "exported/", "my.", "gs://", "/", "joschu.net/")  # paths of a reader, and an address
 
 
 @each_page
 def test_paths_exist(name):
-  missing = {path for path in PATH.findall((ROOT / name).read_text()) if not (ROOT / path).exists()}
-  assert not missing, f"{name}: {', '.join(sorted(missing))}"
-
-
-TESTS = {path.name: path.read_text() for path in (ROOT / "tests").rglob("test_*.py")}
-
-
-@each_page
-def test_tests_that_a_page_names_exist(name):
   text = (ROOT / name).read_text()
-  files = set(re.findall(r"\btest_\w+\.py", text))
-  assert files <= set(TESTS), f"{name}: {files - set(TESTS)}"
-  functions = set(re.findall(r"\btest(?:_[a-z0-9]+){4,}\b(?!\.py)", text))
-  missing = {fn for fn in functions if f"def {fn}(" not in "".join(TESTS.values())}
-  assert not missing, f"{name}: {missing}"
-
-
-@each_page
-def test_modules_that_a_page_names_exist(name):
-  for snippet in snippets(name):
-    for dotted in re.findall(r"(?<![\w./-])(?:grpojax|experiments|benchmarks)(?:\.\w+)+", snippet):
-      if dotted not in MADE_UP:
-        assert exists(dotted), f"{name}: {dotted}"
-
-
-def exists(dotted: str) -> bool:
-  """Whether it is a module or a name that a module spells; nothing is imported."""
-  path = ROOT / dotted.replace(".", "/")
-  if path.is_dir() or path.with_suffix(".py").is_file():
-    return True
-  module = path.parent / "__init__.py" if path.parent.is_dir() else path.parent.with_suffix(".py")
-  return module.is_file() and re.search(rf"\b{path.name}\b", module.read_text()) is not None
-
-
-# The table of names elsewhere.
-
-ROWS = [
-  [cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]]
-  for line in (ROOT / "docs" / "coming_from.md").read_text().splitlines()
-  if line.startswith("| ") and "**" not in line
-][1:]
-
-
-def test_the_table_is_long_and_every_row_says_where_the_name_is_from():
-  assert len([row for row in ROWS if row[3] != "–"]) >= 50
-  assert all(len(row) == 5 and any(cell != "–" for cell in row[:3]) for row in ROWS)
-
-
-@pytest.mark.parametrize("row", ROWS, ids=lambda row: row[3][:40])
-def test_what_the_table_says_for_here_parses(row):
-  for key, value in re.findall(r"`([\w.]+) = ([^`]+)`", " ".join(row[3:])):
-    assert parses([], [f"--config.{key}={value}"]), f"{key} = {value}"
+  missing = {path for path in PATH.findall(text) if not (ROOT / path).exists()}
+  at = (ROOT, ROOT / "grpojax", ROOT / "tests", (ROOT / name).parent)
+  files = {path for path in FILE.findall(text) if not path.startswith(THEIRS)}
+  missing |= {path for path in files if not any((folder / path).exists() for folder in at)}
+  assert not missing, f"{name}: {', '.join(sorted(missing))}"

@@ -1,70 +1,56 @@
-"""The README and the pages behind it: short, and what they name exists."""
+"""The README: short, its recipe is the file, and its diagram of one step is what a batch passes."""
 
-import importlib.util
+import importlib
 import re
+import sys
 from pathlib import Path
 
 import pytest
 
-from configs import base
-from grpojax.__main__ import COMMANDS
+from grpojax import train
+from grpojax.rollout.prefetch import Prefetcher
+from grpojax.train.session import Session
 
 ROOT = Path(__file__).parents[1]
-README = ROOT / "README.md"
-NAMES = ("code_map", "data", "evaluating", "flags", "hardware", "metrics", "speed", "tpu", "workdir")
-PAGES = [README, *(ROOT / "docs" / f"{name}.md" for name in NAMES)]
-THEIRS = ("runs/", "exported/", "my.", "gs://", "/")  # what a reader's own paths begin with
-pages = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+TEXT = (ROOT / "README.md").read_text()
+DIAGRAM = TEXT.partition("## One step")[2].split("```")[1]
+FILES = re.findall(r"[\w/]+\.py", DIAGRAM)
+PASSED = [path.removeprefix("grpojax/") for path in FILES if not path.startswith("configs/")]
 
 
-def test_the_readme_is_short_and_has_the_recipe_as_it_is():
-  text = README.read_text()
-  assert len(text.splitlines()) <= 150
-  assert f"```python\n{(ROOT / 'configs' / 'gspo.py').read_text()}```" in text
+def test_it_is_short_and_has_the_recipe_as_it_is():
+  assert len(TEXT.splitlines()) <= 150
+  assert f"```python\n{(ROOT / 'configs' / 'gspo.py').read_text()}```" in TEXT
 
 
-@pages
-def test_every_link_leads_somewhere(page):
-  links = [link for link in re.findall(r"\]\(([^)]+)\)", page.read_text()) if "://" not in link]
-  for link in links:
-    name, _, anchor = link.partition("#")
-    target = page.parent / name
-    assert target.exists(), link
-    assert not anchor or anchor in [slug(line) for line in target.read_text().splitlines()], link
+def test_the_diagram_has_at_most_eight_files_and_each_exists():
+  assert len(PASSED) == len(set(PASSED)) <= 8
+  assert all((ROOT / "grpojax" / path).exists() for path in PASSED), PASSED
 
 
-def slug(line: str) -> str:
-  """Returns the anchor that GitHub gives a heading, "" for other lines."""
-  title = line.lstrip("#").strip().lower() if line.startswith("#") else ""
-  return re.sub(r"[^\w\- ]", "", title).replace(" ", "-")
+@pytest.mark.slow
+def test_a_batch_passes_the_files_of_the_diagram_in_their_order(cache, tmp_path, monkeypatch):
+  config = importlib.import_module("configs.gspo").get_config("tiny")
+  config.update(cache_dir=str(cache), verbose=False, steps=1)
+  config.mesh.data = 1
+  called = {}  # in order of the first call
 
+  def note(frame, event, argument):
+    called.setdefault(frame.f_code.co_filename)
 
-@pages
-def test_every_file_that_is_named_exists(page):
-  words = re.findall(r"(?<![\w./:-])[\w./-]*/[\w./-]*\w\.(?:py|md|png|sh|yaml)\b", page.read_text())
-  for word in words:
-    at = (ROOT, ROOT / "grpojax", page.parent)
-    assert word.startswith(THEIRS) or any((folder / word).exists() for folder in at), word
+  def noted(on, call):
+    def wrapped(*args, **kwargs):
+      sys.setprofile(note if on else None)
+      return call(*args, **kwargs)
 
+    return wrapped
 
-@pages
-def test_every_command_and_module_exists(page):
-  text = page.read_text()
-  assert set(re.findall(r"(?:^    |`)grpojax ([a-z]+)", text, re.M)) <= set(COMMANDS)
-  for module in re.findall(r"python -m ([\w.]+)", text):
-    assert module in ("grpojax", "pip") or importlib.util.find_spec(module), module
-
-
-@pages
-def test_every_flag_is_a_key_of_the_config(page):
-  for path in re.findall(r"--config((?:\.\w+)+)", page.read_text()):
-    assert any(has(base.get_config(scale), path.split(".")[1:]) for scale in ("mini", "local")), path
-
-
-def has(node, keys: list[str]) -> bool:
-  """Returns whether `keys` lead to a value."""
-  for key in keys:
-    if key not in node:
-      return False
-    node = node[key]
-  return True
+  monkeypatch.setattr(Prefetcher, "next", noted(True, Prefetcher.next))
+  monkeypatch.setattr(Session, "push", noted(False, Session.push))
+  try:
+    train.run(train.prepare(config, tmp_path / "run"))
+  finally:
+    sys.setprofile(None)
+  wanted = [str(ROOT / "grpojax" / path) for path in PASSED]
+  assert wanted[0].endswith("loop.py")  # which calls all others
+  assert [path for path in called if path in wanted[1:]] == wanted[1:]

@@ -1,4 +1,4 @@
-"""What an update keeps and sends, by a TPU's compiler, at three lengths; large ones: benchmarks/pods.md."""
+"""What an update keeps and sends, by a TPU's compiler, at three lengths; large ones: docs/pods.md."""
 
 import json
 import math
