@@ -140,13 +140,13 @@ def make_update(
   load_balance: float = 0.0, packing: Packing | None = None, grouped: bool = False,
   stats: StatsConfig = StatsConfig(),  # noqa: B008
 ):  # fmt: skip
-  """Returns update(state, objective, batch, frozen=None, limit=inf) -> (state, metrics), a pure function to
+  """Returns update(state, objective, batch, frozen=None) -> (state, metrics), a pure function to
   be jitted.
 
   `objective` is an argument, so that a sweep over its numbers compiles once, and so is `frozen`: what
   else the policy is made of when only adapters are trained.  Metrics are those of the policy the
   update started from, over the whole optimiser batch, with `grad_norm` before clipping.  Where loss or
-  gradient is not finite, or the gradient's norm is above `limit`, the state stays as it is.
+  gradient is not finite, or the gradient's norm is a spike, the state stays as it is.
   `load_balance` is the coefficient of the loss of that name, where the batch has an `expert_cost`.
   With a `packing`, logp_fn is that of `make_packed_logp`, and as many pieces as are occupied are
   computed, instead of `microbatches`.  Without one, microbatches have prompts of their own, and tell the

@@ -134,7 +134,7 @@ def test_replaying_the_choice_of_pi_old_is_exact_first_and_holds_when_the_router
   batch = batching.make_batches(job.config, job.mesh, groups, None)[0]
   batch = batching.add_policy_logprobs(job.programs.logp, params, None, batch)
   update = lambda params, batch: job.programs.update(
-    job.programs.fresh(jax.tree.map(jnp.copy, params)), job.objective, batch, {}, np.float32(np.inf)
+    job.programs.fresh(jax.tree.map(jnp.copy, params)), job.objective, batch, {}
   )
   first, seen = update(params, batch)
   natural, expected = update(params, batch._replace(routing=None))

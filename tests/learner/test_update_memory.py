@@ -30,7 +30,9 @@ def test_donated_parameters_and_moments_are_not_held_twice():
   def step(state, x):
     grads = jax.grad(lambda p: (MODEL.bind(p)(x, jnp.zeros(2, jnp.int32)) ** 3).sum())(state.params)
     updates, opt_state = tx.update(grads, state.opt_state, state.params)
-    return learner.State(optax.apply_updates(state.params, updates), opt_state, state.updates + 1)
+    return state._replace(
+      params=optax.apply_updates(state.params, updates), opt_state=opt_state, updates=state.updates + 1
+    )
 
   state = jax.jit(learner.make_init(MODEL, tx))(jax.random.key(0))
   compiled = jax.jit(step, donate_argnums=0).lower(state, jnp.ones((2, 8), jnp.int32)).compile()

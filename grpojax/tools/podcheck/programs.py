@@ -87,8 +87,7 @@ def state(plan: Plan):
 def update(plan: Plan) -> Program:
   config, model = plan.config, plan.model
   frozen = model.shapes if model.lora else {}
-  limit = jax.ShapeDtypeStruct((), "float32")
-  args = state(plan)[0], objective.build(config.objective), abstract.batch(config, model), frozen, limit
+  args = state(plan)[0], objective.build(config.objective), abstract.batch(config, model), frozen
   call = plan.programs.update
   return _program(plan.mesh, call, args, plan.open_loops, config.updates_per_rollout)
 
