@@ -63,9 +63,10 @@ def after_update(c: StatsConfig, stats: RunStats, metrics: dict) -> RunStats:
   norm = jnp.where(sums["skipped"] > 0, stats.grad_norm, norm)
   scale = stats.kl_scale
   if c.target > 0:
-    scale = trackers.kl_scale(
+    moved = trackers.kl_scale(
       scale, mean["kl"], target=c.target, horizon=c.horizon, completions=c.completions
     )
+    scale = jnp.where(jnp.isnan(moved), scale, moved)  # a batch that is skipped shall not spoil all later ones
   rolled = RunStats(
     jnp.float32(scale), norm, jnp.where(sums["nonfinite"] > 0, stats.nonfinite + 1, 0),
     jax.tree.map(jnp.zeros_like, sums),

@@ -2,7 +2,6 @@
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from grpojax.types import Array
 
@@ -23,7 +22,7 @@ def kl_scale(scale, kl, *, target, horizon, completions):
   scale · (1 + clip(kl / target − 1, ±0.2) · completions / horizon).  Ziegler et al.,
   https://arxiv.org/abs/1909.08593 section 2.2, in the form of verl and OpenRLHF.
   """
-  error = np.clip(kl / target - 1, -0.2, 0.2)
+  error = jnp.clip(kl / target - 1, -0.2, 0.2)
   return scale * (1 + error * completions / horizon)
 
 
