@@ -66,6 +66,7 @@ def batch_of(kind: str) -> Batch:
     old_logp=logp,
     tokens=rng.integers(0, V, (P, G, L + T)).astype(np.int32),
     prompt_length=prompt_length,
+    length=length.astype(np.int32),
     packing_index=packing.places(prompt_length, length, columns=C, shards=1),
   )
 

@@ -68,7 +68,9 @@ def real(plan, shapes):
   place = packing.places(prompt, length, columns=S - 1, shards=1)
   mask, valid = jnp.ones_like(batch.mask), jnp.ones_like(batch.valid)
   prompt, place = jnp.asarray(prompt), jnp.asarray(place)
-  return batch._replace(mask=mask, valid=valid, prompt_length=prompt, packing_index=place)
+  return batch._replace(
+    mask=mask, valid=valid, prompt_length=prompt, length=jnp.asarray(length), packing_index=place
+  )
 
 
 def filled(shapes):

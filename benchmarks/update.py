@@ -50,7 +50,7 @@ def batch() -> Batch:
   return jax.device_put(Batch(
     mask=np.ones((P, G, T), np.float32), reward=reward, accuracy=reward, valid=np.ones((P, G), bool),
     ended=np.zeros((P, G), bool), sampler_logp=logp, old_logp=logp, entropy=np.ones((P, G, T), np.float32),
-    tokens=tokens, prompt_length=np.full((P, G), L, np.int32),
+    tokens=tokens, prompt_length=np.full((P, G), L, np.int32), length=np.full((P, G), T, np.int32),
   ))  # fmt: skip
 
 

@@ -11,7 +11,7 @@ from grpojax.config import check as config_lib
 from grpojax.learner import packing
 from grpojax.rollout.groups import take
 from grpojax.runtime import data_shards, sharding
-from grpojax.types import Batch, Groups, Prompts, Rollout
+from grpojax.types import ACTION, Batch, Groups, Prompts, Rollout
 
 
 def balance_shards(config: ConfigDict, mesh: Mesh, groups: Groups) -> Groups:
@@ -35,13 +35,13 @@ def make_batches(config: ConfigDict, mesh: Mesh, groups: Groups, baseline: np.nd
   anchor is its prompt.
   """
   prompts, rollout, scored = groups
-  P, G, T = rollout.tokens.shape
+  P, G, _ = rollout.tokens.shape
   row = np.broadcast_to(np.arange(G, dtype=np.int32), (P, G))
   extra = dict(trajectory=row, turn=0 * row, anchor=0 * row, step_reward=scored.reward)
   if baseline is not None:
     extra["baseline"] = np.repeat(baseline[:, None], G, axis=1)
   batch = Batch(
-    mask=(np.arange(T)[None, None] < rollout.length[..., None]).astype(np.float32),
+    mask=action_mask(rollout),
     reward=scored.reward,
     accuracy=scored.accuracy,
     valid=scored.valid,
@@ -49,16 +49,23 @@ def make_batches(config: ConfigDict, mesh: Mesh, groups: Groups, baseline: np.nd
     sampler_logp=rollout.sampler_logp,
     tokens=_sequences(prompts, rollout.tokens),
     prompt_length=np.repeat(prompts.length[:, None], G, axis=1),
+    length=rollout.length,
     routing=rollout.routing,
     balance_mask=_fed(prompts, rollout) & scored.valid[..., None] if config.load_balance else None,
     extra=extra | scored.extra,
   )
   parts = _parts(config, batch)
   if config.rows == "packed":
-    lengths = [(part.prompt_length, part.mask.sum(-1, dtype=np.int32)) for part in parts]
-    index = [_places(config, mesh, *x) for x in lengths]
+    index = [_places(config, mesh, part.prompt_length, part.length) for part in parts]
     parts = [part._replace(packing_index=i) for part, i in zip(parts, index, strict=True)]
   return [sharding.to_device(mesh, part) for part in parts]
+
+
+def action_mask(rollout: Rollout) -> np.ndarray:
+  """Returns [P, G, T] float32: 1 on the response tokens that the policy chose."""
+  if rollout.kind is not None:
+    return (rollout.kind == ACTION).astype(np.float32)
+  return (np.arange(rollout.tokens.shape[-1])[None, None] < rollout.length[..., None]).astype(np.float32)
 
 
 def needs_old_logprobs(config: ConfigDict) -> bool:

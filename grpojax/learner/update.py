@@ -282,7 +282,7 @@ def _seen(batch: Batch):
 def _padding(batch: Batch, packing: Packing | None, grouped: bool):
   """[] share of the columns that the update computes which no token of a sequence is in."""
   (P, G, S), T = batch.tokens.shape, batch.mask.shape[-1]
-  length = jnp.maximum(batch.mask.sum(-1), 1)
+  length = jnp.maximum(batch.length, 1).astype(jnp.float32)
   if grouped:  # a prompt's last token begins each response
     return 1 - (batch.prompt_length[:, 0].sum() - P + length.sum()) / (P * (S - T - 1 + G * T))
   columns = P * G * (S - 1)

@@ -136,7 +136,7 @@ def _reader(config: ConfigDict, split, tokenizer, shards: ProcessShards) -> Call
       split, tokenizer, c.batch_size, config.rollout.max_tokens, c.seed, step
     )
     mine = shards.local(np.arange(c.batch_size))
-    demo = {k: demo[k][mine, None] for k in ("tokens", "mask", "prompt_length")}  # G = 1
+    demo = {k: demo[k][mine, None] for k in ("tokens", "mask", "prompt_length", "length")}  # G = 1
     ones = np.ones(demo["prompt_length"].shape, np.float32)
     return Batch(
       mask=demo["mask"],
@@ -146,6 +146,7 @@ def _reader(config: ConfigDict, split, tokenizer, shards: ProcessShards) -> Call
       ended=ones > 0,
       tokens=demo["tokens"],
       prompt_length=demo["prompt_length"],
+      length=demo["length"],
     )
 
   return batch_of

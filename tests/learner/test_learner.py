@@ -46,6 +46,7 @@ def make_batch(seed=0):
     entropy=np.ones((P, G, T), np.float32),
     tokens=tokens,
     prompt_length=prompt_length.astype(np.int32),
+    length=length.astype(np.int32),
   )
 
 
@@ -55,8 +56,7 @@ def make_mesh(sizes):
 
 def packed(batch, shards, rows):
   """(batch with its places, how it is packed)."""
-  length = batch.mask.sum(-1).astype(int)
-  place = packing.places(batch.prompt_length, length, columns=L + T - 1, shards=shards)
+  place = packing.places(batch.prompt_length, batch.length, columns=L + T - 1, shards=shards)
   return batch._replace(packing_index=place), packing.Packing(T, shards, rows)
 
 
@@ -163,7 +163,7 @@ def test_padding_of_an_update_is_counted_in_its_own_columns():
   batch = jax.tree.map(lambda x: x[:2, :2], make_batch())
   length = np.array([[1, 10], [4, 0]])  # without a token, one column is read
   mask = (np.arange(T)[None, None] < length[..., None]).astype(np.float32)
-  batch = batch._replace(mask=mask, prompt_length=np.array([[2, 2], [6, 6]], np.int32))
+  batch = batch._replace(mask=mask, length=np.int32(length), prompt_length=np.array([[2, 2], [6, 6]], np.int32))
   objective, shares = objective_lib.build(gspo.get_config("tiny").objective), {}
   for grouped in (False, True):
     update, state = update_fn(grouped=grouped)

@@ -94,8 +94,8 @@ def test_the_learners_program_over_devices_and_pieces_is_that_of_one(name, devic
   how = None
   if rows:
     look_up = lambda table, piece: entry(table, piece.target)
-    how, length = packing.Packing(T, devices, rows), batch.mask.sum(-1).astype(int)
-    place = packing.places(batch.prompt_length, length, columns=T, shards=devices)
+    how = packing.Packing(T, devices, rows)
+    place = packing.places(batch.prompt_length, batch.length, columns=T, shards=devices)
     batch = batch._replace(packing_index=place)
   keep = optax.trace(decay=0.0)  # an optimiser whose state is the gradient
   update = learner.make_update(look_up, keep, optax.constant_schedule(0.0), microbatches, packing=how)
