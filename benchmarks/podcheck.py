@@ -65,7 +65,7 @@ def real(plan, shapes):
   P, G, S = shapes.tokens.shape
   L = plan.config.data.prompt_budget
   prompt, length = np.full((P, G), L, np.int32), np.full((P, G), S - L, np.int32)
-  place = packing.places(prompt, length, columns=S - 1, shards=1)
+  place = packing.pack_sequences(prompt, length, columns=S - 1, shards=1)
   mask, valid = jnp.ones_like(batch.mask), jnp.ones_like(batch.valid)
   prompt, place = jnp.asarray(prompt), jnp.asarray(place)
   return batch._replace(

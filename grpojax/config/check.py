@@ -5,8 +5,11 @@ import re
 
 from ml_collections import ConfigDict
 
+from configs import base
 from grpojax import objective
 from grpojax.config import schema
+from grpojax.learner import optimizer
+from grpojax.learner.batching import extra_fields
 from grpojax.models import REMAT, kernels
 from grpojax.rewards import load_scorer
 from grpojax.rollout import adaptive_groups
@@ -35,15 +38,6 @@ def check(c: ConfigDict, devices: int) -> None:
   _check_groups(c)
   objective.check(c, extra_fields(c))
   _check_reference(c)
-
-
-def extra_fields(c: ConfigDict) -> tuple[str, ...]:
-  """The entries of Batch.extra that the run which `c` describes fills."""
-  fields = ["trajectory", "turn", "anchor", "step_reward"]
-  fields += ["baseline"] if c.baseline.kind else []
-  fields += ["pool_mean", "pool_std"] if c.adaptive_group.stop else []
-  fields += ["step_score", "step_end"] if c.process.scorer else []
-  return tuple(fields)
 
 
 _POSITIVE = (
@@ -130,11 +124,7 @@ def _check_learner(c: ConfigDict) -> None:
   _one_of("remat", c.remat, "none", *REMAT)
   _one_of("attention", c.attention, "auto", *kernels.BACKENDS)
   _one_of("optimizer.state_dtype", c.optimizer.state_dtype, "float32", "bfloat16")
-  if c.optimizer.state_dtype == "bfloat16" and c.optimizer.b2 > 0.99:
-    raise ValueError(
-      f"config.optimizer.b2 = {c.optimizer.b2} moves the second moment by less than a step of bfloat16, so "
-      "it would stand still; lower it to 0.99, or set config.optimizer.state_dtype = 'float32'."
-    )
+  optimizer.check(c.optimizer, base.get_config().optimizer)
 
 
 def _check_lora(c: ConfigDict) -> None:

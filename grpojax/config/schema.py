@@ -22,6 +22,7 @@ _SIGNED = ("adaptive_group.positive", *(f"mesh.{axis}" for axis in sharding.AXES
 _SHARES = (
   "eval.min_p", "rollout.min_p", "guard.rate", "guard.failed_rewards", "difficulty.too_hard",
   "difficulty.too_easy", "optimizer.b1", "optimizer.b2",
+  "optimizer.momentum", "optimizer.decay_rate",
 )  # fmt: skip
 _POSITIVE = ("optimizer.clip_norm", "guard.rate", "model.rope_theta")
 _SIZES = (

@@ -13,12 +13,13 @@ import jax
 import numpy as np
 import optax
 from ml_collections import ConfigDict
-from optax.contrib import MuonDimensionNumbers
 from orbax.checkpoint import v1 as ocp
 
 from grpojax import objective as objective_lib
 from grpojax.data import pipeline
-from grpojax.learner import update as learner
+from grpojax.learner import logprobs, optimizer, rows
+from grpojax.learner.state import make_init
+from grpojax.learner.update import make_update
 from grpojax.models import Model
 from grpojax.runtime import console, data_shards, processes, sharding
 from grpojax.runtime.compile import aot_jit
@@ -38,6 +39,9 @@ OBJECTIVE = ConfigDict(
     correct={},
     penalty={},
   )
+)
+OPTIMIZER = ConfigDict(
+  dict(fn="muon", b1=0.9, b2=0.95, momentum=0.95, weight_decay=0.0, clip_norm=1.0, state_dtype="float32")
 )
 MADE_BY = ("train/sft.py", "learner", "models", "data", "objective")  # source files
 
@@ -79,18 +83,18 @@ def train(config: ConfigDict, model: Model, mesh, split, tokenizer, writer: Writ
   schedule = optax.schedules.warmup_cosine_decay_schedule(
     0.0, c.learning_rate, c.warmup_steps, max(c.steps, c.warmup_steps + 1), 0.1 * c.learning_rate
   )
-  tx = make_optimizer(model, schedule)
-  where = learner.state_shardings(model, tx, mesh)
-  everywhere, rows = sharding.replicated(mesh), sharding.batch_sharding(mesh)
-  init = jax.jit(learner.make_init(model, tx), out_shardings=where)
+  tx = optimizer.make_optimizer(OPTIMIZER, schedule, model.axes)
+  where = optimizer.state_shardings(model, tx, mesh)
+  everywhere, by_prompt = sharding.replicated(mesh), sharding.batch_sharding(mesh)
+  init = jax.jit(make_init(model, tx), out_shardings=where)
   state = init(jax.random.key(c.seed))
-  logp_fn = learner.make_logp(
+  logp_fn = logprobs.make_logp(
     model, response_budget=config.rollout.max_tokens, temperature=1.0, chunk=config.logprob_chunk
   )
   update = aot_jit(
     "cold-start update",
-    learner.make_update(logp_fn, tx, schedule, microbatches=1),
-    in_shardings=(where, everywhere, rows),
+    make_update(rows.single(logp_fn), tx, schedule),
+    in_shardings=(where, everywhere, by_prompt),
     out_shardings=(where, everywhere),
     donate_argnums=0,
   )
@@ -105,26 +109,6 @@ def train(config: ConfigDict, model: Model, mesh, split, tokenizer, writer: Writ
         if not progress.disable or step % 200 == 0:
           console.advance(progress, step, {"cold_start/loss": metrics["loss"]}, "cold start")
   return state.params
-
-
-def make_optimizer(model: Model, schedule: optax.Schedule) -> optax.GradientTransformation:
-  """Muon (https://kellerjordan.github.io/posts/muon) for matrices, Adam for the rest.
-
-  From random weights it needs a third of AdamW's steps on this task, which is what makes a cold start
-  on a laptop possible.
-  """
-
-  def one(axes):
-    if len(axes) < 3 or "embed" not in axes:
-      return None  # embeddings, norms, biases: Adam
-    matrix = [i for i, axis in enumerate(axes) if axis not in ("layers", "expert")]  # these are stacked
-    ins = [i for i in matrix if (axes[i] == "embed") != (axes[-1] == "embed")]
-    return MuonDimensionNumbers(tuple(ins), tuple(i for i in matrix if i not in ins))
-
-  is_axes = lambda leaf: isinstance(leaf, tuple)
-  dimensions = jax.tree.map(one, model.axes, is_leaf=is_axes)
-  muon = optax.contrib.muon(schedule, adam_b2=0.95, muon_weight_dimension_numbers=dimensions)
-  return optax.chain(optax.clip_by_global_norm(1.0), muon)
 
 
 def _reader(config: ConfigDict, split, tokenizer, shards: ProcessShards) -> Callable[[int], Batch]:

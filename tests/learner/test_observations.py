@@ -1,4 +1,4 @@
-"""Responses with tokens in their middle that the policy did not choose: read by it, and trained on nowhere."""
+"""Responses with tokens in their middle that the policy did not choose: they are read, and not trained on."""
 
 import jax
 import jax.numpy as jnp
@@ -36,7 +36,8 @@ def groups():
   first, last = OBSERVED[..., :1], OBSERVED[..., 1:]
   kind = np.where((column >= first) & (column < last), OBSERVATION, kind).astype(np.int8)
   prompt_length = np.array([5, 2, 3, 1], np.int32)
-  prompts = Prompts(rng.integers(0, V, (P, L), np.int32), prompt_length, np.arange(P, dtype=np.int32), [{}] * P)
+  tokens, ids = rng.integers(0, V, (P, L), np.int32), np.arange(P, dtype=np.int32)
+  prompts = Prompts(tokens, prompt_length, ids, [{}] * P)
   rollout = Rollout(
     rng.integers(0, V, (P, G, T), np.int32), LENGTH, LENGTH < T, np.zeros((P, G, T), np.float32), kind=kind
   )
