@@ -315,7 +315,7 @@ def test_the_first_update_of_a_step_needs_no_pass_before_it():
   (without, got), one = step(False), len(passes) - both
   assert (both - passes[:both].count(True), one - passes[both:].count(True)) == (2, 1)
   for a, b in zip(jax.tree.leaves(without.params), jax.tree.leaves(with_pass.params), strict=True):
-    np.testing.assert_allclose(a, b, atol=1e-6)
+    np.testing.assert_allclose(a, b, atol=1e-5)  # Adam steps 1e-2 far, also by gradients that are rounding
   for a, b in zip(got, expected, strict=True):
     assert a.keys() == b.keys()
     for name in a:
