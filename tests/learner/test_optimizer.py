@@ -1,4 +1,4 @@
-"""Every optimiser of the slot: optax's own numbers, downhill, the same on eight devices, refused in a sentence."""
+"""Every optimiser of the slot: optax's own numbers, downhill, the same on eight devices; what is refused."""
 
 import functools
 
@@ -86,8 +86,10 @@ def test_updates_are_those_of_optax_clipped_and_decayed(fn):
 @each
 @pytest.mark.parametrize("model", [MODEL, ADAPTED], ids=["all", "adapters"])
 def test_every_optimizer_goes_downhill_also_with_adapters(fn, model):
-  """Squares of logits' distance from a target, of the whole policy."""
-  tx, frozen = make(fn, model.trained.axes, momentum=0.5), MODEL.init(jax.random.key(0))
+  """Making one token likelier everywhere."""
+  schedule = optax.constant_schedule(0.5 if fn == "sgd" else RATE)
+  tx = optimizer.make_optimizer(section(fn), schedule, model.trained.axes)
+  frozen = MODEL.init(jax.random.key(0))
   start = lora.init(model.lora, model.spec, jax.random.key(1)) if model.lora else frozen
   tokens = jax.random.randint(jax.random.key(2), (4, 8), 0, 30)
 
@@ -144,7 +146,7 @@ def test_factored_moments_are_small_and_whole_on_every_device():
   tx = make("adafactor")
   shapes, where = jax.eval_shape(tx.init, MODEL.shapes), optimizer.state_shardings(MODEL, tx, mesh).opt_state
   size = lambda tree: sum(x.size for x in jax.tree.leaves(tree))
-  assert size(shapes) < 0.3 * size(MODEL.shapes)
+  assert size(shapes) < 0.4 * size(MODEL.shapes)
   rows, of_rows = (tree[1][0][0].v_row["layers"]["gate"] for tree in (shapes, where))
   assert rows.shape == (2, 32) and of_rows.is_fully_replicated
 
@@ -196,5 +198,5 @@ def test_an_unknown_key_is_refused_with_the_keys_there_are():
   config = base.get_config("tiny")
   with config.unlocked():
     config.optimizer.nesterov = True
-  with pytest.raises(ValueError, match=r"config\.optimizer has no 'nesterov'; it takes fn, learning_rate"):
+  with pytest.raises(ValueError, match=r"config\.optimizer has no 'nesterov'; it takes .*fn, learning_rate"):
     config_lib.check(config, 1)
