@@ -22,7 +22,9 @@ from configs import base
 from grpojax import models
 from grpojax import objective as objective_lib
 from grpojax.data import text
-from grpojax.learner import update as learner
+from grpojax.learner import logprobs, optimizer, rows
+from grpojax.learner.state import make_init
+from grpojax.learner.update import make_update
 from grpojax.objective.build import LISTS, functions, knobs_of
 from grpojax.tools.variants import recipes
 from grpojax.types import Batch
@@ -59,8 +61,10 @@ def make_batch(P: int, G: int, T: int, seed: int = 0) -> tuple[Batch, np.ndarray
   accuracy = single(rng.integers(0, 2, (P, G)))
   old = single(-rng.exponential(0.5, (P, G, T)))
   row = np.broadcast_to(np.arange(G), (P, G))
+  length = rng.integers(T // 8, T + 1, (P, G))
   batch = Batch(
-    mask=single(np.arange(T) < rng.integers(T // 8, T + 1, (P, G, 1))),
+    mask=single(np.arange(T) < length[..., None]),
+    length=length.astype(np.int32),
     reward=accuracy,
     accuracy=accuracy,
     valid=np.ones((P, G), bool),
@@ -116,11 +120,11 @@ def share_of_update(objectives: dict, rounds: int) -> dict[str, dict]:
   c = base.get_config()
   model = models.build(c.model, len(text.load_tokenizer()))
   P, G, T, L = c.rollout.prompts // c.updates_per_rollout, c.rollout.group_size, c.rollout.max_tokens, 32
-  logp = learner.make_logp(model, response_budget=T, temperature=1.0, chunk=c.logprob_chunk)
-  schedule = learner.warmup_constant(c.optimizer)
-  tx = learner.make_optimizer(c.optimizer, schedule)
-  update = jax.jit(learner.make_update(logp, tx, schedule, c.microbatches))
-  state = jax.jit(learner.make_init(model, tx))(jax.random.key(0))
+  logp = logprobs.make_logp(model, response_budget=T, temperature=1.0, chunk=c.logprob_chunk)
+  schedule = optimizer.warmup_constant(c.optimizer)
+  tx = optimizer.make_optimizer(c.optimizer, schedule, model.axes)
+  update = jax.jit(make_update(rows.single(logp, c.microbatches), tx, schedule))
+  state = jax.jit(make_init(model, tx))(jax.random.key(0))
   arrays = make_batch(P, G, T)
   batch = arrays[0]._replace(
     tokens=np.ones((P, G, L + T), np.int32), prompt_length=np.full((P, G), L, np.int32)

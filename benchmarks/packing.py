@@ -23,17 +23,19 @@ from benchmarks.setting import keep, report, setting, where
 from benchmarks.workload import G, L, P, T, V
 from configs import base
 from grpojax import objective as objective_lib
-from grpojax.learner import packing
-from grpojax.learner import update as learner
-from grpojax.learner.packing import Packing
+from grpojax.learner import logprobs, optimizer, packing
+from grpojax.learner import rows as rows_lib
+from grpojax.learner.packing import PackSpec
+from grpojax.learner.state import create
+from grpojax.learner.update import make_old_logp, make_update
 from grpojax.types import Batch
 
 C = L + T - 1
-CUTS = {  # name: rows of a piece, or microbatches of whole rows
+CUTS = {  # name: packed rows of a microbatch, or microbatches of whole rows
   "a row each": 1,
   "a row each, 8 microbatches": 8,
-  "packed, 2 rows": Packing(T, 1, 2),
-  "packed, 4 rows": Packing(T, 1, 4),
+  "packed, 2 rows": PackSpec(T, 1, 2),
+  "packed, 4 rows": PackSpec(T, 1, 4),
 }
 
 
@@ -66,25 +68,27 @@ def batch_of(kind: str) -> Batch:
     old_logp=logp,
     tokens=rng.integers(0, V, (P, G, L + T)).astype(np.int32),
     prompt_length=prompt_length,
-    packing_index=packing.places(prompt_length, length, columns=C, shards=1),
+    length=length.astype(np.int32),
+    packing_index=packing.pack_sequences(prompt_length, length, columns=C, shards=1),
   )
 
 
 def calls(model, batches: dict) -> dict:
   """Returns (workload, cut, what) -> a call; every program is compiled here."""
   c = base.get_config()
-  schedule = learner.warmup_constant(c.optimizer)
-  tx = learner.make_optimizer(c.optimizer, schedule)
-  state = learner.fresh(jax.jit(model.init)(jax.random.key(0)), tx)
+  schedule = optimizer.warmup_constant(c.optimizer)
+  tx = optimizer.make_optimizer(c.optimizer, schedule, model.axes)
+  state = create(jax.jit(model.init)(jax.random.key(0)), tx)
   objective = objective_lib.build(c.objective)
   how = dict(temperature=1.0, chunk=c.logprob_chunk)
-  whole = learner.make_logp(model, response_budget=T, **how)
+  whole = logprobs.make_logp(model, response_budget=T, **how)
   made = {}
   for name, cut in CUTS.items():
-    packed = cut if isinstance(cut, Packing) else None
-    logp = learner.make_packed_logp(model, **how) if packed else whole
-    update = jax.jit(learner.make_update(logp, tx, schedule, 1 if packed else cut, packing=packed))
-    old_logp = jax.jit(learner.make_old_logp(logp, False, packed))
+    packed = isinstance(cut, PackSpec)
+    in_rows = logprobs.make_packed_logp(model, **how)
+    layout = rows_lib.packed(in_rows, cut) if packed else rows_lib.single(whole, cut)
+    update = jax.jit(make_update(layout, tx, schedule))
+    old_logp = jax.jit(make_old_logp(layout, False))
     for kind, batch in batches.items():
       seen = batch.tokens, batch.prompt_length, None, None, batch.packing_index
       made[kind, name, "update"] = lambda f=update, b=batch: f(state, objective, b)[1]
@@ -110,13 +114,13 @@ def measured(made: dict, rounds: int) -> dict:
 
 
 def paddings(kind: str, sequences: int, rows: int) -> list[float]:
-  """Returns the share of an update's columns that is padding, of every draw, in pieces of so many rows."""
-  found, how = [], Packing(T, 1, rows)
+  """Returns the share of padding in an update's columns, of every draw, in microbatches of so many rows."""
+  found, how = [], PackSpec(T, 1, rows)
   for seed in range(DRAWS):
     length = lengths(kind, np.random.default_rng(seed), sequences // G)
     prompt = np.full_like(length, L)
-    place = packing.places(prompt, length, columns=C, shards=1)
-    columns = int(packing.count(how, place, C)) * rows * C
+    place = packing.pack_sequences(prompt, length, columns=C, shards=1)
+    columns = int(packing.num_microbatches(how, place, C)) * rows * C
     found.append(1 - float((prompt + length - 1).sum()) / columns)
   return found
 

@@ -54,7 +54,7 @@ def one(size: str) -> dict:
   before = resident("VmRSS")
   state = jax.block_until_ready(make())
   Path("/proc/self/clear_refs").write_text("5")  # the peak starts anew
-  jax.block_until_ready(update(state, objective.build(c.objective), batch, {}, jnp.float32(jnp.inf)))
+  jax.block_until_ready(update(state, objective.build(c.objective), batch, {}))
   seen = resident("VmHWM") - before
   return dict(predicted=predicted.needed, seen=seen, memory=predicted.memory)
 
@@ -65,10 +65,12 @@ def real(plan, shapes):
   P, G, S = shapes.tokens.shape
   L = plan.config.data.prompt_budget
   prompt, length = np.full((P, G), L, np.int32), np.full((P, G), S - L, np.int32)
-  place = packing.places(prompt, length, columns=S - 1, shards=1)
+  place = packing.pack_sequences(prompt, length, columns=S - 1, shards=1)
   mask, valid = jnp.ones_like(batch.mask), jnp.ones_like(batch.valid)
   prompt, place = jnp.asarray(prompt), jnp.asarray(place)
-  return batch._replace(mask=mask, valid=valid, prompt_length=prompt, packing_index=place)
+  return batch._replace(
+    mask=mask, valid=valid, prompt_length=prompt, length=jnp.asarray(length), packing_index=place
+  )
 
 
 def filled(shapes):

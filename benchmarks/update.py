@@ -22,7 +22,10 @@ from benchmarks.setting import keep, report, setting, where
 from benchmarks.workload import G, L, P, T, V
 from configs import base
 from grpojax import models, objective
-from grpojax.learner import update as learner
+from grpojax.learner import logprobs, optimizer
+from grpojax.learner import rows as rows_lib
+from grpojax.learner.state import make_init
+from grpojax.learner.update import make_update
 from grpojax.types import Batch
 
 
@@ -50,11 +53,12 @@ def batch() -> Batch:
   return jax.device_put(Batch(
     mask=np.ones((P, G, T), np.float32), reward=reward, accuracy=reward, valid=np.ones((P, G), bool),
     ended=np.zeros((P, G), bool), sampler_logp=logp, old_logp=logp, entropy=np.ones((P, G, T), np.float32),
-    tokens=tokens, prompt_length=np.full((P, G), L, np.int32),
+    tokens=tokens, prompt_length=np.full((P, G), L, np.int32), length=np.full((P, G), T, np.int32),
   ))  # fmt: skip
 
 
-MAKE = {"single": learner.make_logp, "grouped": learner.make_grouped_logp}  # by config.rows
+MAKE = {"single": logprobs.make_logp, "grouped": logprobs.make_grouped_logp}  # by config.rows
+LAYOUT = {"single": rows_lib.single, "grouped": rows_lib.grouped}
 VARIANTS = [  # config.rows, .remat, .microbatches
   ("single", "full", 1), ("single", "full", 2), ("single", "full", 4), ("single", "full", 8),
   ("single", "projections", 8), ("single", "none", 8),
@@ -66,9 +70,9 @@ def update_of(model, tx, rows: str, microbatches: int, given):
   """Returns (a call that makes one update, bytes of its temporaries)."""
   logp = MAKE[rows](model, response_budget=T, temperature=1.0, chunk=T)
   schedule = optax.constant_schedule(1e-4)
-  update = learner.make_update(logp, tx, schedule, microbatches, grouped=rows == "grouped")
+  update = make_update(LAYOUT[rows](logp, microbatches), tx, schedule)
   formula = objective.build(base.get_config().objective)
-  state = jax.jit(learner.make_init(model, tx))(jax.random.key(0))
+  state = jax.jit(make_init(model, tx))(jax.random.key(0))
   compiled = jax.jit(update, donate_argnums=0).lower(state, formula, given).compile()
   kept = [state]
 
@@ -88,7 +92,7 @@ def pass_of(model, rows: str, given):
 
 def optimizer_of(model, tx):
   """Returns a call of the optimizer alone."""
-  state = jax.jit(learner.make_init(model, tx))(jax.random.key(0))
+  state = jax.jit(make_init(model, tx))(jax.random.key(0))
   step = jax.jit(lambda s: tx.update(s.params, s.opt_state, s.params))
   return lambda: step(state)
 
@@ -123,7 +127,7 @@ def main():
   parser.add_argument("--rounds", type=int, default=9)
   args = parser.parse_args()
   model, given = workload.model(), batch()
-  tx = learner.make_optimizer(base.get_config().optimizer, optax.constant_schedule(1e-4))
+  tx = optimizer.make_optimizer(base.get_config().optimizer, optax.constant_schedule(1e-4), model.axes)
   updates, temporaries = {}, {}
   for rows, policy, pieces in VARIANTS:
     name = f"update, rows={rows}, microbatches={pieces}, remat={policy}"

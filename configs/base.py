@@ -103,14 +103,18 @@ def get_config(scale: str = "mini") -> ConfigDict:
   # "none": everything.  Never the numbers
   c.attention = "auto"  # of updates and log-prob passes: TPUs' "splash", NVIDIA's "cudnn", or "reference"
   c.logprob_chunk = 32  # tokens whose logits exist at once, per row
-  c.optimizer = ConfigDict()  # AdamW
+  c.optimizer = ConfigDict()  # clip, precondition by `fn`, decay, learning rate
+  c.optimizer.fn = "adamw"  # or "muon", "adafactor", "sgd"; grpojax/learner/optimizer.py has the papers
   c.optimizer.learning_rate = 6e-4  # constant after warm-up; 1e-6 is usual for 7B and more
   c.optimizer.warmup_steps = 5
-  c.optimizer.b1 = 0.9
-  c.optimizer.b2 = 0.95
-  c.optimizer.weight_decay = 0.0
+  c.optimizer.weight_decay = 0.0  # per step, times the learning rate; of matrices only
   c.optimizer.clip_norm = 1.0  # global gradient norm
-  c.optimizer.state_dtype = "float32"  # both moments, between steps; "bfloat16": half, for b2 <= 0.99
+  c.optimizer.state_dtype = "float32"  # moments, between steps; "bfloat16": half, for b2 <= 0.99
+  c.optimizer.b1 = 0.9  # adamw; muon, for what is no matrix
+  c.optimizer.b2 = 0.95  # adamw; muon, for what is no matrix
+  c.optimizer.momentum = 0.95  # muon (https://kellerjordan.github.io/posts/muon); sgd, where 0 is none
+  c.optimizer.decay_rate = 0.8  # adafactor: at step t the old mean weighs 1 - t^-0.8 (its paper, section 7.2)
+  c.optimizer.min_dim_size_to_factor = 128  # adafactor: the least side of a matrix whose means are factored
 
   c.data = ConfigDict()
   c.data.task = "mini_aime"

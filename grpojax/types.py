@@ -64,7 +64,7 @@ class Batch(NamedTuple):
   that a run does not need are None.
   """
 
-  mask: Array  # [P, G, T] float32: 1 on sampled response tokens, EOS included; else 0
+  mask: Array  # [P, G, T] float32: 1 on tokens that the policy sampled (ACTION), EOS included; else 0
   reward: Array  # [P, G] float32
   accuracy: Array  # [P, G] float32
   valid: Array  # [P, G] bool: False rows have no reward (or only fill the shape) and count nowhere
@@ -76,7 +76,8 @@ class Batch(NamedTuple):
   entropy: Array | None = None  # [P, G, T] float32, of pi_old over the whole vocabulary, nats
   tokens: Array | None = None  # [P, G, L + T] int32: left-padded prompt, then the response
   prompt_length: Array | None = None  # [P, G] int32
-  packing_index: Array | None = None  # [P, G, 3] int32, where it is in packed rows: packing.places
+  length: Array | None = None  # [P, G] int32, tokens of the response, of all kinds; mask.sum(-1) may be less
+  packing_index: Array | None = None  # [P, G, 3] int32, where it lies in packed rows: packing.pack_sequences
   routing: Array | None = None  # [P, G, L + T - 1, layers, k] int8/16, experts to replay; -1: none
   balance_mask: Array | None = None  # [P, G, L + T - 1] bool, tokens that the load-balance loss counts
   expert_cost: Array | None = None  # [P, G, E] float32, load_balance_loss per probability, in all rows

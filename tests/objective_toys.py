@@ -110,6 +110,7 @@ def random_batch(seed: int, P: int = 8, G: int = 4, T: int = 6, K: int = 3) -> t
   )
   made = Batch(
     mask=mask,
+    length=length.astype(np.int32),
     reward=accuracy + rng.normal(0, 0.1, (P, G)),
     accuracy=accuracy,
     valid=valid,

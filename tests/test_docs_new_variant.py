@@ -13,7 +13,9 @@ from objective_toys import random_batch
 
 from grpojax import objective as lib
 from grpojax.config import check as config_lib
-from grpojax.learner import update as learner
+from grpojax.learner import rows
+from grpojax.learner.state import create
+from grpojax.learner.update import make_update
 
 PAGE = (Path(__file__).parents[1] / "docs" / "new_variant.md").read_text()
 FUNCTION, CONFIG, CHECK = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
@@ -66,8 +68,8 @@ def test_five_updates_make_right_answers_likelier(dppo):
   batch = batch._replace(tokens=numbered, prompt_length=np.zeros(batch.valid.shape, np.int32))
   look_up = lambda table, tokens, *_: (table.ravel()[tokens], 0 * table.ravel()[tokens], None)
   tx, schedule = optax.sgd(2.0), optax.constant_schedule(2.0)
-  update = jax.jit(learner.make_update(look_up, tx, schedule, microbatches=2))
-  objective, state = lib.build(dppo.get_config("tiny").objective), learner.fresh(start, tx)
+  update = jax.jit(make_update(rows.single(look_up, microbatches=2), tx, schedule))
+  objective, state = lib.build(dppo.get_config("tiny").objective), create(start, tx)
   for _ in range(5):
     state, metrics = update(state, objective, batch)
     assert np.isfinite(metrics["loss"])

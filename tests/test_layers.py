@@ -17,7 +17,7 @@ ALLOWED = {
   "rewards": {"data", "models", "runtime"},
   "rollout": {"data", "models", "objective", "rewards", "runtime", "types"},
   "learner": {"models", "objective", "runtime", "types"},
-  "config": {"models", "objective", "rewards", "rollout", "runtime"},
+  "config": {"learner", "models", "objective", "rewards", "rollout", "runtime"},
   "train": {*PARTS, "config"},
   "main": {"config", "runtime", "train"},
   "tools": {*PARTS, "config", "train"},

@@ -5,8 +5,11 @@ import re
 
 from ml_collections import ConfigDict
 
+from configs import base
 from grpojax import objective
 from grpojax.config import check_keys
+from grpojax.learner import optimizer
+from grpojax.learner.batching import extra_fields
 from grpojax.rewards import load_scorer
 from grpojax.runtime import sharding
 
@@ -27,15 +30,6 @@ def check(c: ConfigDict, devices: int) -> None:
   _check_groups(c)
   objective.check(c, extra_fields(c))
   _check_reference(c)
-
-
-def extra_fields(c: ConfigDict) -> tuple[str, ...]:
-  """Returns the names of the entries of Batch.extra that a run of this config fills."""
-  fields = ["trajectory", "turn", "anchor", "step_reward"]
-  fields += ["baseline"] if c.baseline.kind else []
-  fields += ["pool_mean", "pool_std"] if c.adaptive_group.stop else []
-  fields += ["step_score", "step_end"] if c.process.scorer else []
-  return tuple(fields)
 
 
 def _check_sampling(c: ConfigDict) -> None:
@@ -87,12 +81,8 @@ def _check_process(c: ConfigDict) -> None:
 
 
 def _check_learner(c: ConfigDict) -> None:
-  """Raises ValueError for moments that would stand still in their dtype."""
-  if c.optimizer.state_dtype == "bfloat16" and c.optimizer.b2 > 0.99:
-    raise ValueError(
-      f"config.optimizer.b2 = {c.optimizer.b2} moves the second moment by less than a step of bfloat16, so "
-      "it would stand still; lower it to 0.99, or set config.optimizer.state_dtype = 'float32'."
-    )
+  """Raises ValueError for what config.optimizer refuses."""
+  optimizer.check(c.optimizer, base.get_config().optimizer)
 
 
 def _check_lora(c: ConfigDict) -> None:

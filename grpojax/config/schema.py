@@ -7,6 +7,7 @@ import math
 from numbers import Real
 from typing import Any, NamedTuple
 
+from grpojax.learner import optimizer
 from grpojax.models import REMAT, kernels
 from grpojax.rollout import adaptive_groups
 
@@ -116,10 +117,14 @@ KEYS = {
   "remat": Key(choices=("none", *REMAT)),
   "attention": Key(choices=("auto", *kernels.BACKENDS), free=True),
   "logprob_chunk": Key(COUNT, free=True),
+  "optimizer.fn": Key(choices=tuple(optimizer.RULES)),
   "optimizer.learning_rate": Key(AMOUNT),
   "optimizer.warmup_steps": Key(AMOUNT),
   "optimizer.b1": Key(SHARE),
   "optimizer.b2": Key(SHARE),
+  "optimizer.momentum": Key(SHARE),
+  "optimizer.decay_rate": Key(SHARE),
+  "optimizer.min_dim_size_to_factor": Key(COUNT),
   "optimizer.weight_decay": Key(AMOUNT),
   "optimizer.clip_norm": Key(POSITIVE),
   "optimizer.state_dtype": Key(choices=("float32", "bfloat16")),

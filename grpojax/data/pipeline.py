@@ -328,7 +328,7 @@ def demonstrations(split: Split, tokenizer, batch_size: int, max_tokens: int, se
   """Returns batch number `step` for supervised fine-tuning, a pure function of (seed, step).
 
   The batch is tokens [rows, L + T] int32 (left-padded prompt, then demonstration and EOS), mask
-  [rows, T] float32, prompt_length [rows] int32, and cut: how many responses were longer than
+  [rows, T] float32, prompt_length and length [rows] int32, and cut: how many responses were longer than
   T = max_tokens.  Those end at T without an EOS, as running into the budget does.
   """
   if batch_size > len(split.records):
@@ -344,14 +344,13 @@ def demonstrations(split: Split, tokenizer, batch_size: int, max_tokens: int, se
   prompts = take(split, indices, tokenizer.pad_token_id)
   responses = text.encode_responses(tokenizer, [row["demonstration"] for row in prompts.example])
   tokens = np.full((batch_size, max_tokens), tokenizer.pad_token_id, np.int32)
-  mask = np.zeros((batch_size, max_tokens), np.float32)
-  for i, response in enumerate(responses):
-    kept = response[:max_tokens]
-    tokens[i, : len(kept)] = kept
-    mask[i, : len(kept)] = 1
+  length = np.array([min(len(response), max_tokens) for response in responses], np.int32)
+  for row, response, n in zip(tokens, responses, length, strict=True):
+    row[:n] = response[:n]
   return dict(
     tokens=np.concatenate([prompts.tokens, tokens], axis=1),
-    mask=mask,
+    mask=(np.arange(max_tokens)[None] < length[:, None]).astype(np.float32),
     prompt_length=prompts.length,
+    length=length,
     cut=sum(len(response) > max_tokens for response in responses),
   )

@@ -5,6 +5,7 @@ derivative is by hand: with p = softmax(z), dz = g (1[chosen] - p) - g' p (log p
 cotangents of the two outputs.  Each pass makes a chunk's logits once and exponentiates them once.
 """
 
+from collections.abc import Callable
 from functools import partial
 
 import jax
@@ -113,16 +114,16 @@ def _backward(temperature, cap, kept, cotangents):
 _by_chunk.defvjp(_forward, _backward)
 
 
-def packed_logprobs(decoder, piece, **kwargs):
-  """`packing.Piece` of B rows -> logp, entropy [B, C] of its response tokens, and Routed, as below.
+def packed_logprobs(decoder, rows, **kwargs):
+  """Returns logp, entropy [B, C] of the response tokens of `packing.PackedRows`, and Routed, as below.
 
   Chunks of columns in which no row has a response token left are not computed.
   """
-  routing = None if piece.routing is None else models.by_layers(piece.routing)
-  hidden, routed = decoder.forward(piece.tokens, piece.segment, routing, piece.balance_mask)
-  hidden = jax.vmap(lambda h, column: h[column])(hidden, piece.column)
-  how = dict(cap=decoder.spec.logit_softcap, wanted=piece.wanted, mesh=decoder.mesh)
-  outs = token_logprobs(hidden, decoder.unembedding(), piece.target, **how, **kwargs)
+  routing = None if rows.routing is None else models.by_layers(rows.routing)
+  hidden, routed = decoder.forward(rows.tokens, rows.segment, routing, rows.balance_mask)
+  hidden = jax.vmap(lambda h, column: h[column])(hidden, rows.column)
+  how = dict(cap=decoder.spec.logit_softcap, wanted=rows.wanted, mesh=decoder.mesh)
+  outs = token_logprobs(hidden, decoder.unembedding(), rows.target, **how, **kwargs)
   if routed is not None:
     routed = routed._replace(experts=models.by_rows(routed.experts, decoder.spec))
   return *outs, routed
@@ -167,3 +168,27 @@ def grouped_logprobs(decoder, tokens, prompt_length, response_budget: int, **kwa
   how = dict(cap=decoder.spec.logit_softcap, mesh=decoder.mesh)
   outs = token_logprobs(by_row(hidden), decoder.unembedding(), by_row(tokens[..., L:]), **how, **kwargs)
   return *(o.reshape(P, G, response_budget) for o in outs), None
+
+
+def make_logp(model: models.Model, *, response_budget: int, temperature: float, chunk: int) -> Callable:
+  """Returns logp(params, tokens, prompt_length, routing=None, balance_mask=None): `response_logprobs`."""
+
+  def logp(params, tokens, prompt_length, routing=None, balance_mask=None):
+    return response_logprobs(
+      model.bind(params), tokens, prompt_length, response_budget, routing, balance_mask,
+      temperature=temperature, chunk=chunk,
+    )  # fmt: skip
+
+  return logp
+
+
+def make_grouped_logp(model: models.Model, *, response_budget: int, **how) -> Callable:
+  """Returns logp(params, tokens, prompt_length, ...): `grouped_logprobs`; there is no routing."""
+  return lambda params, tokens, prompt_length, *_: grouped_logprobs(
+    model.bind(params), tokens, prompt_length, response_budget, **how
+  )
+
+
+def make_packed_logp(model: models.Model, **how) -> Callable:
+  """Returns logp(params, packing.PackedRows): `packed_logprobs` for a `temperature` and a `chunk`."""
+  return lambda params, rows: packed_logprobs(model.bind(params), rows, **how)

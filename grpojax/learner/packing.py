@@ -1,12 +1,12 @@
 """Sequences of different length share rows: what a pass over them processes is tokens, not padding.
 
 A row has C = L + T - 1 columns, enough for the longest sequence (its last token is read by nobody), and
-log-probs are taken of its response tokens only.  The host decides what goes where,
-and the batch carries it as `packing_index`; everything else is made of that on the device.  Rows are
-processed in pieces, as many as are occupied: shapes are static at the worst case, the work is not.
+log-probs are taken of its response tokens only.  The host decides which sequence lies where, and the batch
+carries that as `packing_index`; all else is made of it on the device.  Rows are processed in microbatches,
+as many as are in use: shapes are static at the worst case, the work is not.
 
 Each shard of the batch packs its own sequences, so that none moves between devices: D shards, n sequences
-and as many rows on each, of which one piece has R.
+and as many rows on each, of which a microbatch has R.
 """
 
 from collections.abc import Callable
@@ -19,16 +19,16 @@ import numpy as np
 from grpojax.types import Array
 
 
-class Packing(NamedTuple):
-  """How the rows of a program are cut."""
+class PackSpec(NamedTuple):
+  """Static sizes of packed rows."""
 
   response_budget: int  # T
-  shards: int  # D
-  rows: int  # R
+  shards: int  # D, of the batch
+  rows: int  # R, of a microbatch on each shard
 
 
-class Piece(NamedTuple):
-  """B = D * R rows of packed sequences."""
+class PackedRows(NamedTuple):
+  """One microbatch: B = D * R rows of packed sequences."""
 
   tokens: Array  # [B, C] int32
   segment: Array  # [B, C] int32, equal within a sequence
@@ -40,20 +40,20 @@ class Piece(NamedTuple):
 
 
 def balance(tokens: np.ndarray, shards: int) -> np.ndarray:
-  """tokens [P] of each prompt's sequences -> an order [P] in which no shard has many more than another.
+  """Returns an order [P] of prompts in which no shard has many more of their `tokens` [P] than another.
 
-  A piece is computed on all shards, so the fullest decides.  Dealt to and fro, the longest first.
+  A microbatch is computed on all shards, so the fullest decides.  Dealt to and fro, the longest first.
   """
   rounds = np.argsort(-tokens, kind="stable").reshape(-1, shards)
   rounds[1::2] = rounds[1::2, ::-1]
   return rounds.T.ravel()
 
 
-def places(prompt_length, length, *, columns: int, shards: int) -> np.ndarray:
-  """Lengths [P, G] of whole shards -> [P, G, 3] int32: first column, first log-prob, length of each response.
+def pack_sequences(prompt_length, length, *, columns: int, shards: int) -> np.ndarray:
+  """Returns packing_index [P, G, 3] int32: first column, first log-prob and length of each sequence.
 
-  The first two are counted through the rows of its shard, which have C `columns` and room for as many
-  log-probs.
+  `prompt_length` and `length` [P, G] are of whole shards.  Column and log-prob are counted through the rows
+  of the sequence's shard, which have C `columns` and room for as many log-probs.
   """
   length = np.maximum(length, 1)
   size = np.stack([prompt_length + length - 1, length], axis=-1).reshape(shards, -1, 2)
@@ -66,7 +66,7 @@ def places(prompt_length, length, *, columns: int, shards: int) -> np.ndarray:
 
 
 def fill_rows(size: np.ndarray, columns: int) -> list[list[int]]:
-  """size [n], in columns -> the members of each row: the longest that is left, then the best fit, by twos.
+  """Returns each row's sequences, of `size` [n] columns: the longest left, then the best fit, by twos.
 
   First-fit decreasing leaves half as much again empty where only two or three fit in a row.
   """
@@ -86,53 +86,84 @@ def fill_rows(size: np.ndarray, columns: int) -> list[list[int]]:
   return rows
 
 
-def count(how: Packing, packing_index, columns: int):
-  """[] int32: pieces that are occupied, on the shard that has most of them."""
-  return packing_index[..., 0].max() // (how.rows * columns) + 1
+def num_microbatches(spec: PackSpec, packing_index, columns: int):
+  """Returns the number [] int32 of microbatches in use, on the shard that has most of them."""
+  return packing_index[..., 0].max() // (spec.rows * columns) + 1
 
 
-def present(how: Packing, packing_index, columns: int, number):
-  """[P, G] bool: the sequences of a piece."""
-  return packing_index[..., 0] // (how.rows * columns) == number
+def in_microbatch(spec: PackSpec, packing_index, columns: int, number):
+  """Returns [P, G] bool: True for the sequences of microbatch `number`."""
+  return packing_index[..., 0] // (spec.rows * columns) == number
 
 
-def by_piece(
-  how: Packing, score: Callable, tokens, prompt_length, routing, balance_mask, packing_index
+def batch_logp(
+  spec: PackSpec, logp_fn: Callable, params, tokens, prompt_length, routing, balance_mask, packing_index
+):
+  """Returns logp, entropy [P, G, T] and Routed of a whole batch; no routing where nothing is read."""
+  inputs = tokens, prompt_length, routing, balance_mask
+  logp_of = microbatch_logp(spec, logp_fn, *inputs, packing_index)
+  columns = tokens.shape[-1] - 1
+
+  def add(number, total):
+    present = in_microbatch(spec, packing_index, columns, number)
+    keep = lambda new, old: jnp.where(present.reshape(*present.shape, *[1] * (new.ndim - 2)), new, old)
+    logp, entropy, routed = logp_of(params, number)
+    old_logp, old_entropy, old = total
+    if routed is not None:
+      load = None if routed.load is None else old.load + routed.load
+      routed = routed._replace(experts=keep(routed.experts, old.experts), load=load)
+    return keep(logp, old_logp), keep(entropy, old_entropy), routed
+
+  with jax.named_scope("microbatches"):
+    n = num_microbatches(spec, packing_index, columns)
+    return jax.lax.fori_loop(0, n, add, zeros_of(logp_of, params, 0))
+
+
+def zeros_of(fn: Callable, *args):
+  """Returns zeros, shaped as what fn(*args) returns."""
+  return jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), jax.eval_shape(fn, *args))
+
+
+def microbatch_logp(
+  spec: PackSpec, logp_fn: Callable, tokens, prompt_length, routing, balance_mask, packing_index
 ) -> Callable:
-  """score(params, Piece) -> logp, entropy [B, C], Routed, made a function of a piece's number:
+  """Returns logp(params, number) of a microbatch, from `logp_fn(params, PackedRows)` -> [B, C] each.
 
-  (params, number) -> logp, entropy [P, G, T], Routed with experts [P, G, C, layers, k], -1 on padding.  Of
-  sequences that are not `present` in the piece, and behind a response's end, they are finite garbage.
+  It returns logp, entropy [P, G, T], and Routed with experts [P, G, C, layers, k], -1 on padding.  Of
+  sequences that are not `in_microbatch`, and behind a response's end, they are finite garbage.
   """
   S = tokens.shape[-1]
-  C, T = S - 1, how.response_budget
-  piece_of = cutter(how, tokens, prompt_length, routing, balance_mask, packing_index)
+  C, T = S - 1, spec.response_budget
+  rows_of = pack_rows(spec, tokens, prompt_length, routing, balance_mask, packing_index)
 
   def one(params, number):
-    logp, entropy, routed = score(params, piece_of(number))
-    column, slot = (packing_index[..., i] - number * how.rows * C for i in (0, 1))
-    logp, entropy = (_back(how, x, slot[..., None] + jnp.arange(T)[None, None]) for x in (logp, entropy))
+    logp, entropy, routed = logp_fn(params, rows_of(number))
+    column, slot = (packing_index[..., i] - number * spec.rows * C for i in (0, 1))
+    logp, entropy = (_unpack(spec, x, slot[..., None] + jnp.arange(T)[None, None]) for x in (logp, entropy))
     if routed is not None:
       since = jnp.arange(C)[None, None] - (S - T - prompt_length)[..., None]
       own = (since >= 0) & (since < (prompt_length + packing_index[..., 2] - 1)[..., None])
-      experts = _back(how, routed.experts, column[..., None] + since)
+      experts = _unpack(spec, routed.experts, column[..., None] + since)
       routed = routed._replace(experts=jnp.where(own[..., None, None], experts, -1))
     return logp, entropy, routed
 
   return one
 
 
-def cutter(how: Packing, tokens, prompt_length, routing, balance_mask, packing_index) -> Callable:
-  """number -> Piece.  The columns behind a row's last sequence hold what stands behind it in its own row."""
-  T, D, R = how
+def pack_rows(spec: PackSpec, tokens, prompt_length, routing, balance_mask, packing_index) -> Callable:
+  """Returns rows_of(number) -> PackedRows of a microbatch.
+
+  The columns behind a row's last sequence hold what stands behind that sequence in the batch.
+  """
+  T, D, R = spec
   C, L = tokens.shape[-1] - 1, tokens.shape[-1] - T
   by_shard = lambda x: None if x is None else x.reshape(D, -1, *x.shape[2:])
   fields = map(by_shard, (tokens, prompt_length, routing, balance_mask, packing_index))
   tokens, prompt_length, routing, balance_mask, packing_index = fields
-  of_columns, of_slots = (_spread(how, packing_index[..., i], C) for i in (0, 1))
+  of_columns, of_slots = (_spread(spec, packing_index[..., i], C) for i in (0, 1))
   by_row = lambda x: x.reshape(D * R, -1, *x.shape[2:])
 
-  def piece_of(number) -> Piece:
+  def rows_of(number) -> PackedRows:
     cut = lambda x: jax.lax.dynamic_slice_in_dim(x, number * R, R, axis=1).reshape(D, -1)
     whose, since = map(cut, of_columns)
     at = L - _take(prompt_length, whose) + since
@@ -147,20 +178,20 @@ def cutter(how: Packing, tokens, prompt_length, routing, balance_mask, packing_i
     column = jnp.minimum(_take(packing_index[..., 0] % C + prompt_length - 1, whose) + since, C - 1)
     target = _take(tokens, whose, jnp.minimum(L + since, C))
     begin, length = packing_index[..., 1] % C, packing_index[..., 2]
-    behind = jnp.where(present(how, packing_index, C, number), begin + length, 0)
-    return Piece(*rows, by_row(column), by_row(target), behind.max(), replay, count)
+    behind = jnp.where(in_microbatch(spec, packing_index, C, number), begin + length, 0)
+    return PackedRows(*rows, by_row(column), by_row(target), behind.max(), replay, count)
 
-  return piece_of
+  return rows_of
 
 
-def _spread(how: Packing, begin, width: int):
-  """begin [D, n] of sequences in rows of this width -> (whose, since) [D, rows, width] of every column:
+def _spread(spec: PackSpec, begin, width: int):
+  """Returns (whose, since) [D, rows, width] of every column, for sequences that `begin` [D, n] in these rows.
 
-  the sequence that it belongs to, and how far into it, or behind it, the column is.  A row without any
-  is behind the end of the first.
+  `whose` is the sequence that the column belongs to, `since` how far into it, or behind it, the column is.
+  A row without any is behind the end of the first.
   """
   D, n = begin.shape
-  rows = -(-n // how.rows) * how.rows  # whole pieces
+  rows = -(-n // spec.rows) * spec.rows  # whole microbatches
   number = jnp.arange(1, n + 1, dtype=jnp.int32)
   mark = jax.vmap(lambda b: jnp.zeros(rows * width, jnp.int32).at[b].set(number))(begin)
   mark, column = mark.reshape(D, rows, width), jnp.arange(width)[None, None]
@@ -169,13 +200,13 @@ def _spread(how: Packing, begin, width: int):
   return jnp.maximum(whose - 1, 0), jnp.where(whose > 0, column - start, width)
 
 
-def _back(how: Packing, x, index):
-  """x [B, width, ...] of a piece, index [P, G, m] into it, clipped -> [P, G, m, ...]."""
-  flat = x.reshape(how.shards, -1, *x.shape[2:])
+def _unpack(spec: PackSpec, x, index):
+  """Returns [P, G, m, ...]: the entries of a microbatch's x [B, width, ...] at `index` [P, G, m], clipped."""
+  flat = x.reshape(spec.shards, -1, *x.shape[2:])
   index = jnp.clip(index, 0, flat.shape[1] - 1)
-  return _take(flat, index.reshape(how.shards, -1)).reshape(*index.shape, *x.shape[2:])
+  return _take(flat, index.reshape(spec.shards, -1)).reshape(*index.shape, *x.shape[2:])
 
 
 def _take(x, *index):
-  """x [D, ...], each index [D, m]: what they point at on each shard, [D, m, ...]."""
+  """Returns [D, m, ...]: on each shard the entries of x [D, ...] at every `index` [D, m]."""
   return jax.vmap(lambda x, index: x[index])(x, index)

@@ -1,10 +1,13 @@
 """All that an update changes, with the running statistics that the next update reads."""
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import optax
 
+from grpojax.models import Model
 from grpojax.objective import trackers
 
 
@@ -37,6 +40,16 @@ class StatsConfig(NamedTuple):
   rate: float = 0.05  # weight of the newest step in the average
 
 
+def create(params: dict, tx: optax.GradientTransformation) -> State:
+  """Returns the state of these parameters with a new optimiser, before its first update."""
+  return State(params, tx.init(params), jnp.int32(0), start())
+
+
+def make_init(model: Model, tx: optax.GradientTransformation) -> Callable:
+  """Returns init(key) -> State with random parameters.  Jit it with `state_shardings` as out_shardings."""
+  return lambda key: create(model.init(key), tx)
+
+
 def start() -> RunStats:
   """Returns the statistics before the first update."""
   zero = jnp.float32(0)
@@ -63,9 +76,10 @@ def after_update(c: StatsConfig, stats: RunStats, metrics: dict) -> RunStats:
   norm = jnp.where(sums["skipped"] > 0, stats.grad_norm, norm)
   scale = stats.kl_scale
   if c.target > 0:
-    scale = trackers.kl_scale(
+    moved = trackers.kl_scale(
       scale, mean["kl"], target=c.target, horizon=c.horizon, completions=c.completions
     )
+    scale = jnp.where(jnp.isnan(moved), scale, moved)  # of a batch that was skipped
   rolled = RunStats(
     jnp.float32(scale), norm, jnp.where(sums["nonfinite"] > 0, stats.nonfinite + 1, 0),
     jax.tree.map(jnp.zeros_like, sums),

@@ -17,9 +17,8 @@ from grpojax.config import check as config_lib
 from grpojax.config import schema
 from grpojax.config import workdir as workdir_lib
 from grpojax.data import pipeline, templates, text
-from grpojax.learner import batching
-from grpojax.learner import update as learner
-from grpojax.learner.packing import Packing
+from grpojax.learner import batching, optimizer, rows, update
+from grpojax.learner import state as learner_state
 from grpojax.learner.state import StatsConfig
 from grpojax.models import kernels, lora, peft
 from grpojax.objective import Objective, trackers
@@ -37,7 +36,7 @@ class Policy(NamedTuple):
 
   model: models.Model
   tokenizer: Any
-  logp: Callable  # log-probs of a whole optimiser batch: learner.make_old_logp's program
+  logp: Callable  # log-probs of a whole optimiser batch: update.make_old_logp's program
 
 
 class Programs(NamedTuple):
@@ -45,7 +44,7 @@ class Programs(NamedTuple):
 
   sample: Engine
   sample_eval: Engine  # with config.eval's sampling, budget and number of samples
-  logp: Callable  # learner.make_old_logp's, of a whole optimiser batch
+  logp: Callable  # update.make_old_logp's, of a whole optimiser batch
   update: Callable  # (state, objective, batch, frozen) -> (state, metrics)
   fresh: Callable  # params -> State with a new optimiser
   sync_reference: Callable  # (reference, params, rate) -> the reference, moved towards the policy
@@ -192,11 +191,11 @@ def frozen_layout(model: models.Model, mesh: Mesh) -> dict:
 
 def build_programs(config: ConfigDict, model: models.Model, tokenizer, mesh: Mesh) -> Programs:
   """Builds the run's programs, none of them compiled; the objective is an argument of `update`."""
-  schedule = learner.warmup_constant(config.optimizer)
-  tx = learner.make_optimizer(config.optimizer, schedule)
-  where, frozen = learner.state_shardings(model, tx, mesh), frozen_layout(model, mesh)
-  everywhere, rows = sharding.replicated(mesh), sharding.batch_sharding(mesh)
-  packing, logp = packing_of(config, mesh), _logp(config, model)
+  schedule = optimizer.warmup_constant(config.optimizer)
+  tx = optimizer.make_optimizer(config.optimizer, schedule, model.trained.axes)
+  where, frozen = optimizer.state_shardings(model, tx, mesh), frozen_layout(model, mesh)
+  everywhere, by_prompt = sharding.replicated(mesh), sharding.batch_sharding(mesh)
+  layout = rows.build(config, model, mesh)
   train, evaluation = sampler.build.rollout_spec(config), sampler.build.eval_spec(config)
   make = partial(sampler.build.build, config, model=model, mesh=mesh, eos_ids=eos_ids(config, tokenizer))
   sample = make("rollout", spec=train)
@@ -205,23 +204,20 @@ def build_programs(config: ConfigDict, model: models.Model, tokenizer, mesh: Mes
     sample_eval=sample if evaluation == train else make("evaluation", spec=evaluation),
     logp=aot_jit(
       "log-probs",
-      learner.make_old_logp(logp, bool(config.routing_replay), packing),
-      in_shardings=(frozen | where.params, *[rows] * 5),
-      out_shardings=rows,
+      update.make_old_logp(layout, bool(config.routing_replay)),
+      in_shardings=(frozen | where.params, *[by_prompt] * 5),
+      out_shardings=by_prompt,
       compiler_options=compiler_options.options(mesh),
     ),
     update=aot_jit(
       "update",
-      learner.make_update(
-        logp, tx, schedule, config.microbatches, config.load_balance, packing, config.rows == "grouped",
-        stats_config(config),
-      ),
-      in_shardings=(where, everywhere, rows, frozen),
+      update.make_update(layout, tx, schedule, config.load_balance, stats_config(config)),
+      in_shardings=(where, everywhere, by_prompt, frozen),
       out_shardings=(where, everywhere),
       donate_argnums=0,
       compiler_options=compiler_options.options(mesh),
     ),
-    fresh=jax.jit(lambda params: learner.fresh(params, tx), out_shardings=where),
+    fresh=jax.jit(lambda params: learner_state.create(params, tx), out_shardings=where),
     sync_reference=jax.jit(
       lambda reference, params, rate: trackers.ema(reference, params, rate=rate),
       out_shardings=where.params,
@@ -237,25 +233,9 @@ def stats_config(config: ConfigDict) -> StatsConfig:
   return StatsConfig(config.updates_per_rollout, n, k.target, k.horizon, g.spike, g.rate)
 
 
-def packing_of(config: ConfigDict, mesh: Mesh) -> Packing | None:
-  """How an update's rows are packed; None: a row for each sequence."""
-  if config.rows != "packed":
-    return None
-  shards = sharding.batch_shards(mesh)
-  rows = config.rollout.prompts // config.updates_per_rollout * config.rollout.group_size // shards
-  return Packing(config.rollout.max_tokens, shards, -(-rows // config.microbatches))
-
-
-def _logp(config: ConfigDict, model: models.Model) -> Callable:
-  how = dict(temperature=config.rollout.temperature, chunk=config.logprob_chunk)
-  if config.rows == "packed":
-    return learner.make_packed_logp(model, **how)
-  make = learner.make_grouped_logp if config.rows == "grouped" else learner.make_logp
-  return make(model, response_budget=config.rollout.max_tokens, **how)
-
-
 def state_layout(config: ConfigDict, model: models.Model, mesh: Mesh):
   """Returns (shapes, shardings) of the learner's state, for restoring a checkpoint."""
-  tx = learner.make_optimizer(config.optimizer, learner.warmup_constant(config.optimizer))
-  shapes = jax.eval_shape(lambda params: learner.fresh(params, tx), model.trained.shapes)
-  return shapes, learner.state_shardings(model, tx, mesh)
+  schedule = optimizer.warmup_constant(config.optimizer)
+  tx = optimizer.make_optimizer(config.optimizer, schedule, model.trained.axes)
+  shapes = jax.eval_shape(lambda params: learner_state.create(params, tx), model.trained.shapes)
+  return shapes, optimizer.state_shardings(model, tx, mesh)

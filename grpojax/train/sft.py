@@ -14,12 +14,13 @@ import jax
 import numpy as np
 import optax
 from ml_collections import ConfigDict
-from optax.contrib import MuonDimensionNumbers
 from orbax.checkpoint import v1 as ocp
 
 from grpojax import objective as objective_lib
 from grpojax.data import pipeline
-from grpojax.learner import update as learner
+from grpojax.learner import logprobs, optimizer, rows
+from grpojax.learner.state import make_init
+from grpojax.learner.update import make_update
 from grpojax.models import Model
 from grpojax.runtime import checksums, console, data_shards, processes, sharding
 from grpojax.runtime.compile import aot_jit
@@ -40,6 +41,9 @@ OBJECTIVE = ConfigDict(
     penalty={},
   )
 )
+OPTIMIZER = ConfigDict(
+  dict(fn="muon", b1=0.9, b2=0.95, momentum=0.95, weight_decay=0.0, clip_norm=1.0, state_dtype="float32")
+)
 # Raise it when the same config and demonstrations give other parameters: by another initialisation, forward
 # pass, loss, optimizer, schedule, mask or order of the rows.  A new name or comment is no reason.
 VERSION = 1
@@ -53,6 +57,7 @@ def fingerprint(config: ConfigDict, model: Model, split, tokenizer) -> str:
     "version": VERSION,
     "libraries": {name: metadata.version(name) for name in LIBRARIES},
     "objective": OBJECTIVE.to_dict(),
+    "optimizer": OPTIMIZER.to_dict(),
     "model": config.model.to_dict(),
     "parameters": {name: f"{x.dtype}{list(x.shape)}" for name, x in zip(names, shapes, strict=True)},
     "cold_start": config.cold_start.to_dict(),
@@ -82,18 +87,18 @@ def train(config: ConfigDict, model: Model, mesh, split, tokenizer, writer: Writ
   schedule = optax.schedules.warmup_cosine_decay_schedule(
     0.0, c.learning_rate, c.warmup_steps, max(c.steps, c.warmup_steps + 1), 0.1 * c.learning_rate
   )
-  tx = make_optimizer(model, schedule)
-  where = learner.state_shardings(model, tx, mesh)
-  everywhere, rows = sharding.replicated(mesh), sharding.batch_sharding(mesh)
-  init = jax.jit(learner.make_init(model, tx), out_shardings=where)
+  tx = optimizer.make_optimizer(OPTIMIZER, schedule, model.axes)
+  where = optimizer.state_shardings(model, tx, mesh)
+  everywhere, by_prompt = sharding.replicated(mesh), sharding.batch_sharding(mesh)
+  init = jax.jit(make_init(model, tx), out_shardings=where)
   state = init(jax.random.key(c.seed))
-  logp_fn = learner.make_logp(
+  logp_fn = logprobs.make_logp(
     model, response_budget=config.rollout.max_tokens, temperature=1.0, chunk=config.logprob_chunk
   )
   update = aot_jit(
     "cold-start update",
-    learner.make_update(logp_fn, tx, schedule, microbatches=1),
-    in_shardings=(where, everywhere, rows),
+    make_update(rows.single(logp_fn), tx, schedule),
+    in_shardings=(where, everywhere, by_prompt),
     out_shardings=(where, everywhere),
     donate_argnums=0,
   )
@@ -110,26 +115,6 @@ def train(config: ConfigDict, model: Model, mesh, split, tokenizer, writer: Writ
   return state.params
 
 
-def make_optimizer(model: Model, schedule: optax.Schedule) -> optax.GradientTransformation:
-  """Muon (https://kellerjordan.github.io/posts/muon) for matrices, Adam for the rest.
-
-  From random weights it needs a third of AdamW's steps on this task, which is what makes a cold start
-  on a laptop possible.
-  """
-
-  def one(axes):
-    if len(axes) < 3 or "embed" not in axes:
-      return None  # embeddings, norms, biases: Adam
-    matrix = [i for i, axis in enumerate(axes) if axis not in ("layers", "expert")]  # these are stacked
-    ins = [i for i in matrix if (axes[i] == "embed") != (axes[-1] == "embed")]
-    return MuonDimensionNumbers(tuple(ins), tuple(i for i in matrix if i not in ins))
-
-  is_axes = lambda leaf: isinstance(leaf, tuple)
-  dimensions = jax.tree.map(one, model.axes, is_leaf=is_axes)
-  muon = optax.contrib.muon(schedule, adam_b2=0.95, muon_weight_dimension_numbers=dimensions)
-  return optax.chain(optax.clip_by_global_norm(1.0), muon)
-
-
 def _reader(config: ConfigDict, split, tokenizer, shards: ProcessShards) -> Callable[[int], Batch]:
   """Returns a function: step -> this process's rows of that step's demonstrations."""
   c = config.cold_start
@@ -139,7 +124,7 @@ def _reader(config: ConfigDict, split, tokenizer, shards: ProcessShards) -> Call
       split, tokenizer, c.batch_size, config.rollout.max_tokens, c.seed, step
     )
     mine = shards.local(np.arange(c.batch_size))
-    demo = {k: demo[k][mine, None] for k in ("tokens", "mask", "prompt_length")}  # G = 1
+    demo = {k: demo[k][mine, None] for k in ("tokens", "mask", "prompt_length", "length")}  # G = 1
     ones = np.ones(demo["prompt_length"].shape, np.float32)
     return Batch(
       mask=demo["mask"],
@@ -149,6 +134,7 @@ def _reader(config: ConfigDict, split, tokenizer, shards: ProcessShards) -> Call
       ended=ones > 0,
       tokens=demo["tokens"],
       prompt_length=demo["prompt_length"],
+      length=demo["length"],
     )
 
   return batch_of

@@ -5,6 +5,7 @@ import jax
 from grpojax.learner import batching
 from grpojax.rollout import curriculum, metrics
 from grpojax.rollout.context import rows_of
+from grpojax.rollout.groups import take
 from grpojax.rollout.prefetch import Collected
 from grpojax.runtime import sharding
 from grpojax.train import baseline
@@ -24,7 +25,10 @@ def describe_rollouts(job: Job, collected: Collected) -> dict[str, float]:
 
 def make_batches(job: Job, state: RunState, collected: Collected, reward: float) -> list[Batch]:
   """Returns the step's optimiser batches on the mesh; `reward` is the step's mean."""
-  groups = batching.balance_shards(job.config, job.mesh, collected.groups)
+  groups = collected.groups
+  order = batching.balanced_order(job.config, job.mesh, groups)
+  if order is not None:
+    groups = take(groups, order)
   rows = rows_of(job.data, groups.prompts.id)
   expected = baseline.expected_reward(job, state, rows, reward)
   return batching.make_batches(job.config, job.mesh, groups, expected)

@@ -15,8 +15,10 @@ from objective_toys import RECIPES, random_batch, recipe
 from configs import base, dapo, grpo, gspo
 from grpojax import models
 from grpojax import objective as objective_lib
-from grpojax.learner import batching, packing
-from grpojax.learner import update as learner
+from grpojax.learner import batching, logprobs, packing, rows
+from grpojax.learner import optimizer as optimizer_lib
+from grpojax.learner.state import make_init
+from grpojax.learner.update import make_old_logp, make_update
 from grpojax.runtime import sharding
 from grpojax.train import sft
 from grpojax.types import Batch
@@ -25,6 +27,7 @@ slow = pytest.mark.slow
 V, P, G, L, T = 30, 8, 4, 6, 10
 CONFIG = base.get_config("tiny")
 MODEL = models.build(CONFIG.model, V)
+LOGP = dict(response_budget=T, temperature=1.0, chunk=4)
 
 
 def make_batch(seed=0):
@@ -46,6 +49,7 @@ def make_batch(seed=0):
     entropy=np.ones((P, G, T), np.float32),
     tokens=tokens,
     prompt_length=prompt_length.astype(np.int32),
+    length=length.astype(np.int32),
   )
 
 
@@ -55,9 +59,8 @@ def make_mesh(sizes):
 
 def packed(batch, shards, rows):
   """(batch with its places, how it is packed)."""
-  length = batch.mask.sum(-1).astype(int)
-  place = packing.places(batch.prompt_length, length, columns=L + T - 1, shards=shards)
-  return batch._replace(packing_index=place), packing.Packing(T, shards, rows)
+  place = packing.pack_sequences(batch.prompt_length, batch.length, columns=L + T - 1, shards=shards)
+  return batch._replace(packing_index=place), packing.PackSpec(T, shards, rows)
 
 
 def update_fn(mesh_sizes=None, microbatches=1, optimizer=None, how=None, grouped=False):
@@ -65,17 +68,18 @@ def update_fn(mesh_sizes=None, microbatches=1, optimizer=None, how=None, grouped
   mesh = make_mesh(mesh_sizes) if mesh_sizes else None
   model = models.build(CONFIG.model, V, mesh)
   schedule = optax.constant_schedule(1e-2)
-  tx = optimizer or learner.make_optimizer(CONFIG.optimizer, schedule)
+  tx = optimizer or optimizer_lib.make_optimizer(CONFIG.optimizer, schedule, MODEL.axes)
   if how:
-    logp = learner.make_packed_logp(model, temperature=1.0, chunk=4)
+    layout = rows.packed(logprobs.make_packed_logp(model, temperature=1.0, chunk=4), how)
+  elif grouped:
+    layout = rows.grouped(logprobs.make_grouped_logp(model, **LOGP), microbatches)
   else:
-    make = learner.make_grouped_logp if grouped else learner.make_logp
-    logp = make(model, response_budget=T, temperature=1.0, chunk=4)
-  update = learner.make_update(logp, tx, schedule, microbatches, packing=how, grouped=grouped)
-  init = learner.make_init(MODEL, tx)
+    layout = rows.single(logprobs.make_logp(model, **LOGP), microbatches)
+  update = make_update(layout, tx, schedule)
+  init = make_init(MODEL, tx)
   if mesh is None:
     return jax.jit(update), jax.jit(init)(jax.random.key(0))
-  where = learner.state_shardings(MODEL, tx, mesh)
+  where = optimizer_lib.state_shardings(MODEL, tx, mesh)
   everywhere = sharding.replicated(mesh)
   shardings = (where, everywhere, sharding.batch_sharding(mesh))
   jitted = jax.jit(update, in_shardings=shardings, out_shardings=(where, everywhere))
@@ -152,7 +156,7 @@ def test_grouped_rows_of_models_whose_layers_differ():
   params, how = model.init(jax.random.key(1)), dict(response_budget=T, temperature=0.7, chunk=4)
   alone, grouped = (
     jax.jit(make(model, **how))(params, batch.tokens, batch.prompt_length)
-    for make in (learner.make_logp, learner.make_grouped_logp)
+    for make in (logprobs.make_logp, logprobs.make_grouped_logp)
   )
   for x, y in zip(alone[:2], grouped[:2], strict=True):
     np.testing.assert_allclose(x * batch.mask, y * batch.mask, atol=2e-6)
@@ -163,7 +167,7 @@ def test_padding_of_an_update_is_counted_in_its_own_columns():
   batch = jax.tree.map(lambda x: x[:2, :2], make_batch())
   length = np.array([[1, 10], [4, 0]])  # without a token, one column is read
   mask = (np.arange(T)[None, None] < length[..., None]).astype(np.float32)
-  batch = batch._replace(mask=mask, prompt_length=np.array([[2, 2], [6, 6]], np.int32))
+  batch = batch._replace(mask=mask, length=np.int32(length), prompt_length=np.int32([[2, 2], [6, 6]]))
   objective, shares = objective_lib.build(gspo.get_config("tiny").objective), {}
   for grouped in (False, True):
     update, state = update_fn(grouped=grouped)
@@ -176,10 +180,10 @@ def test_padding_of_an_update_is_counted_in_its_own_columns():
 def test_log_probs_of_packed_sequences_are_those_of_a_row_each():
   (batch, how), params = packed(make_batch(), 2, 3), MODEL.init(jax.random.key(1))
   seen = params, batch.tokens, batch.prompt_length, None, None, batch.packing_index
-  in_rows = learner.make_packed_logp(MODEL, temperature=0.7, chunk=4)
-  alone = learner.make_logp(MODEL, response_budget=T, temperature=0.7, chunk=4)
-  got = jax.jit(learner.make_old_logp(in_rows, False, how))(*seen)
-  expected = jax.jit(learner.make_old_logp(alone, False))(*seen)
+  in_rows = rows.packed(logprobs.make_packed_logp(MODEL, temperature=0.7, chunk=4), how)
+  alone = rows.single(logprobs.make_logp(MODEL, response_budget=T, temperature=0.7, chunk=4))
+  got = jax.jit(make_old_logp(in_rows, False))(*seen)
+  expected = jax.jit(make_old_logp(alone, False))(*seen)
   for x, y in zip(got[:2], expected[:2], strict=True):
     np.testing.assert_allclose(x * batch.mask, y * batch.mask, atol=2e-6)
 
@@ -219,7 +223,7 @@ def test_along_context_rows_are_dealt_out_if_they_can_be_and_columns_are_cut_els
   queries, and of a chunk's columns."""
   mesh, S, dealt = make_mesh(dict(data=2, context=4)), L + T - 1, rows == P * G
   model = models.build(CONFIG.model, V, mesh)
-  logp = learner.make_logp(model, response_budget=T, temperature=1.0, chunk=4)
+  logp = logprobs.make_logp(model, **LOGP)
   seen = jax.ShapeDtypeStruct((rows, 1, L + T), jnp.int32), jax.ShapeDtypeStruct((rows, 1), jnp.int32)
   where = sharding.batch_sharding(mesh)
   text = jax.jit(logp, in_shardings=(None, where, where)).lower(model.shapes, *seen).compile().as_text()
@@ -294,7 +298,7 @@ def test_the_first_update_of_a_step_needs_no_pass_before_it():
   update, state = update_fn(dict(data=2))
   objective = objective_lib.build(grpo.get_config("tiny").objective)
   logp = jax.jit(
-    learner.make_old_logp(learner.make_logp(MODEL, response_budget=T, temperature=1.0, chunk=4), False),
+    make_old_logp(rows.single(logprobs.make_logp(MODEL, **LOGP)), False),
     out_shardings=sharding.batch_sharding(mesh),
   )
   passes, reference = [], jax.tree.map(lambda x: 1.1 * x, state.params)
@@ -311,7 +315,7 @@ def test_the_first_update_of_a_step_needs_no_pass_before_it():
   (without, got), one = step(False), len(passes) - both
   assert (both - passes[:both].count(True), one - passes[both:].count(True)) == (2, 1)
   for a, b in zip(jax.tree.leaves(without.params), jax.tree.leaves(with_pass.params), strict=True):
-    np.testing.assert_allclose(a, b, atol=1e-6)
+    np.testing.assert_allclose(a, b, atol=1e-5)  # Adam steps 1e-2 far, also by gradients that are rounding
   for a, b in zip(got, expected, strict=True):
     assert a.keys() == b.keys()
     for name in a:
@@ -388,14 +392,15 @@ def test_other_numbers_lengths_masks_and_groups_are_the_same_program(name, plain
 
 @pytest.mark.parametrize(("warmup", "rates"), [(0, [2, 2, 2]), (2, [0, 1, 2])])
 def test_warm_up_ends_at_the_learning_rate_and_may_be_left_out(warmup, rates):
-  schedule = learner.warmup_constant(ConfigDict(dict(learning_rate=2.0, warmup_steps=warmup)))
+  schedule = optimizer_lib.warmup_constant(ConfigDict(dict(learning_rate=2.0, warmup_steps=warmup)))
   assert [float(schedule(step)) for step in range(3)] == rates
 
 
 def test_decay_shrinks_matrices_and_leaves_norms_and_biases_alone():
   """Stacked norms are [layers, D] and stacked biases [layers, N, H]: no shape tells them apart."""
-  config = ConfigDict(dict(clip_norm=1.0, b1=0.9, b2=0.95, weight_decay=0.5, state_dtype="float32"))
-  tx = learner.make_optimizer(config, optax.constant_schedule(0.1))
+  config = base.get_config("tiny").optimizer
+  config.weight_decay = 0.5
+  tx = optimizer_lib.make_optimizer(config, optax.constant_schedule(0.1), MODEL.axes)
   params = jax.tree.map(lambda s: jnp.ones(s.shape), MODEL.shapes)
   updates, _ = tx.update(jax.tree.map(jnp.zeros_like, params), tx.init(params), params)
   for path, update in jax.tree.leaves_with_path(updates):
@@ -407,7 +412,7 @@ def test_the_policy_that_is_rewarded_becomes_likelier():
   """Forty updates on one batch, against the sign of the whole chain."""
   update, state = update_fn()
   objective = objective_lib.build(gspo.get_config("tiny").objective)
-  logp = jax.jit(learner.make_logp(MODEL, response_budget=T, temperature=1.0, chunk=4))
+  logp = jax.jit(logprobs.make_logp(MODEL, **LOGP))
   batch = make_batch()
   mean = lambda lp, on: float((lp * batch.mask * on[..., None]).sum() / (batch.mask * on[..., None]).sum())
 

@@ -11,7 +11,7 @@ from objective_toys import recipe
 
 from grpojax import models, train
 from grpojax.data import text
-from grpojax.learner import batching
+from grpojax.learner import batching, optimizer
 from grpojax.rollout.dynamic_sampling import Groups
 from grpojax.runtime import metrics
 from grpojax.train import setup, sft
@@ -134,7 +134,7 @@ def test_replaying_the_choice_of_pi_old_is_exact_first_and_holds_when_the_router
   batch = batching.make_batches(job.config, job.mesh, groups, None)[0]
   batch = batching.add_policy_logprobs(job.programs.logp, params, None, batch)
   update = lambda params, batch: job.programs.update(
-    job.programs.fresh(jax.tree.map(jnp.copy, params)), job.objective, batch, {}, np.float32(np.inf)
+    job.programs.fresh(jax.tree.map(jnp.copy, params)), job.objective, batch, {}
   )
   first, seen = update(params, batch)
   natural, expected = update(params, batch._replace(routing=None))
@@ -152,7 +152,7 @@ def test_replaying_the_choice_of_pi_old_is_exact_first_and_holds_when_the_router
 def test_muon_sees_each_expert_as_a_matrix_of_its_own():
   model = models.build(recipe("moe").model, 30)
   mixture = lambda tree: {"layers": {"moe": tree["layers"]["moe"]}}
-  tx = sft.make_optimizer(model._replace(axes=mixture(model.axes)), optax.constant_schedule(1.0))
+  tx = optimizer.make_optimizer(sft.OPTIMIZER, optax.constant_schedule(1.0), mixture(model.axes))
   step = jax.jit(lambda grads: tx.update(grads, tx.init(grads), grads)[0])
   grads = mixture(model.init(jax.random.key(1)))
   stretch = lambda g: g.at[:, 0].multiply(jnp.arange(32.0)[:, None]) if g.ndim == 4 else g

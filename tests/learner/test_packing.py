@@ -19,7 +19,7 @@ def requests(seed, kind="geometric"):
 
 
 def place(prompt, length, shards=1):
-  return packing.places(prompt, length, columns=C, shards=shards)
+  return packing.pack_sequences(prompt, length, columns=C, shards=shards)
 
 
 @pytest.mark.parametrize("shards", [1, 4])
@@ -48,10 +48,10 @@ def test_less_than_a_tenth_is_padding_where_lengths_are_heavy_tailed(kind):
   """128 sequences of an update, in pieces of 4 rows; a row each would be more than half padding."""
   for seed in range(5):
     prompt, length = requests(seed, kind)
-    how = packing.Packing(T, 1, 4)
-    pieces = int(packing.count(how, jnp.asarray(place(prompt, length)), C))
+    how = packing.PackSpec(T, 1, 4)
+    used = int(packing.num_microbatches(how, jnp.asarray(place(prompt, length)), C))
     read = (prompt + length - 1).sum()
-    assert 1 - read / (pieces * how.rows * C) < 0.1
+    assert 1 - read / (used * how.rows * C) < 0.1
     assert 1 - read / (length.size * C) > 0.5
 
 
@@ -75,7 +75,7 @@ def test_rows_are_filled_by_hand():
   """Rows of 12 columns.  The longest has 11; beside the next, of 6, one of 5 fits less well than 3 and 3."""
   prompt, length = np.array([[3, 3, 3], [3, 3, 1]]), np.array([[4, 9, 3], [2, 1, 3]])
   assert packing.fill_rows((prompt + length - 1).ravel(), 12) == [[1], [0, 5, 4], [2, 3]]
-  at = packing.places(prompt, length, columns=12, shards=1)
+  at = packing.pack_sequences(prompt, length, columns=12, shards=1)
   first_column = [[12, 0, 24], [24 + 5, 12 + 9, 12 + 6]]
   first_log_prob = [[12, 0, 24], [24 + 3, 12 + 7, 12 + 4]]
   assert at.tolist() == np.stack([first_column, first_log_prob, length], -1).tolist()
@@ -91,12 +91,12 @@ def test_what_is_in_a_piece_is_read_off_the_rows():
   routing = tokens[..., :-1, None, None] * np.array([1, -1])[:, None]
   column = np.arange(S - 1)
   balance_mask = (column >= L - prompt[..., None]) & (column < L + length[..., None] - 1)
-  at = packing.places(prompt, length, columns=S - 1, shards=2)
-  how, counts = packing.Packing(T, 2, 3), 0
-  cut = packing.cutter(how, *map(jnp.asarray, (tokens, prompt, routing, balance_mask, at)))
-  for number in range(int(packing.count(how, jnp.asarray(at), S - 1))):
+  at = packing.pack_sequences(prompt, length, columns=S - 1, shards=2)
+  how, counts = packing.PackSpec(T, 2, 3), 0
+  cut = packing.pack_rows(how, *map(jnp.asarray, (tokens, prompt, routing, balance_mask, at)))
+  for number in range(int(packing.num_microbatches(how, jnp.asarray(at), S - 1))):
     piece = jax.tree.map(np.asarray, cut(number))
-    present = np.asarray(packing.present(how, jnp.asarray(at), S - 1, number))
+    present = np.asarray(packing.in_microbatch(how, jnp.asarray(at), S - 1, number))
     for p, g in np.argwhere(present):
       row, start = divmod(at[p, g, 0] - number * 3 * (S - 1), S - 1)
       row, first = row + 3 * (p // 2), L - prompt[p, g]

@@ -9,7 +9,8 @@ import pytest
 from configs import base
 from grpojax import models
 from grpojax.config import check as config_lib
-from grpojax.learner import update as learner
+from grpojax.learner.optimizer import make_optimizer
+from grpojax.learner.state import make_init
 
 MODEL = models.build(base.get_config("tiny").model, 30)
 
@@ -17,7 +18,7 @@ MODEL = models.build(base.get_config("tiny").model, 30)
 def optimizer(state_dtype="float32", b2=0.95):
   config = base.get_config("tiny").optimizer
   config.update(state_dtype=state_dtype, b2=b2)
-  return learner.make_optimizer(config, optax.constant_schedule(1e-2))
+  return make_optimizer(config, optax.constant_schedule(1e-2), MODEL.axes)
 
 
 def size(tree):
@@ -30,9 +31,11 @@ def test_donated_parameters_and_moments_are_not_held_twice():
   def step(state, x):
     grads = jax.grad(lambda p: (MODEL.bind(p)(x, jnp.zeros(2, jnp.int32)) ** 3).sum())(state.params)
     updates, opt_state = tx.update(grads, state.opt_state, state.params)
-    return learner.State(optax.apply_updates(state.params, updates), opt_state, state.updates + 1)
+    return state._replace(
+      params=optax.apply_updates(state.params, updates), opt_state=opt_state, updates=state.updates + 1
+    )
 
-  state = jax.jit(learner.make_init(MODEL, tx))(jax.random.key(0))
+  state = jax.jit(make_init(MODEL, tx))(jax.random.key(0))
   compiled = jax.jit(step, donate_argnums=0).lower(state, jnp.ones((2, 8), jnp.int32)).compile()
   memory = compiled.memory_analysis()
   assert memory.alias_size_in_bytes >= size(state)

@@ -13,7 +13,7 @@ from model_folders import loaded, mesh
 from configs import base, quantized
 from grpojax import models
 from grpojax.config import check as config_lib
-from grpojax.learner import update as learner
+from grpojax.learner import logprobs
 from grpojax.models import int8, lora, names
 from grpojax.models.attention import attend
 from grpojax.rollout import sampler
@@ -95,7 +95,7 @@ def sampled(model, params, kv_cache):
 def test_mu_is_the_log_prob_of_the_quantised_model():
   model, params, _ = loaded("qwen2_moe")
   rollout, rows, length = sampled(model, int8.quantize_weights(params, model.spec), "full")
-  logp = jax.jit(learner.make_logp(model, response_budget=T, temperature=1.0, chunk=T))
+  logp = jax.jit(logprobs.make_logp(model, response_budget=T, temperature=1.0, chunk=T))
   fresh, full = (np.asarray(logp(p, rows, length)[0]) for p in (restored(params, model.spec), params))
   np.testing.assert_allclose(rollout.sampler_logp, fresh, atol=2e-5)
   gap = np.abs(rollout.sampler_logp - full)

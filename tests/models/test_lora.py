@@ -22,7 +22,9 @@ from grpojax import models, train
 from grpojax import objective as objective_lib
 from grpojax.config import check as config_lib
 from grpojax.data import text
-from grpojax.learner import update as learner
+from grpojax.learner import logprobs, optimizer, rows
+from grpojax.learner.state import create
+from grpojax.learner.update import make_update
 from grpojax.models import hf, lora, names, peft
 from grpojax.rollout import sampler
 from grpojax.runtime import metrics, sharding
@@ -122,7 +124,7 @@ def test_the_sampler_samples_what_the_learner_scores():
   rollout = jax.jit(decode)(params, prefilled, jax.random.key(0), jnp.arange(3))
   repeat = lambda x: np.repeat(x[:, None], 2, axis=1)
   rows = np.concatenate([repeat(tokens), rollout.tokens], axis=-1)
-  score = learner.make_logp(model, response_budget=12, temperature=1.0, chunk=5)
+  score = logprobs.make_logp(model, response_budget=12, temperature=1.0, chunk=5)
   logp, *_ = jax.jit(score)(params, rows, repeat(16 - first))
   np.testing.assert_allclose(rollout.sampler_logp, logp, atol=1e-5)
 
@@ -133,7 +135,7 @@ ADAPTED = with_adapters(MODEL)
 
 def slopes(model, trained, frozen, batch, **jit_options):
   """Gradient of the batch's mean reward times log-prob, by what is trained."""
-  score = learner.make_logp(model, response_budget=T, temperature=1.0, chunk=4)
+  score = logprobs.make_logp(model, response_budget=T, temperature=1.0, chunk=4)
 
   def mean(trained, frozen, batch):
     logp, *_ = score(frozen | trained, batch.tokens, batch.prompt_length)
@@ -178,7 +180,7 @@ def test_devices_and_layout_change_no_gradient():
   ours, trained, frozen = adapted()
   sizes = dict.fromkeys((*sharding.AXES, "slices"), 1) | dict(data=2, fsdp=2, tensor=2)
   on = sharding.make_mesh(ConfigDict(sizes))
-  where = learner.state_shardings(ADAPTED, optax.identity(), on).params, setup.frozen_layout(ADAPTED, on)
+  where = optimizer.state_shardings(ADAPTED, optax.identity(), on).params, setup.frozen_layout(ADAPTED, on)
   trained, frozen = jax.device_put(({"adapters": trained}, frozen), where)
   for factor, axis in (("a", 1), ("b", 2)):  # embed over fsdp, mlp over tensor
     gate = trained["adapters"]["layers.gate"][factor]
@@ -189,16 +191,18 @@ def test_devices_and_layout_change_no_gradient():
 
 
 def test_an_update_moves_every_adapter_and_holds_none_of_them_as_a_constant():
-  tx = learner.make_optimizer(base.get_config("tiny").optimizer, optax.constant_schedule(0.1))
-  score = learner.make_logp(ADAPTED, response_budget=T, temperature=1.0, chunk=4)
-  update = learner.make_update(score, tx, optax.constant_schedule(0.1), 1)
+  tx = optimizer.make_optimizer(
+    base.get_config("tiny").optimizer, optax.constant_schedule(0.1), ADAPTED.trained.axes
+  )
+  score = logprobs.make_logp(ADAPTED, response_budget=T, temperature=1.0, chunk=4)
+  update = make_update(rows.single(score), tx, optax.constant_schedule(0.1))
   traced, seen = [], []
   step = jax.jit(lambda *args: (traced.append(1), update(*args))[1])
   objective = objective_lib.build(gspo.get_config("tiny").objective)
   batch, frozen = make_batch(), adapted()[2]
   for scale, seed in ((1.0, 1), (1.1, 1), (1.0, 2)):
     trained = noise(ADAPTED, seed)
-    state = learner.fresh(trained, tx)
+    state = create(trained, tx)
     assert sum(x.size for x in jax.tree.leaves(state.opt_state)) <= 2 * sum(
       x.size for x in jax.tree.leaves(trained)
     ) + 3  # moments of the adapters, and of nothing else

@@ -17,7 +17,9 @@ from objective_toys import RECIPES, accumulate, one_of_each, random_batch
 
 from grpojax import objective as lib
 from grpojax.learner import packing
-from grpojax.learner import update as learner
+from grpojax.learner import rows as rows_lib
+from grpojax.learner.state import create
+from grpojax.learner.update import make_update
 from grpojax.runtime import sharding
 
 OBJECTIVES = one_of_each()
@@ -91,21 +93,21 @@ def test_the_learners_program_over_devices_and_pieces_is_that_of_one(name, devic
   entry = lambda table, tokens: (table["logp"].ravel()[tokens], table["entropy"].ravel()[tokens], None)
   look_up = lambda table, tokens, *_: entry(table, tokens[..., 1:])
   (batch, *_), _ = shuffled()
-  how = None
+  layout = rows_lib.single(look_up, microbatches)
   if rows:
     look_up = lambda table, piece: entry(table, piece.target)
-    how, length = packing.Packing(T, devices, rows), batch.mask.sum(-1).astype(int)
-    place = packing.places(batch.prompt_length, length, columns=T, shards=devices)
+    layout = rows_lib.packed(look_up, packing.PackSpec(T, devices, rows))
+    place = packing.pack_sequences(batch.prompt_length, batch.length, columns=T, shards=devices)
     batch = batch._replace(packing_index=place)
   keep = optax.trace(decay=0.0)  # an optimiser whose state is the gradient
-  update = learner.make_update(look_up, keep, optax.constant_schedule(0.0), microbatches, packing=how)
+  update = make_update(layout, keep, optax.constant_schedule(0.0))
   mesh = mesh_of(devices)
   everywhere = sharding.replicated(mesh)
   update = jax.jit(
     update, in_shardings=(everywhere, everywhere, sharding.batch_sharding(mesh)), out_shardings=everywhere
   )
   _, logp, entropy = made()
-  state = learner.fresh(dict(logp=logp, entropy=entropy), keep)
+  state = create(dict(logp=logp, entropy=entropy), keep)
   after, seen = update(state, OBJECTIVES[name], sharding.to_device(mesh, batch))
   grads = after.opt_state.trace
   expected = whole(name)

@@ -16,7 +16,7 @@ from test_local import make_folder
 
 from configs import base
 from grpojax import models
-from grpojax.learner import update as learner
+from grpojax.learner.state import create
 from grpojax.models import hf
 from grpojax.runtime import checkpoint
 from grpojax.tools import export
@@ -168,7 +168,7 @@ def workdir(whole, tmp_path_factory):
   (folder / "config.json").write_text(job.config.to_json_best_effort())
   checkpoints = checkpoint.open_checkpoints(folder, keep=2)
   for step in (3, 7):
-    state = learner.fresh(jax.tree.map(lambda x, step=step: x + step, params), optax.adam(1e-3))
+    state = create(jax.tree.map(lambda x, step=step: x + step, params), optax.adam(1e-3))
     checkpoint.save(checkpoints, step, (state, None), {"step": step})
   checkpoint.finish(checkpoints)
   checkpoints.close()

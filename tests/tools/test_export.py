@@ -13,7 +13,7 @@ from safetensors import safe_open
 from configs import base
 from grpojax import models
 from grpojax.data import text
-from grpojax.learner import update as learner
+from grpojax.learner.state import create
 from grpojax.models import hf
 from grpojax.runtime import checkpoint
 from grpojax.tools import export
@@ -100,7 +100,7 @@ def test_the_newest_checkpoint_of_a_run_becomes_a_folder(tmp_path, with_referenc
   tx = optax.adam(1e-3)
   checkpoints = checkpoint.open_checkpoints(tmp_path, keep=2)
   for step in (1, 2):
-    state = learner.fresh(jax.tree.map(lambda x, step=step: x + step, params), tx)
+    state = create(jax.tree.map(lambda x, step=step: x + step, params), tx)
     reference = params if with_reference else None
     checkpoint.save(checkpoints, step, (state, reference), {"step": step})
   checkpoint.finish(checkpoints)

@@ -55,6 +55,7 @@ def batch(config: ConfigDict, model: models.Model) -> Batch:
     entropy=_f32(P, G, T) if first_pass else None,
     tokens=_i32(P, G, L + T),
     prompt_length=_i32(P, G),
+    length=_i32(P, G),
     packing_index=_i32(P, G, 3) if config.rows == "packed" else None,
     routing=routing,
     balance_mask=_bool(P, G, L + T - 1) if balance else None,

@@ -5,15 +5,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import jax
 from jax.sharding import Mesh
 from ml_collections import ConfigDict
 
 from grpojax import models, objective
 from grpojax.config import check as config_lib
 from grpojax.data import text
-from grpojax.learner import batching, logprobs
-from grpojax.learner import update as learner
+from grpojax.learner import batching, logprobs, rows
+from grpojax.learner.state import State
 from grpojax.rollout import sampler
 from grpojax.runtime import sharding
 from grpojax.tools.podcheck import abstract, known
@@ -64,13 +63,15 @@ def plan(config: ConfigDict, devices: list, scratch: Path) -> Plan:
   c, shards = config.rollout, sharding.batch_shards(mesh)
   samples, spec = sharding.sampler_mesh(config.mesh, mesh), sampler.build.rollout_spec(config)
   slots = sampler.build.slots_that_fit(config, model.spec, samples, spec)
-  rows = c.prompts // config.updates_per_rollout * c.group_size
-  packing = setup.packing_of(config, mesh)
-  pieces = math.ceil(rows // shards / packing.rows) if packing else config.microbatches
+  sequences = c.prompts // config.updates_per_rollout * c.group_size
+  packed = rows.pack_spec(config, mesh) if config.rows == "packed" else None
+  pieces = math.ceil(sequences // shards / packed.rows) if packed else config.microbatches
   width = config.data.prompt_budget + c.max_tokens - 1
-  loops = dict(pieces=pieces, head=_chunks(config, mesh, width, shards * packing.rows)) if packing else {}
+  loops = {}
+  if packed:
+    loops = dict(microbatches=pieces, head=_chunks(config, mesh, width, shards * packed.rows))
   slots = slots or c.prompts * c.group_size
-  return Plan(config, mesh, model, programs, slots, pieces, rows * width, loops)
+  return Plan(config, mesh, model, programs, slots, pieces, sequences * width, loops)
 
 
 def _chunks(config: ConfigDict, mesh: Mesh, width: int, rows: int) -> int:
@@ -87,8 +88,7 @@ def state(plan: Plan):
 def update(plan: Plan) -> Program:
   config, model = plan.config, plan.model
   frozen = model.shapes if model.lora else {}
-  limit = jax.ShapeDtypeStruct((), "float32")
-  args = state(plan)[0], objective.build(config.objective), abstract.batch(config, model), frozen, limit
+  args = state(plan)[0], objective.build(config.objective), abstract.batch(config, model), frozen
   call = plan.programs.update
   return _program(plan.mesh, call, args, plan.open_loops, config.updates_per_rollout)
 
@@ -163,7 +163,7 @@ def arguments(program: Program) -> dict[str, int]:
 
 def _parts(arg, where):
   """Returns (kind, shapes, shardings) of an argument."""
-  if isinstance(arg, learner.State):
+  if isinstance(arg, State):
     return [("parameters", arg.params, where.params), ("optimiser", arg.opt_state, where.opt_state)]
   if isinstance(arg, dict):
     return [("parameters", arg, where)]

@@ -1,0 +1,95 @@
+"""Gradient accumulation: sums over the microbatches of one optimiser batch.
+
+The objective's weights are made before the batch is cut, so gradients, loss and metrics only add up.
+`gradient(score, objective, batch)` is that of `score(policy) -> logp, entropy, Routed`.
+"""
+
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from grpojax.learner import packing
+from grpojax.learner.packing import PackSpec
+from grpojax.types import Batch
+
+
+def over_microbatches(logp_fn: Callable, microbatches: int) -> Callable:
+  """Returns accumulate(gradient, objective, batch) -> gradients, metrics, logp [P, G, T].
+
+  Microbatches have prompts of their own, so that several tell the gradient's noise.
+  """
+
+  def accumulate(gradient, objective, batch: Batch):
+    def one(part):
+      score = lambda policy: logp_fn(policy, *inputs(part))
+      (loss, (metrics, logp)), grads = gradient(score, objective, part)
+      return (grads, metrics | {"loss": loss}, optax.global_norm(grads) ** 2), logp
+
+    if microbatches == 1:
+      (grads, metrics, _), logp = one(batch)
+      return grads, metrics, logp
+    parts = jax.tree.map(lambda x: _deal(x, microbatches), batch)
+    first = jax.tree.map(lambda x: x[0], parts)
+
+    def add(total, part):
+      new, logp = one(part)
+      return jax.tree.map(jnp.add, total, new), logp
+
+    (grads, metrics, squares), logp = jax.lax.scan(add, packing.zeros_of(one, first)[0], parts)
+    noise = _noise(squares, optax.global_norm(grads) ** 2, microbatches)
+    return grads, metrics | {"grad_noise": noise}, logp.swapaxes(0, 1).reshape(batch.mask.shape)
+
+  return accumulate
+
+
+def _deal(x, microbatches: int):
+  """Returns [P, ...] as [microbatches, P / microbatches, ...], dealt like cards and not cut in blocks.
+
+  Each device keeps an equal share of every microbatch, so that nothing moves between devices.
+  """
+  return x.reshape(-1, microbatches, *x.shape[1:]).swapaxes(0, 1)
+
+
+def _noise(squares, square_of_sum, n: int):
+  """Returns the share [] of |g|² that is noise, tr Cov(g) / |g|², from the |g_i|² of n parts of g = Σ g_i.
+
+  Unbiased in its numerator.  The gradient noise scale of https://arxiv.org/abs/1812.06162 is, for this batch
+  and as far as |g|² is its mean, B times share / (1 - share).
+  """
+  variance = n / (n - 1) * (squares - square_of_sum / n)
+  return variance / jnp.maximum(square_of_sum, 1e-30)
+
+
+def over_packed_rows(logp_fn: Callable, spec: PackSpec) -> Callable:
+  """Returns the same over microbatches of packed rows, as many as are in use.
+
+  A sequence that is not in a microbatch has no weight in its loss.  Nothing is differentiated through the
+  loop, so that it may run as often as the batch asks for.
+  """
+
+  def accumulate(gradient, objective, batch: Batch):
+    C = batch.tokens.shape[-1] - 1
+    logp_of = packing.microbatch_logp(spec, logp_fn, *inputs(batch), batch.packing_index)
+
+    def one(number):
+      present = packing.in_microbatch(spec, batch.packing_index, C, number)[..., None]
+      keep = lambda x: jnp.where(present, x, 0.0)
+      kept = {name: keep(getattr(batch, name)) for name in ("mask", "weight", "token_mean_weight")}
+      part = batch._replace(**kept)
+      score = lambda policy: logp_of(policy, number)
+      (loss, (metrics, logp)), grads = gradient(score, objective, part)
+      return grads, metrics | {"loss": loss}, keep(logp)
+
+    add = lambda number, total: jax.tree.map(jnp.add, total, one(number))
+    with jax.named_scope("microbatches"):
+      n = packing.num_microbatches(spec, batch.packing_index, C)
+      return jax.lax.fori_loop(0, n, add, packing.zeros_of(one, 0))
+
+  return accumulate
+
+
+def inputs(batch: Batch) -> tuple:
+  """Returns what of a batch a policy reads."""
+  return batch.tokens, batch.prompt_length, batch.routing, batch.balance_mask

@@ -1,0 +1,84 @@
+"""Responses with tokens in their middle that the policy did not choose: they are read, and not trained on."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from ml_collections import ConfigDict
+
+from configs import base
+from grpojax import models, objective
+from grpojax.learner import batching, rows
+from grpojax.learner import state as learner_state
+from grpojax.learner.update import make_old_logp, make_update
+from grpojax.runtime import sharding
+from grpojax.train.sft import OBJECTIVE
+from grpojax.types import ACTION, OBSERVATION, PADDING, Groups, Prompts, Rollout, Scored
+
+P, G, L, T, V = 4, 2, 5, 12, 30
+CONFIG = base.get_config("tiny")
+CONFIG.updates_per_rollout = 1
+CONFIG.microbatches = 2
+CONFIG.logprob_chunk = 4
+CONFIG.data.prompt_budget = L
+CONFIG.rollout.update(prompts=P, group_size=G, max_tokens=T)
+MODEL = models.build(CONFIG.model, V)
+MESH = sharding.make_mesh(ConfigDict(dict.fromkeys((*sharding.AXES, "slices"), 1)))
+LENGTH = np.array([[12, 9], [7, 12], [1, 4], [10, 2]], np.int32)
+OBSERVED = np.array([[(3, 7), (2, 8)], [(1, 6), (0, 10)], [(1, 1), (1, 2)], [(4, 9), (1, 1)]])  # columns
+
+
+def groups():
+  rng = np.random.default_rng(0)
+  column = np.arange(T)
+  kind = np.where(column < LENGTH[..., None], ACTION, PADDING)
+  first, last = OBSERVED[..., :1], OBSERVED[..., 1:]
+  kind = np.where((column >= first) & (column < last), OBSERVATION, kind).astype(np.int8)
+  prompt_length = np.array([5, 2, 3, 1], np.int32)
+  tokens, ids = rng.integers(0, V, (P, L), np.int32), np.arange(P, dtype=np.int32)
+  prompts = Prompts(tokens, prompt_length, ids, [{}] * P)
+  rollout = Rollout(
+    rng.integers(0, V, (P, G, T), np.int32), LENGTH, LENGTH < T, np.zeros((P, G, T), np.float32), kind=kind
+  )
+  reward = rng.normal(1, 0.5, (P, G)).astype(np.float32)
+  return Groups(prompts, rollout, Scored(reward, reward, np.ones((P, G), bool), {}, {}))
+
+
+def by_hand(params):
+  """Loss −Σ reward · log π / actions, and log π of the actions, one sequence after the other."""
+  (prompts, rollout, scored), decoder, sums, found = groups(), MODEL.bind(params), 0.0, {}
+  for p, g in np.ndindex(P, G):
+    prompt = prompts.tokens[p, L - prompts.length[p] :]
+    tokens = np.concatenate([prompt, rollout.tokens[p, g, : LENGTH[p, g]]])
+    hidden = decoder(jnp.asarray(tokens)[None], jnp.zeros(1, jnp.int32))[0]
+    logp = jax.nn.log_softmax(hidden @ decoder.unembedding().T)
+    for t in range(LENGTH[p, g]):
+      if rollout.kind[p, g, t] == ACTION:
+        found[p, g, t] = logp[prompts.length[p] + t - 1, rollout.tokens[p, g, t]]
+        sums += scored.reward[p, g] * found[p, g, t]
+  return -sums / len(found), found
+
+
+@pytest.mark.parametrize("kind", ["single", "grouped", "packed"])
+def test_an_observation_is_read_and_what_follows_it_is_trained_on(kind):
+  params = jax.jit(MODEL.init)(jax.random.key(0))
+  (loss, found), grads = jax.value_and_grad(by_hand, has_aux=True)(params)
+  config = CONFIG.copy_and_resolve_references()
+  config.rows = kind
+  batch = batching.make_batches(config, MESH, groups(), None)[0]
+  assert batch.length.tolist() == LENGTH.tolist()
+  assert {tuple(at) for at in np.argwhere(batch.mask)} == found.keys()
+
+  layout = rows.build(config, MODEL, MESH)
+  inputs = batch.tokens, batch.prompt_length, None, None, batch.packing_index
+  logp = jax.jit(make_old_logp(layout, False))(params, *inputs)[0]
+  for at, expected in found.items():
+    np.testing.assert_allclose(logp[at], expected, atol=2e-6)
+
+  update = jax.jit(make_update(layout, optax.identity(), optax.constant_schedule(0.0)))
+  before = learner_state.create(params, optax.identity())
+  after, metrics = update(before, objective.build(OBJECTIVE), batch)
+  assert float(metrics["loss"]) == pytest.approx(float(loss), abs=1e-6)
+  for x, y, g in zip(*map(jax.tree.leaves, (after.params, params, grads)), strict=True):
+    np.testing.assert_allclose(x - y, g, atol=1e-6)
