@@ -20,9 +20,9 @@ def token_logprobs(
   hidden, unembedding, targets, *, temperature: float, chunk: int, cap: float = 0.0, wanted=None,
   mesh: Mesh | None = None,
 ):  # fmt: skip
-  """Returns logp and entropy, both [B, T] float32, of hidden [B, T, D], targets [B, T], unembedding [V, D].
+  """Returns logp and entropy, both [B, T] float32, of hidden [B, T, D] and targets [B, T].
 
-  Both are those of softmax(logits / temperature), in nats; the temperature is the sampler's, so that
+  Both are those of softmax(logits / temperature), in nats; `unembedding` is [V, D], the temperature is the sampler's, so that
   ratios compare like with like.  `cap` is the model's soft-cap of logits, 0: none.  Chunks that begin at
   column `wanted` [] or behind it are 0 and not computed; None: all are wanted.  On a mesh each device has
   its own rows and columns of every chunk, and adds up its own part of the head's gradient.
@@ -134,7 +134,7 @@ def response_logprobs(
 ):
   """Returns logp, entropy [P, G, T] of the last T of tokens [P, G, L + T], and Routed.
 
-  `prompt_length` is [P, G].  Behind a response's end they are finite garbage, which the batch's
+  `prompt_length` is [P, G].  Behind a response's end both are finite garbage, which the batch's
   mask removes.  `decoder` is a bound `models.Decoder`.  Of a mixture, `routing` [P, G, L + T - 1,
   layers, k] replays a choice of experts (-1: none) and `balance_mask` [P, G, L + T - 1] are the tokens whose
   load is summed up; Routed has the experts of this pass, shaped as `routing`.  None if dense.
