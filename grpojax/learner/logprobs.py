@@ -22,10 +22,11 @@ def token_logprobs(
 ):  # fmt: skip
   """Returns logp and entropy, both [B, T] float32, of hidden [B, T, D] and targets [B, T].
 
-  Both are those of softmax(logits / temperature), in nats; `unembedding` is [V, D], the temperature is the sampler's, so that
-  ratios compare like with like.  `cap` is the model's soft-cap of logits, 0: none.  Chunks that begin at
-  column `wanted` [] or behind it are 0 and not computed; None: all are wanted.  On a mesh each device has
-  its own rows and columns of every chunk, and adds up its own part of the head's gradient.
+  `unembedding` is [V, D].  Both are those of softmax(logits / temperature), in nats; the temperature is the
+  sampler's, so that ratios compare like with like.  `cap` is the model's soft-cap of logits, 0: none.
+  Chunks that begin at column `wanted` [] or behind it are 0 and not computed; None: all are wanted.
+  On a mesh each device has its own rows and columns of every chunk, and adds up its own part of the head's
+  gradient.
   """
   B, T, D = hidden.shape
   chunks, size = cut(T, chunk, sharding.column_shards(mesh, B))
@@ -47,7 +48,8 @@ def cut(columns: int, chunk: int, shards: int = 1) -> tuple[int, int]:
 def _on_mesh(mesh: Mesh | None, rows: int, run):
   """Returns the loop over chunks for each device's own rows and columns of them.
 
-  What cuts the head is left to the compiler.  Under the compiler alone the head's gradient would be summed over all devices once per chunk.
+  What cuts the head is left to the compiler.  Under the compiler alone the head's gradient would be summed
+  over all devices once per chunk.
   """
   if not mesh:
     return run
