@@ -20,12 +20,13 @@ def token_logprobs(
   hidden, unembedding, targets, *, temperature: float, chunk: int, cap: float = 0.0, wanted=None,
   mesh: Mesh | None = None,
 ):  # fmt: skip
-  """hidden [B, T, D], unembedding [V, D], targets [B, T] int32 -> logp, entropy, both [B, T] float32.
+  """Returns logp and entropy, both [B, T] float32, of hidden [B, T, D] and targets [B, T].
 
-  Both are those of softmax(logits / temperature), in nats; the temperature is the sampler's, so that
-  ratios compare like with like.  `cap` is the model's soft-cap of logits, 0: none.  Chunks that begin at
-  column `wanted` [] or behind it are 0 and not computed; None: all are wanted.  On a mesh each device has
-  its own rows and columns of every chunk, and adds up its own part of the head's gradient.
+  `unembedding` is [V, D].  Both are those of softmax(logits / temperature), in nats; the temperature is the
+  sampler's, so that ratios compare like with like.  `cap` is the model's soft-cap of logits, 0: none.
+  Chunks that begin at column `wanted` [] or behind it are 0 and not computed; None: all are wanted.
+  On a mesh each device has its own rows and columns of every chunk, and adds up its own part of the head's
+  gradient.
   """
   B, T, D = hidden.shape
   chunks, size = cut(T, chunk, sharding.column_shards(mesh, B))
@@ -39,15 +40,16 @@ def token_logprobs(
 
 
 def cut(columns: int, chunk: int, shards: int = 1) -> tuple[int, int]:
-  """(chunks, their size): equal ones, of `chunk` columns at most and in whole shards; little is padded."""
+  """Returns (number of chunks, their size): equal, at most `chunk` columns, whole shards; little padding."""
   chunks = -(-columns // chunk)
   return chunks, -(-columns // (chunks * shards)) * shards
 
 
 def _on_mesh(mesh: Mesh | None, rows: int, run):
-  """The loop over chunks, of each device's own rows and columns; what cuts the head is left to the compiler.
+  """Returns the loop over chunks for each device's own rows and columns of them.
 
-  Under the compiler alone the head's gradient would be summed over all devices once per chunk.
+  What cuts the head is left to the compiler.  Under the compiler alone the head's gradient would be summed
+  over all devices once per chunk.
   """
   if not mesh:
     return run
@@ -63,12 +65,12 @@ def _on_mesh(mesh: Mesh | None, rows: int, run):
 
 @partial(jax.custom_vjp, nondiff_argnums=(4, 5))
 def _by_chunk(hidden, unembedding, targets, asked, temperature, cap):
-  """hidden [chunks, B, C, D], targets [chunks, B, C] -> logp, entropy [chunks, B, C]; 0 behind `asked` []."""
+  """Returns logp, entropy [chunks, B, C] of hidden [chunks, B, C, D]; 0 from chunk `asked` [] on."""
   return _forward(hidden, unembedding, targets, asked, temperature, cap)[0]
 
 
 def _forward(hidden, unembedding, targets, asked, temperature, cap):
-  """(logp, entropy), and what the backward pass needs: no logits."""
+  """Returns (logp, entropy), and what the backward pass needs: no logits."""
 
   def compute(i, outs):
     z_BCV = models.logits(hidden[i], unembedding, cap) / temperature
@@ -132,9 +134,9 @@ def packed_logprobs(decoder, rows, **kwargs):
 def response_logprobs(
   decoder, tokens, prompt_length, response_budget: int, routing=None, balance_mask=None, **kwargs
 ):
-  """tokens [P, G, L + T], prompt_length [P, G] -> logp, entropy of the last T tokens, and Routed.
+  """Returns logp, entropy [P, G, T] of the last T of tokens [P, G, L + T], and Routed.
 
-  logp and entropy are [P, G, T]; behind a response's end they are finite garbage, which the batch's
+  `prompt_length` is [P, G].  Behind a response's end both are finite garbage, which the batch's
   mask removes.  `decoder` is a bound `models.Decoder`.  Of a mixture, `routing` [P, G, L + T - 1,
   layers, k] replays a choice of experts (-1: none) and `balance_mask` [P, G, L + T - 1] are the tokens whose
   load is summed up; Routed has the experts of this pass, shaped as `routing`.  None if dense.
@@ -157,7 +159,7 @@ def response_logprobs(
 
 
 def grouped_logprobs(decoder, tokens, prompt_length, response_budget: int, **kwargs):
-  """The same logp and entropy of groups whose prompt is one, computed once; of dense models.
+  """Returns the same logp and entropy of groups, whose one prompt is computed once; of dense models.
 
   A prompt's last token begins each response, because what follows it is the response's own.
   """

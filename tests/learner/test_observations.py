@@ -16,7 +16,7 @@ from grpojax.runtime import sharding
 from grpojax.train.sft import OBJECTIVE
 from grpojax.types import ACTION, OBSERVATION, PADDING, Groups, Prompts, Rollout, Scored
 
-P, G, L, T, V = 4, 2, 5, 12, 30
+P, G, L, T, V = 2, 2, 5, 12, 30
 CONFIG = base.get_config("tiny")
 CONFIG.updates_per_rollout = 1
 CONFIG.microbatches = 2
@@ -25,8 +25,8 @@ CONFIG.data.prompt_budget = L
 CONFIG.rollout.update(prompts=P, group_size=G, max_tokens=T)
 MODEL = models.build(CONFIG.model, V)
 MESH = sharding.make_mesh(ConfigDict(dict.fromkeys((*sharding.AXES, "slices"), 1)))
-LENGTH = np.array([[12, 9], [7, 12], [1, 4], [10, 2]], np.int32)
-OBSERVED = np.array([[(3, 7), (2, 8)], [(1, 6), (0, 10)], [(1, 1), (1, 2)], [(4, 9), (1, 1)]])  # columns
+LENGTH = np.array([[12, 9], [4, 12]], np.int32)
+OBSERVED = np.array([[(3, 7), (2, 8)], [(1, 1), (0, 10)]])  # columns; in one response nothing
 
 
 def groups():
@@ -35,7 +35,7 @@ def groups():
   kind = np.where(column < LENGTH[..., None], ACTION, PADDING)
   first, last = OBSERVED[..., :1], OBSERVED[..., 1:]
   kind = np.where((column >= first) & (column < last), OBSERVATION, kind).astype(np.int8)
-  prompt_length = np.array([5, 2, 3, 1], np.int32)
+  prompt_length = np.array([5, 2], np.int32)
   tokens, ids = rng.integers(0, V, (P, L), np.int32), np.arange(P, dtype=np.int32)
   prompts = Prompts(tokens, prompt_length, ids, [{}] * P)
   rollout = Rollout(

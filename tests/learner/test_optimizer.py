@@ -8,13 +8,14 @@ import numpy as np
 import optax
 import pytest
 from ml_collections import ConfigDict
+from objective_toys import recipe
 
 from configs import base
-from grpojax import models
+from grpojax import models, train
 from grpojax.config import check as config_lib
 from grpojax.learner import optimizer, state
 from grpojax.models import lora
-from grpojax.runtime import sharding
+from grpojax.runtime import metrics, sharding
 
 MODEL = models.build(base.get_config("tiny").model, 30)
 ADAPTERS = ConfigDict(dict(rank=2, alpha=4.0, modules="q|o|down", path=""))
@@ -139,6 +140,27 @@ def test_a_sharded_step_is_that_of_one_device_and_the_state_keeps_its_shardings(
     alone, sharded = whole(alone, grads), cut(sharded, jax.device_put(grads, where.params))
   for x, y in zip(jax.tree.leaves(sharded), jax.tree.leaves(alone), strict=True):
     np.testing.assert_allclose(x, y, rtol=2e-4, atol=2e-5)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("fn", ["muon", "adafactor", "sgd"])
+def test_a_run_on_four_devices_resumes_bit_for_bit(fn, cache, tmp_path, quick_jobs):
+  def start(steps, workdir):
+    config = recipe("gspo")
+    config.update(cache_dir=str(cache), verbose=False, steps=steps)
+    config.optimizer.fn = fn
+    if fn == "adafactor":
+      config.optimizer.min_dim_size_to_factor = 16
+    config.mesh.update(data=1, fsdp=2, tensor=2)
+    config.eval.update(every=9, prompts=4)
+    train.run(train.prepare(config, workdir))
+    timed = ("time/", "tokens_per_second/", "wall")
+    records = [r for r in metrics.read(workdir) if r["kind"] == "train"]
+    return [{k: v for k, v in r.items() if not k.startswith(timed)} for r in records]
+
+  whole = start(2, tmp_path / "whole")
+  start(1, tmp_path / "cut")
+  assert start(2, tmp_path / "cut") == whole and whole[-1]["update/skipped"] == 0
 
 
 def test_factored_moments_are_small_and_whole_on_every_device():

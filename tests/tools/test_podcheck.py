@@ -31,6 +31,14 @@ from grpojax.tools.podcheck import (
 from grpojax.types import Prompts, Rollout, Scored
 
 
+@pytest.fixture(autouse=True)
+def _programs_with_their_names():
+  """Counts read the names of loops, which the kept programs of other tests may have from an older commit."""
+  jax.config.update("jax_compilation_cache_include_metadata_in_key", True)
+  yield
+  jax.config.update("jax_compilation_cache_include_metadata_in_key", False)
+
+
 def groups(config, model):
   """Any scored rollout of this config, on the host."""
   c, L = config.rollout, config.data.prompt_budget

@@ -56,7 +56,7 @@ def changes(config: ConfigDict, failed: list[str], found: Check) -> list[dict]:
     listed.append({"rollout.slots": found.plan.slots // 2})
     listed.append({"rollout.weights": "int8"})
     listed.append({"rollout.prefill_chunk": max(c.prefill_chunk // 4, 32)})
-  if "update" in failed and config.optimizer.b2 <= 0.99:
+  if "update" in failed and config.optimizer.fn != "adafactor" and config.optimizer.b2 <= 0.99:
     listed.append({"optimizer.state_dtype": "bfloat16"})
   if mesh["fsdp"] > 1 and mesh["fsdp"] % 2 == 0:
     listed.append({"mesh.tensor": 2 * mesh["tensor"], "mesh.fsdp": mesh["fsdp"] // 2})
