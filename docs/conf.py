@@ -41,6 +41,7 @@ html_theme_options = dict(
   home_page_in_toc=True,
   use_download_button=False,
   use_fullscreen_button=False,
+  navbar_persistent=[],  # the search is beside the pages
 )
 
 nb_execution_mode = "cache"  # by what is in the cells; docs/build.sh begins with an empty cache
@@ -121,9 +122,9 @@ def bulleted(line: str) -> str:
 
 
 def escaped(line: str) -> str:
-  """Returns text in which only `code` is markup."""
+  """Returns text in which only `code` is markup; a colon makes no link of "file:argument"."""
   parts = re.split(r"`([^`]+)`", line)
-  plain = [re.sub(r"([\\*_|`<>])", r"\\\1", part) for part in parts[::2]]
+  plain = [re.sub(r"([\\*_|`<>]|(?<=file):)", r"\\\1", part) for part in parts[::2]]
   code = [f"\\ ``{part}``\\ " for part in parts[1::2]]
   return "".join(part for pair in itertools.zip_longest(plain, code, fillvalue="") for part in pair)
 
