@@ -19,7 +19,7 @@ from ml_collections import ConfigDict
 from benchmarks import ends
 from configs import base
 from grpojax import models, objective
-from grpojax.learner import batching
+from grpojax.learner import batching, logprobs
 from grpojax.models import spec as spec_lib
 from grpojax.rollout import sampler
 from grpojax.runtime import sharding
@@ -239,7 +239,7 @@ def graded(prompts: Prompts, rollout: Rollout, reward) -> Groups:
 def compared(job, params, groups) -> list:
   """Returns the optimiser batches of these groups with their log-probs."""
   batches = batching.make_batches(job.config, job.mesh, groups, None)
-  return jax.block_until_ready(batching.add_logprobs(job.programs.logp, params, None, batches, True))
+  return jax.block_until_ready(logprobs.add_logprobs(job.programs.logp, params, None, batches, True))
 
 
 def learned(job, state, batches):

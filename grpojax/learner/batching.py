@@ -1,12 +1,10 @@
 """Groups on the host -> the step's optimiser batches on the mesh, with their log-probs."""
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh
 from ml_collections import ConfigDict
 
-from grpojax import objective
 from grpojax.learner import packing
 from grpojax.runtime import data_shards, sharding
 from grpojax.types import ACTION, Batch, Groups, Prompts, Rollout
@@ -73,48 +71,6 @@ def extra_fields(config: ConfigDict) -> tuple[str, ...]:
   fields += ["pool_mean", "pool_std"] if config.adaptive_group.stop else []
   fields += ["step_score", "step_end"] if config.process.scorer else []
   return tuple(fields)
-
-
-def needs_old_logprobs(config: ConfigDict) -> bool:
-  """Returns True if a step's first batch needs log-probs before its update, whose own pass computes them."""
-  kept = config.difficulty.kind == "beta" or config.routing_replay == "R2" or config.load_balance
-  if config.staleness or kept:  # under staleness pi_old is not the policy that the update starts from
-    return True
-  return objective.reads_old_policy(config, extra_fields(config))
-
-
-def add_logprobs(logp, params, reference, batches: list[Batch], first_pass: bool) -> list[Batch]:
-  """Returns a step's batches with log-probs of policy and reference.
-
-  The first batch's policy gets no pass of its own unless `first_pass`: its update starts from pi_old,
-  so the ratio is 1 and the gradient is the same.
-  """
-  if first_pass:
-    return [add_policy_logprobs(logp, params, reference, batch) for batch in batches]
-  first, *later = batches
-  unknown = jnp.full_like(first.mask, jnp.nan)  # nothing may read it; all batches are alike to the compiler
-  first = first._replace(old_logp=unknown, on_policy=jnp.ones_like(first.valid))
-  known = jnp.zeros_like(first.valid)
-  later = [add_policy_logprobs(logp, params, reference, batch) for batch in later]
-  later = [batch._replace(on_policy=known, entropy=None) for batch in later]
-  return [_with_reference(logp, reference, first), *later]
-
-
-def add_policy_logprobs(logp, params, reference, batch: Batch) -> Batch:
-  """Returns the batch with log pi_old and what its pass computed, and log pi_ref if there is a reference."""
-  old, entropy, routing, cost = logp(
-    params, batch.tokens, batch.prompt_length, batch.routing, batch.balance_mask, batch.packing_index
-  )
-  batch = batch._replace(old_logp=old, entropy=entropy, routing=routing, expert_cost=cost)
-  return _with_reference(logp, reference, batch)
-
-
-def _with_reference(logp, reference, batch: Batch) -> Batch:
-  """Returns the batch with log pi_ref.  The reference routes for itself, whatever is replayed."""
-  if not reference:
-    return batch
-  ref, *_ = logp(reference, batch.tokens, batch.prompt_length, None, None, batch.packing_index)
-  return batch._replace(ref_logp=ref)
 
 
 def score_responses(

@@ -1,119 +1,15 @@
-"""Hidden states -> log-probs of the chosen tokens and entropies, chunk by chunk.
-
-Logits of only `chunk` columns exist at once: `[B, T, V]` is built neither forward nor backward.  The
-derivative is by hand: with p = softmax(z), dz = g (1[chosen] - p) - g' p (log p + entropy), g and g' the
-cotangents of the two outputs.  Each pass makes a chunk's logits once and exponentiates them once.
-"""
+"""Log-probs of responses in single, grouped or packed rows; log π_old and log π_ref of a step's batches."""
 
 from collections.abc import Callable
-from functools import partial
 
 import jax
 import jax.numpy as jnp
-from jax.sharding import Mesh, PartitionSpec
+from ml_collections import ConfigDict
 
-from grpojax import models
-from grpojax.runtime import sharding
-
-
-def token_logprobs(
-  hidden, unembedding, targets, *, temperature: float, chunk: int, cap: float = 0.0, wanted=None,
-  mesh: Mesh | None = None,
-):  # fmt: skip
-  """Returns logp and entropy, both [B, T] float32, of hidden [B, T, D] and targets [B, T].
-
-  `unembedding` is [V, D].  Both are those of softmax(logits / temperature), in nats; the temperature is the
-  sampler's, so that ratios compare like with like.  `cap` is the model's soft-cap of logits, 0: none.
-  Chunks that begin at column `wanted` [] or behind it are 0 and not computed; None: all are wanted.
-  On a mesh each device has its own rows and columns of every chunk, and adds up its own part of the head's
-  gradient.
-  """
-  B, T, D = hidden.shape
-  chunks, size = cut(T, chunk, sharding.column_shards(mesh, B))
-  pad = chunks * size - T
-  hidden = jnp.pad(hidden, ((0, 0), (0, pad), (0, 0))).reshape(B, chunks, size, D)
-  targets = jnp.pad(targets, ((0, 0), (0, pad))).reshape(B, chunks, size)
-  asked = jnp.int32(chunks if wanted is None else -(-wanted // size))
-  run = _on_mesh(mesh, B, lambda *args: _by_chunk(*args, temperature, cap))
-  outs = run(hidden.swapaxes(0, 1), unembedding, targets.swapaxes(0, 1), asked)
-  return tuple(o.swapaxes(0, 1).reshape(B, chunks * size)[:, :T] for o in outs)
-
-
-def cut(columns: int, chunk: int, shards: int = 1) -> tuple[int, int]:
-  """Returns (number of chunks, their size): equal, at most `chunk` columns, whole shards; little padding."""
-  chunks = -(-columns // chunk)
-  return chunks, -(-columns // (chunks * shards)) * shards
-
-
-def _on_mesh(mesh: Mesh | None, rows: int, run):
-  """Returns the loop over chunks for each device's own rows and columns of them.
-
-  What cuts the head is left to the compiler.  Under the compiler alone the head's gradient would be summed
-  over all devices once per chunk.
-  """
-  if not mesh:
-    return run
-  rows, columns = (sharding.wide_axes(mesh, cut) for cut in sharding.cut_of(mesh, rows))
-  if not rows + columns:
-    return run
-  cut = PartitionSpec(None, rows or None, columns or None)
-  specs = cut, PartitionSpec(), cut, PartitionSpec()
-  return jax.shard_map(
-    run, mesh=mesh, in_specs=specs, out_specs=(cut, cut), axis_names={*rows, *columns}, check_vma=False
-  )
-
-
-@partial(jax.custom_vjp, nondiff_argnums=(4, 5))
-def _by_chunk(hidden, unembedding, targets, asked, temperature, cap):
-  """Returns logp, entropy [chunks, B, C] of hidden [chunks, B, C, D]; 0 from chunk `asked` [] on."""
-  return _forward(hidden, unembedding, targets, asked, temperature, cap)[0]
-
-
-def _forward(hidden, unembedding, targets, asked, temperature, cap):
-  """Returns (logp, entropy), and what the backward pass needs: no logits."""
-
-  def compute(i, outs):
-    z_BCV = models.logits(hidden[i], unembedding, cap) / temperature
-    top = z_BCV.max(axis=-1, keepdims=True)
-    below = z_BCV - top
-    exp = jnp.exp(below)
-    total = exp.sum(axis=-1)
-    chosen = jnp.take_along_axis(z_BCV, targets[i][..., None], axis=-1)[..., 0] - top[..., 0]
-    entropy = jnp.log(total) - (exp * below).sum(axis=-1) / total  # neither term negative: none cancels
-    found = chosen - jnp.log(total), entropy, top[..., 0] + jnp.log(total)
-    return tuple(o.at[i].set(x) for o, x in zip(outs, found, strict=True))
-
-  outs = (jnp.zeros(targets.shape, jnp.float32),) * 3
-  with jax.named_scope("head"):
-    logp, entropy, normaliser = jax.lax.fori_loop(0, asked, compute, outs)
-  return (logp, entropy), (hidden, unembedding, targets, asked, normaliser, entropy)
-
-
-def _backward(temperature, cap, kept, cotangents):
-  hidden, unembedding, targets, asked, *rest = kept
-  column = jnp.arange(unembedding.shape[0])[None, None]
-
-  def compute(i, sums):
-    d_hidden, d_unembedding = sums
-    each = (x[i][..., None] for x in (targets, *rest, *cotangents))  # [B, C, 1]
-    target, normaliser, entropy, d_logp, d_entropy = each
-    z_BCV = models.logits(hidden[i], unembedding, cap) / temperature
-    logp = z_BCV - normaliser
-    dz = jnp.where(column == target, d_logp, 0.0) - jnp.exp(logp) * (d_logp + d_entropy * (logp + entropy))
-    if cap:
-      dz = dz * (1 - (z_BCV * (temperature / cap)) ** 2)
-    dz = (dz / temperature).astype(unembedding.dtype)
-    d_h = jnp.einsum("bcv,vd->bcd", dz, unembedding, preferred_element_type=jnp.float32)
-    d_unembedding += jnp.einsum("bcd,bcv->dv", hidden[i], dz, preferred_element_type=jnp.float32)
-    return d_hidden.at[i].set(d_h.astype(hidden.dtype)), d_unembedding
-
-  sums = jnp.zeros_like(hidden), jnp.zeros(unembedding.shape[::-1], jnp.float32)
-  with jax.named_scope("head"):
-    d_hidden, d_unembedding = jax.lax.fori_loop(0, asked, compute, sums)
-  return d_hidden, d_unembedding.T.astype(unembedding.dtype), None, None
-
-
-_by_chunk.defvjp(_forward, _backward)
+from grpojax import models, objective
+from grpojax.learner.batching import extra_fields
+from grpojax.learner.logprob_scan import token_logprobs
+from grpojax.types import Batch
 
 
 def packed_logprobs(decoder, rows, **kwargs):
@@ -194,3 +90,45 @@ def make_grouped_logp(model: models.Model, *, response_budget: int, **how) -> Ca
 def make_packed_logp(model: models.Model, **how) -> Callable:
   """Returns logp(params, packing.PackedRows): `packed_logprobs` for a `temperature` and a `chunk`."""
   return lambda params, rows: packed_logprobs(model.bind(params), rows, **how)
+
+
+def needs_old_logprobs(config: ConfigDict) -> bool:
+  """Returns True if a step's first batch needs log-probs before its update, whose own pass computes them."""
+  kept = config.difficulty.kind == "beta" or config.routing_replay == "R2" or config.load_balance
+  if config.staleness or kept:  # under staleness pi_old is not the policy that the update starts from
+    return True
+  return objective.reads_old_policy(config, extra_fields(config))
+
+
+def add_logprobs(logp, params, reference, batches: list[Batch], first_pass: bool) -> list[Batch]:
+  """Returns a step's batches with log-probs of policy and reference.
+
+  The first batch's policy gets no pass of its own unless `first_pass`: its update starts from pi_old,
+  so the ratio is 1 and the gradient is the same.
+  """
+  if first_pass:
+    return [add_policy_logprobs(logp, params, reference, batch) for batch in batches]
+  first, *later = batches
+  unknown = jnp.full_like(first.mask, jnp.nan)  # nothing may read it; all batches are alike to the compiler
+  first = first._replace(old_logp=unknown, on_policy=jnp.ones_like(first.valid))
+  known = jnp.zeros_like(first.valid)
+  later = [add_policy_logprobs(logp, params, reference, batch) for batch in later]
+  later = [batch._replace(on_policy=known, entropy=None) for batch in later]
+  return [_with_reference(logp, reference, first), *later]
+
+
+def add_policy_logprobs(logp, params, reference, batch: Batch) -> Batch:
+  """Returns the batch with log pi_old and what its pass computed, and log pi_ref if there is a reference."""
+  old, entropy, routing, cost = logp(
+    params, batch.tokens, batch.prompt_length, batch.routing, batch.balance_mask, batch.packing_index
+  )
+  batch = batch._replace(old_logp=old, entropy=entropy, routing=routing, expert_cost=cost)
+  return _with_reference(logp, reference, batch)
+
+
+def _with_reference(logp, reference, batch: Batch) -> Batch:
+  """Returns the batch with log pi_ref.  The reference routes for itself, whatever is replayed."""
+  if not reference:
+    return batch
+  ref, *_ = logp(reference, batch.tokens, batch.prompt_length, None, None, batch.packing_index)
+  return batch._replace(ref_logp=ref)

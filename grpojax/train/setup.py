@@ -17,7 +17,7 @@ from grpojax.config import check as config_lib
 from grpojax.config import schema
 from grpojax.config import workdir as workdir_lib
 from grpojax.data import pipeline, templates, text
-from grpojax.learner import batching, optimizer, rows, update
+from grpojax.learner import logprobs, optimizer, rows, update
 from grpojax.learner import state as learner_state
 from grpojax.learner.state import StatsConfig
 from grpojax.models import kernels, lora, peft
@@ -107,7 +107,7 @@ def prepare(config: ConfigDict, workdir: Path) -> Job:
   rollout = RolloutContext(
     config, data, scorer, step_scorer, programs.sample, programs.sample_eval, shards, Timer(), Counter()
   )
-  first_pass = batching.needs_old_logprobs(config)
+  first_pass = logprobs.needs_old_logprobs(config)
   # Last: who is refused and mends the config shall not find the workdir taken by what was refused.
   processes.on_process_0(lambda: workdir_lib.claim(workdir, config))
   return Job(config, workdir, mesh, objective, policies, programs, rollout, first_pass)

@@ -2,7 +2,7 @@
 
 import jax
 
-from grpojax.learner import batching
+from grpojax.learner import batching, logprobs
 from grpojax.rollout import curriculum, metrics
 from grpojax.rollout.context import rows_of
 from grpojax.rollout.groups import take
@@ -41,7 +41,7 @@ def add_logprobs(job: Job, state: RunState, collected: Collected, batches: list[
   """
   timer, policy = job.rollout.timer, state.frozen | collected.params
   with timer.phase("logprob"):
-    batches = batching.add_logprobs(
+    batches = logprobs.add_logprobs(
       job.policies["policy"].logp, policy, state.reference, batches, job.needs_old_logprobs
     )
     if not job.config.staleness:

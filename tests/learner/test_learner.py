@@ -15,7 +15,7 @@ from objective_toys import RECIPES, random_batch, recipe
 from configs import base, dapo, grpo, gspo
 from grpojax import models
 from grpojax import objective as objective_lib
-from grpojax.learner import batching, logprobs, packing, rows
+from grpojax.learner import logprobs, packing, rows
 from grpojax.learner import optimizer as optimizer_lib
 from grpojax.learner.state import make_init
 from grpojax.learner.update import make_old_logp, make_update
@@ -306,7 +306,7 @@ def test_the_first_update_of_a_step_needs_no_pass_before_it():
   def step(first_pass):
     counted = lambda params, *args: (passes.append(params is reference), logp(params, *args))[1]
     after, seen = state, []
-    for batch in batching.add_logprobs(counted, state.params, reference, dealt, first_pass):
+    for batch in logprobs.add_logprobs(counted, state.params, reference, dealt, first_pass):
       after, metrics = update(after, objective, batch)
       seen.append(metrics)
     return after, seen
@@ -325,16 +325,16 @@ def test_the_first_update_of_a_step_needs_no_pass_before_it():
 
 def test_a_pass_over_the_first_batch_is_made_for_what_reads_it_and_for_nothing_else():
   """By recipe, as read in their papers; and what a run keeps of the pass beside the loss."""
-  needs = {name for name in RECIPES if batching.needs_old_logprobs(recipe(name))}
+  needs = {name for name in RECIPES if logprobs.needs_old_logprobs(recipe(name))}
   assert needs == {"gtpo", "grpo_s", "quantized", "reinforce_pp", "spo", "moe"}
-  assert not batching.needs_old_logprobs(recipe("grpo"))
+  assert not logprobs.needs_old_logprobs(recipe("grpo"))
   for key, value in [("staleness", 1), ("routing_replay", "R2"), ("load_balance", 1e-3)]:
     config = recipe("grpo")
     config[key] = value
-    assert batching.needs_old_logprobs(config), key
+    assert logprobs.needs_old_logprobs(config), key
   config = recipe("moe")
   config.update(load_balance=0.0, routing_replay="R3")
-  assert not batching.needs_old_logprobs(config)
+  assert not logprobs.needs_old_logprobs(config)
 
 
 def test_supervised_objective_is_the_mean_negative_log_likelihood():

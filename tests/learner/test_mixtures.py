@@ -11,7 +11,7 @@ from objective_toys import recipe
 
 from grpojax import models, train
 from grpojax.data import text
-from grpojax.learner import batching, optimizer
+from grpojax.learner import batching, logprobs, optimizer
 from grpojax.rollout.dynamic_sampling import Groups
 from grpojax.runtime import metrics
 from grpojax.train import setup, sft
@@ -101,7 +101,7 @@ def test_replaying_the_samplers_choice_closes_the_gap_that_its_router_opens(reco
   """R3.  What is left is that of the gates, which are the learner's own."""
   job, params, groups = recorded
   batch = batching.make_batches(job.config, job.mesh, groups, None)[0]
-  compare = functools.partial(batching.add_policy_logprobs, job.programs.logp, params, params)
+  compare = functools.partial(logprobs.add_policy_logprobs, job.programs.logp, params, params)
   free, replayed = compare(batch._replace(routing=None)), compare(batch)
   fed = batch.routing[..., 0, 0] >= 0
   chosen = lambda routing: np.sort(routing, -1)  # in whatever order
@@ -132,7 +132,7 @@ def test_replaying_the_choice_of_pi_old_is_exact_first_and_holds_when_the_router
   job = prepared(cache, "R2", tmp_path)
   groups = groups._replace(rollout=groups.rollout._replace(routing=None))
   batch = batching.make_batches(job.config, job.mesh, groups, None)[0]
-  batch = batching.add_policy_logprobs(job.programs.logp, params, None, batch)
+  batch = logprobs.add_policy_logprobs(job.programs.logp, params, None, batch)
   update = lambda params, batch: job.programs.update(
     job.programs.fresh(jax.tree.map(jnp.copy, params)), job.objective, batch, {}
   )
@@ -143,7 +143,7 @@ def test_replaying_the_choice_of_pi_old_is_exact_first_and_holds_when_the_router
   for a, b in zip(*map(jax.tree.leaves, (first.opt_state, natural.opt_state)), strict=True):
     np.testing.assert_allclose(a, b, atol=1e-6)  # Adam's moments: the gradient, leaf by leaf
 
-  later = batching.add_policy_logprobs(job.programs.logp, moved(params), None, batch)
+  later = logprobs.add_policy_logprobs(job.programs.logp, moved(params), None, batch)
   assert (later.routing == batch.routing).all()
   assert update(moved(params), later)[1]["ppo_kl"] < 1e-9
   assert update(moved(params), later._replace(routing=None))[1]["ppo_kl"] > 1e-6

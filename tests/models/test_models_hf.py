@@ -19,7 +19,7 @@ from safetensors.numpy import save_file
 
 from configs import base
 from grpojax import models
-from grpojax.learner.logprobs import token_logprobs
+from grpojax.learner.logprob_scan import token_logprobs
 from grpojax.models import hf, names
 from grpojax.models import spec as spec_lib
 from grpojax.rollout import sampler

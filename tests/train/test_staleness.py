@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from grpojax import train
-from grpojax.learner import batching
+from grpojax.learner import batching, logprobs
 from grpojax.rollout import generate
 from grpojax.rollout.prefetch import Prefetcher
 from grpojax.runtime import checkpoint, metrics
@@ -73,7 +73,7 @@ def test_it_is_the_loop_whose_rollouts_are_some_updates_old(cache, tmp_path, mon
     pending = generate.start(job.rollout, {}, old, stream.next(), step, 0, step)
     groups = generate.generate_and_score(job.rollout, pending)
     (batch,) = batching.make_batches(job.config, job.mesh, groups, None)
-    batch = batching.add_policy_logprobs(job.programs.logp, old, policies[0], batch)
+    batch = logprobs.add_policy_logprobs(job.programs.logp, old, policies[0], batch)
     before = here
     here, seen = job.programs.update(before, job.objective, batch, {})
     assert all(x.is_deleted() for x in jax.tree.leaves(before))  # donated: nothing is held twice

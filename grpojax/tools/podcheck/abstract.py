@@ -8,7 +8,7 @@ from jax import ShapeDtypeStruct
 from ml_collections import ConfigDict
 
 from grpojax import models
-from grpojax.learner import batching
+from grpojax.learner import logprobs
 from grpojax.types import Batch
 
 
@@ -39,7 +39,7 @@ def batch(config: ConfigDict, model: models.Model) -> Batch:
   """Returns one of a step's optimizer batches, as the learner's batching makes it."""
   c = config.rollout
   P, G, T = c.prompts // config.updates_per_rollout, c.group_size, c.max_tokens
-  L, first_pass = config.data.prompt_budget, batching.needs_old_logprobs(config)
+  L, first_pass = config.data.prompt_budget, logprobs.needs_old_logprobs(config)
   moe, replay, balance = model.spec.moe, config.routing_replay, config.load_balance
   routing = jax.eval_shape(lambda: models.unrouted(model.spec, P, G, L + T - 1)) if replay else None
   return Batch(

@@ -11,7 +11,7 @@ from ml_collections import ConfigDict
 from grpojax import models, objective
 from grpojax.config import check as config_lib
 from grpojax.data import text
-from grpojax.learner import batching, logprobs, rows
+from grpojax.learner import logprob_scan, logprobs, rows
 from grpojax.learner.state import State
 from grpojax.rollout import sampler
 from grpojax.runtime import sharding
@@ -76,7 +76,7 @@ def plan(config: ConfigDict, devices: list, scratch: Path) -> Plan:
 
 def _chunks(config: ConfigDict, mesh: Mesh, width: int, rows: int) -> int:
   """Returns the number of chunks of packed rows' log-probs that responses of the whole budget need."""
-  _, size = logprobs.cut(width, config.logprob_chunk, sharding.column_shards(mesh, rows))
+  _, size = logprob_scan.cut(width, config.logprob_chunk, sharding.column_shards(mesh, rows))
   return math.ceil(config.rollout.max_tokens / size)
 
 
@@ -100,7 +100,7 @@ def log_probs(plan: Plan) -> Program:
     _policy(plan.model), batch.tokens, batch.prompt_length, batch.routing, batch.balance_mask,
     batch.packing_index,
   )  # fmt: skip
-  first = batching.needs_old_logprobs(config)
+  first = logprobs.needs_old_logprobs(config)
   passes = config.updates_per_rollout * (1 + bool(config.reference)) - (not first)
   call = plan.programs.logp
   return _program(plan.mesh, call, args, plan.open_loops, passes)

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from grpojax.learner.logprobs import token_logprobs
+from grpojax.learner.logprob_scan import token_logprobs
 
 B, T, D, V = 3, 10, 8, 37
 
