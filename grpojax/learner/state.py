@@ -7,8 +7,9 @@ import jax
 import jax.numpy as jnp
 import optax
 
+from grpojax.learner.kl_control import kl_scale
 from grpojax.models import Model
-from grpojax.objective import trackers
+from grpojax.objective.stats import ema
 
 
 class RunStats(NamedTuple):
@@ -71,12 +72,12 @@ def after_update(c: StatsConfig, stats: RunStats, metrics: dict) -> RunStats:
   sums = jax.tree.map(jnp.add, stats.sums, new)
   done = sums["updates"] == c.updates
   mean = {name: x / c.updates for name, x in sums.items()}
-  moved = trackers.ema(stats.grad_norm, mean["grad_norm"], rate=jnp.float32(c.rate))
+  moved = ema(stats.grad_norm, mean["grad_norm"], rate=jnp.float32(c.rate))
   norm = jnp.where(jnp.isnan(stats.grad_norm), mean["grad_norm"], moved)
   norm = jnp.where(sums["skipped"] > 0, stats.grad_norm, norm)
   scale = stats.kl_scale
   if c.target > 0:
-    moved = trackers.kl_scale(
+    moved = kl_scale(
       scale, mean["kl"], target=c.target, horizon=c.horizon, completions=c.completions
     )
     scale = jnp.where(jnp.isnan(moved), scale, moved)  # of a batch that was skipped

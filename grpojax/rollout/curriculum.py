@@ -10,10 +10,11 @@ process.  Nothing is changed in place.
 
 from typing import NamedTuple
 
+import jax.numpy as jnp
 import numpy as np
 from ml_collections import ConfigDict
 
-from grpojax.objective import trackers
+from grpojax.types import Array
 
 
 class Last(NamedTuple):
@@ -48,14 +49,14 @@ def start(config: ConfigDict, rows: int, group_size: int, max_tokens: int) -> Di
 
 def rate(d: Difficulty) -> np.ndarray:
   """Returns the success rate of every prompt, [rows] float32 in 0..1."""
-  return trackers.beta_mean(d.successes, d.failures)
+  return beta_mean(d.successes, d.failures)
 
 
 def draw_weights(config: ConfigDict, d: Difficulty | None, mixture: np.ndarray | None) -> np.ndarray | None:
   """Returns [rows]: how often to draw each prompt, times what the mixture says; None: by epochs."""
   if not (d and config.weighted):
     return mixture
-  own = trackers.prompt_weight(rate(d), floor=config.floor)
+  own = prompt_weight(rate(d), floor=config.floor)
   return own if mixture is None else own * mixture
 
 
@@ -87,7 +88,7 @@ def update(config: ConfigDict, d: Difficulty, rows, outcomes: Outcomes, keep=Non
       how = dict(keep=np.float32(1 - config.rate), weight=np.float32(config.rate))
     else:
       how = dict(keep=keep[i], weight=outcomes.count[i])
-    pair = trackers.beta_update(successes[row], failures[row], mean, **how)
+    pair = beta_update(successes[row], failures[row], mean, **how)
     successes[row], failures[row] = pair
   return d._replace(successes=successes, failures=failures)
 
@@ -100,7 +101,7 @@ def keep(d: Difficulty, rows, logp: np.ndarray) -> np.ndarray:
   on = np.arange(logp.shape[-1]) < d.last.length[rows][..., None]
   tokens = on.sum((1, 2))
   moved = np.where(on, np.abs(logp - d.last.logp[rows]), 0).sum((1, 2)) / np.maximum(tokens, 1)
-  return np.where(tokens > 0, np.asarray(trackers.beta_keep(moved)), 1).astype(np.float32)
+  return np.where(tokens > 0, np.asarray(beta_keep(moved)), 1).astype(np.float32)
 
 
 def saw(d: Difficulty, rows, last: Last) -> Difficulty:
@@ -124,3 +125,30 @@ def describe(config: ConfigDict, d: Difficulty) -> dict[str, float]:
     "difficulty/learnable": float(1 - hard - easy),
     "difficulty/too_easy": float(easy),
   }
+
+
+def beta_mean(successes: Array, failures: Array) -> Array:
+  """Returns a prompt's expected reward, successes / (successes + failures), the baseline of SPO."""
+  return successes / (successes + failures)
+
+
+def beta_update(successes: Array, failures: Array, reward: Array, *, keep, weight=1.0):
+  """Returns (successes, failures) after a reward in 0..1, older ones discounted by `keep`.
+
+  SPO, https://arxiv.org/abs/2509.13232: keep from `beta_keep`, a weight of 1 per completion.  With
+  keep = 1 − rate and weight = rate it is a moving average.  Call it after its mean has been used.
+  """
+  return keep * successes + weight * reward, keep * failures + weight * (1 - reward)
+
+
+def beta_keep(distance: Array) -> Array:
+  """Returns the share of past counts to keep: 2^(−distance / 0.06) in 0.875..0.96.  SPO
+
+  `distance` is the mean of |log π − log π'| since the prompt was last seen.
+  """
+  return jnp.clip(2.0 ** (-distance / 0.06), 0.875, 0.96)
+
+
+def prompt_weight(success_rate: Array, *, floor=0.05) -> Array:
+  """Returns sqrt(p (1 − p)) + floor: how often to draw a prompt; never 0, so it can come back.  SPO"""
+  return (success_rate * (1 - success_rate)) ** 0.5 + floor

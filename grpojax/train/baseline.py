@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from grpojax.objective import trackers
+from grpojax.objective.stats import ema
 from grpojax.rollout import curriculum
 from grpojax.train.setup import Job
 from grpojax.train.state import RunState
@@ -30,5 +30,5 @@ def average(before: np.ndarray, reward: float, rate: float) -> np.ndarray:
   if np.isnan(reward):
     return before
   new = np.float32(reward)
-  found = new if np.isnan(before) else trackers.ema(before, new, rate=np.float32(rate))
+  found = new if np.isnan(before) else ema(before, new, rate=np.float32(rate))
   return np.array(found, np.float32)

@@ -21,7 +21,7 @@ from grpojax.learner import logprobs, optimizer, rows, update
 from grpojax.learner import state as learner_state
 from grpojax.learner.state import StatsConfig
 from grpojax.models import kernels, lora, peft
-from grpojax.objective import Objective, trackers
+from grpojax.objective import Objective, stats
 from grpojax.rollout import sampler
 from grpojax.rollout.context import Data, RolloutContext
 from grpojax.rollout.sampler import Engine
@@ -219,7 +219,7 @@ def build_programs(config: ConfigDict, model: models.Model, tokenizer, mesh: Mes
     ),
     fresh=jax.jit(lambda params: learner_state.create(params, tx), out_shardings=where),
     sync_reference=jax.jit(
-      lambda reference, params, rate: trackers.ema(reference, params, rate=rate),
+      lambda reference, params, rate: stats.ema(reference, params, rate=rate),
       out_shardings=where.params,
       donate_argnums=0,
     ),

@@ -1,4 +1,4 @@
-"""The parts of a training step between rollouts and record: batches, log-probs, updates, trackers."""
+"""The parts of a training step between rollouts and record: batches, log-probs, updates, curriculum."""
 
 import jax
 

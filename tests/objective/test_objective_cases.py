@@ -10,7 +10,8 @@ from objective_cases import LOSSES, OTHERS, batch_of, logp_of, objective_of
 from objective_toys import batch, group
 
 from grpojax import objective as lib
-from grpojax.objective import advantage, correct, penalty, rescale, select, shape, trackers
+from grpojax.objective import advantage, correct, penalty, rescale, select, shape, stats
+from grpojax.rollout import curriculum
 
 
 def solve(case: dict):
@@ -91,11 +92,11 @@ def test_adaptive_groups_are_measured_by_their_pool():
 def test_the_tracker_of_spo_and_its_batch():
   inputs, expected = read("spo_beta_tracker")
   a, b, reward = inputs["alpha"], inputs["beta"], inputs["reward"]
-  made = group([reward], baseline=[trackers.beta_mean(a, b)])
+  made = group([reward], baseline=[curriculum.beta_mean(a, b)])
   np.testing.assert_allclose(advantage.mixed_baseline(made), [expected["advantage_raw"]])
-  a, b = trackers.beta_update(a, b, reward, keep=OTHERS["spo_beta_tracker"]["hyper"]["rho"])
+  a, b = curriculum.beta_update(a, b, reward, keep=OTHERS["spo_beta_tracker"]["hyper"]["rho"])
   np.testing.assert_allclose((a, b), (expected["alpha_after"], expected["beta_after"]))
-  np.testing.assert_allclose(trackers.beta_mean(a, b), expected["value_after"])
+  np.testing.assert_allclose(curriculum.beta_mean(a, b), expected["value_after"])
 
   inputs, expected = read("spo_batch_normalised")
   column = lambda x: np.float32(x)[:, None]
@@ -107,7 +108,7 @@ def test_the_tracker_of_spo_and_its_batch():
 
 def test_a_reference_follows_by_its_rate():
   inputs, expected = read("ema_reference")
-  got = trackers.ema(jnp.array(inputs["ref"]), jnp.array(inputs["theta"]), rate=0.6)
+  got = stats.ema(jnp.array(inputs["ref"]), jnp.array(inputs["theta"]), rate=0.6)
   np.testing.assert_allclose(got, expected["ref_after"], rtol=1e-6)
 
 

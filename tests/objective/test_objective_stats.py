@@ -38,3 +38,11 @@ def test_the_most_uncertain_tokens_are_those_above_the_quantile(share, ties):
     kept = np.asarray(select.top_entropy(batch._replace(mask=on * 1.0, entropy=entropy), share=share))
     np.testing.assert_array_equal(kept, on & (entropy >= np.quantile(entropy[on], 1 - share)))
     assert kept.sum() >= share * on.sum()
+
+
+def test_ema_follows_every_leaf_and_stands_still_at_rate_zero():
+  old, new = dict(a=jnp.zeros(2), b=jnp.ones(1)), dict(a=jnp.ones(2), b=jnp.zeros(1))
+  got = stats.ema(old, new, rate=0.25)
+  np.testing.assert_allclose(got["a"], 0.25)
+  np.testing.assert_allclose(got["b"], 0.75)
+  np.testing.assert_array_equal(stats.ema(old, new, rate=0.0)["b"], old["b"])

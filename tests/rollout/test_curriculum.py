@@ -1,5 +1,6 @@
 """Success rates of prompts: against sums written out, and what they do to the drawing."""
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from ml_collections import ConfigDict
@@ -123,3 +124,20 @@ def test_the_first_of_two_is_drawn_by_its_share_of_the_weight(pair):
   stream = pipeline.Stream(Rows, Tokenizer, 2, seed=pair[0])
   first = np.array([stream.next(weights).id[0] for _ in range(4000)])
   assert abs((first == pair[0]).mean() - 0.75) < 0.025  # three and a half standard errors
+
+
+def test_a_beta_tracker_forgets_with_the_distance_of_the_policies():
+  got = curriculum.beta_keep(jnp.array([0.0, 0.006, 9.0]))
+  np.testing.assert_allclose(got, [0.96, 2**-0.1, 0.875], rtol=1e-6)
+
+
+def test_a_beta_tracker_converges_to_the_rate_of_success():
+  a, b = 4.0, 4.0
+  for step in range(2000):
+    a, b = curriculum.beta_update(a, b, float(step % 4 == 0), keep=0.999)
+  np.testing.assert_allclose(curriculum.beta_mean(a, b), 0.25, atol=0.01)
+
+
+def test_hopeless_and_solved_prompts_are_still_drawn():
+  got = curriculum.prompt_weight(jnp.array([0.0, 0.5, 1.0]))
+  np.testing.assert_allclose(got, [0.05, 0.55, 0.05], rtol=1e-6)

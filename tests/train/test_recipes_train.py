@@ -13,7 +13,7 @@ def even(sample):
   return float(sample.length % 2 == 0)
 
 
-OFTEN = ("gspo", "dapo", "spo", "moe")  # a ratio of sequences; refilling and packing; trackers; mixtures
+OFTEN = ("gspo", "dapo", "spo", "moe")  # a ratio of sequences; refilling and packing; success rates; mixtures
 
 
 @pytest.mark.usefixtures("quick_jobs")

@@ -8,7 +8,7 @@ import pytest
 from objective_toys import recipe
 
 from grpojax import objective as lib
-from grpojax.objective import trackers
+from grpojax.learner.kl_control import kl_scale
 from grpojax.rollout import curriculum
 from grpojax.train.baseline import average, expected_reward
 from grpojax.train.state import RunState
@@ -64,7 +64,7 @@ def test_what_is_drawn_follows_the_mixture_and_the_difficulty():
 @pytest.mark.parametrize(("kl", "factor"), [(0.1, 1), (0.11, 1.0128), (9.0, 1.0256), (0.0, 0.9744)])
 def test_the_coefficient_follows_the_error_in_small_steps(kl, factor):
   """1 + clip(kl / target - 1, 0.2) * completions / horizon with 128 completions of 1000."""
-  got = trackers.kl_scale(1.0, kl, target=0.1, horizon=1000, completions=128)
+  got = kl_scale(1.0, kl, target=0.1, horizon=1000, completions=128)
   assert got == pytest.approx(factor, rel=1e-6)
 
 

@@ -83,7 +83,7 @@ def test_the_command_of_the_readme_leaves_everything_behind(cache, tmp_path):
   assert "<script" not in (workdir / "report.html").read_text()
 
 
-@pytest.mark.parametrize(  # a reference; refilling; trackers
+@pytest.mark.parametrize(  # a reference; refilling; success rates
   "recipe", ["grpo", *(pytest.param(recipe, marks=pytest.mark.slow) for recipe in ("dapo", "spo"))]
 )
 def test_stopped_at_an_epoch_edge_and_resumed_is_bit_equal_to_unbroken(cache, tmp_path, recipe):
