@@ -16,7 +16,6 @@ from grpojax import main
 from grpojax.config import commandline
 from grpojax.data import pipeline
 from grpojax.rollout import generate, prefetch
-from grpojax.runtime import checkpoint
 from grpojax.train import session, sft
 
 
@@ -55,7 +54,7 @@ def watch(enters: Callable[[str], None]) -> None:
   before(pipeline.Stream, "next", drawn)
   before(sft, "cold_start", lambda *_: enters("cold start"))
   before(generate, "start", lambda *_: enters("rollout"))
-  before(checkpoint, "save", lambda *_: enters("save"))
+  before(checkpointer, "save", lambda *_: enters("save"))
   before(os, "rename", lambda old, new: "orbax-checkpoint-tmp" in str(old) and enters("commit"))
   before(session, "evaluate", lambda *_: enters("evaluation"))
 

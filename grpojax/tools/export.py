@@ -30,7 +30,7 @@ from grpojax.models import Model, lora, peft
 from grpojax.models import spec as spec_lib
 from grpojax.models.names import Row, row
 from grpojax.models.spec import Spec
-from grpojax.runtime import checkpoint, console, sharding, storage
+from grpojax.runtime import checkpointer, console, sharding, storage
 from grpojax.train import adapters, setup
 
 WEIGHTS = (".safetensors", ".safetensors.index.json", ".bin", ".bin.index.json", ".pth", ".pt", ".gguf")
@@ -148,7 +148,7 @@ def trained_params(workdir: Path, model: Model, mesh, step: int | None = None) -
   """Returns (steps taken, trained parameters or adapters) of the newest checkpoint or of `step`."""
   axes, shapes = model.trained.axes, model.trained.shapes
   where = sharding.param_shardings(mesh, axes, shapes, model.rules)
-  return checkpoint.trained(workdir, shapes, where, step)
+  return checkpointer.trained(workdir, shapes, where, step)
 
 
 def parse(argv: list[str] | None) -> argparse.Namespace:

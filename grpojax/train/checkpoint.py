@@ -3,7 +3,7 @@
 import jax
 import numpy as np
 
-from grpojax.runtime import checkpoint, console, sharding
+from grpojax.runtime import checkpointer, console, sharding
 from grpojax.train import adapters, setup
 from grpojax.train.setup import Job
 from grpojax.train.state import RunState, new_curriculum
@@ -14,7 +14,7 @@ def restore(job: Job, checkpoints) -> tuple[RunState, list] | None:
 
   The prompt stream goes back to where it was.  Raises ValueError for a checkpoint of another run.
   """
-  restored = checkpoint.latest(checkpoints, *tree_layout(job))
+  restored = checkpointer.latest(checkpoints, *tree_layout(job))
   if not restored:
     return None
   (learner, policies, reward_average, known, in_flight), host = restored

@@ -11,13 +11,12 @@ import jax
 from grpojax.rollout.evaluate import evaluate
 from grpojax.rollout.prefetch import Prefetcher
 from grpojax.rollout.score import sample_table
-from grpojax.runtime import checkpoint, console, processes, storage
+from grpojax.runtime import checkpointer, console, processes, storage
 from grpojax.runtime import metrics as metrics_lib
 from grpojax.runtime.profiling import profiler
 from grpojax.runtime.signals import Interrupt
 from grpojax.runtime.watchdog import watchdog
-from grpojax.train import checkpoint as run_checkpoint
-from grpojax.train import step_log
+from grpojax.train import checkpoint, step_log
 from grpojax.train.setup import Job
 from grpojax.train.state import RunState
 from grpojax.types import Groups
@@ -32,8 +31,8 @@ class Session:
   def __enter__(self):
     job, self.stack = self.job, contextlib.ExitStack()
     self.timer.take()
-    self.checkpoints = checkpoint.open_checkpoints(job.workdir, job.config.checkpoint.keep)
-    self.restored = run_checkpoint.restore(job, self.checkpoints)
+    self.checkpoints = checkpointer.open_checkpoints(job.workdir, job.config.checkpoint.keep)
+    self.restored = checkpoint.restore(job, self.checkpoints)
     self.first = self.saved = self.restored[0].step if self.restored else 0
     with contextlib.ExitStack() as stack:
       self.files, self.upload = stack.enter_context(storage.mirror(job.workdir))
@@ -56,7 +55,7 @@ class Session:
       watchdog(c.guard.minutes, stacks) as self.alive,
     ):
       yield
-      checkpoint.finish(self.checkpoints)  # here, where a signal does not yet end the process
+      checkpointer.finish(self.checkpoints)  # here, where a signal does not yet end the process
     self.checkpoints.close()
 
   def stop_requested(self) -> bool:
@@ -103,6 +102,6 @@ class Session:
     self.upload()
     if state.step == self.saved:
       return
-    tree, host = run_checkpoint.checkpoint_tree(self.job, state, rollouts.checkpoint())
-    checkpoint.save(self.checkpoints, state.step, tree, host)
+    tree, host = checkpoint.checkpoint_tree(self.job, state, rollouts.checkpoint())
+    checkpointer.save(self.checkpoints, state.step, tree, host)
     self.saved = state.step

@@ -14,9 +14,9 @@ import pytest
 
 from grpojax import train
 from grpojax.config import workdir as workdir_lib
-from grpojax.runtime import checkpoint, metrics
+from grpojax.runtime import checkpointer, metrics
 from grpojax.tools import export
-from grpojax.train import checkpoint as run_checkpoint
+from grpojax.train import checkpoint
 
 pytestmark = [
   pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),  # readers that gave up
@@ -55,9 +55,9 @@ def run(finished, tmp_path):
 
 
 def newest(workdir, job):
-  checkpoints = checkpoint.open_checkpoints(workdir, 3)
+  checkpoints = checkpointer.open_checkpoints(workdir, 3)
   try:
-    return checkpoint.latest(checkpoints, *run_checkpoint.tree_layout(job))
+    return checkpointer.latest(checkpoints, *checkpoint.tree_layout(job))
   finally:
     checkpoints.close()
 
@@ -106,8 +106,8 @@ def test_the_one_before_a_damaged_one_is_taken(kind, run, capsys):
 def test_a_bit_that_storage_gives_back_without_a_word_is_found_by_its_leaf(run, capsys):
   """The leaf is written anew with one bit changed, so that every file is sound; the digests are old."""
   workdir, job = run
-  checkpoints = checkpoint.open_checkpoints(workdir, 3)
-  (state, *others), host = checkpoint.latest(checkpoints, *run_checkpoint.tree_layout(job))
+  checkpoints = checkpointer.open_checkpoints(workdir, 3)
+  (state, *others), host = checkpointer.latest(checkpoints, *checkpoint.tree_layout(job))
   kept = checkpoints.metadata(4).custom_metadata
   bits = np.asarray(state.params["embedding"]).view(np.uint32).copy()
   bits[5, 3] ^= 1
@@ -173,14 +173,14 @@ def small_disk(tmp_path):
 
 def test_a_full_disk_is_found_before_the_save_and_the_last_checkpoint_stays(finished, small_disk):
   _, job = finished
-  checkpoints = checkpoint.open_checkpoints(small_disk / "run", 3)
+  checkpoints = checkpointer.open_checkpoints(small_disk / "run", 3)
   tree, host = newest(finished[0], job)
-  checkpoint.save(checkpoints, 2, tree, host | {"step": 2})
-  checkpoint.finish(checkpoints)
+  checkpointer.save(checkpoints, 2, tree, host | {"step": 2})
+  checkpointer.finish(checkpoints)
   free = shutil.disk_usage(small_disk).free
   (small_disk / "other").write_bytes(bytes(free - 50_000))
   with pytest.raises(OSError, match=r"run/checkpoints: 0.00 GB are free, and a checkpoint needs"):
-    checkpoint.save(checkpoints, 4, tree, host)
+    checkpointer.save(checkpoints, 4, tree, host)
   checkpoints.close()
   (small_disk / "other").unlink()
   assert newest(small_disk / "run", job)[1]["step"] == 2
@@ -188,13 +188,13 @@ def test_a_full_disk_is_found_before_the_save_and_the_last_checkpoint_stays(fini
 
 def test_a_disk_that_fills_up_while_saving_is_an_error_of_the_disk(finished, small_disk, monkeypatch):
   _, job = finished
-  monkeypatch.setattr(checkpoint.storage, "check_room", lambda *_: None)
-  checkpoints = checkpoint.open_checkpoints(small_disk / "run", 3)
+  monkeypatch.setattr(checkpointer.storage, "check_room", lambda *_: None)
+  checkpoints = checkpointer.open_checkpoints(small_disk / "run", 3)
   tree, host = newest(finished[0], job)
   (small_disk / "other").write_bytes(bytes(shutil.disk_usage(small_disk).free - 100_000))
   with pytest.raises(OSError, match="checkpoints: a checkpoint could not be written"):
-    checkpoint.save(checkpoints, 4, tree, host)
-    checkpoint.finish(checkpoints)
+    checkpointer.save(checkpoints, 4, tree, host)
+    checkpointer.finish(checkpoints)
 
 
 def test_the_config_of_a_run_outlives_a_disk_that_was_full_at_a_start(small_disk, cache):
@@ -226,11 +226,11 @@ def test_a_folder_that_has_gone_is_an_error_of_the_disk(finished, tmp_path):
   _, job = finished
   tree, host = newest(finished[0], job)
   workdir = tmp_path / "run"
-  checkpoints = checkpoint.open_checkpoints(workdir, 3)
+  checkpoints = checkpointer.open_checkpoints(workdir, 3)
   shutil.rmtree(workdir)
   with pytest.raises(OSError, match="checkpoints"):
-    checkpoint.save(checkpoints, 2, tree, host)
-    checkpoint.finish(checkpoints)
+    checkpointer.save(checkpoints, 2, tree, host)
+    checkpointer.finish(checkpoints)
 
 
 @pytest.fixture

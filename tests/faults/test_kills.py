@@ -18,7 +18,7 @@ ROOT = Path(__file__).parents[2]
 sys.path.append(str(ROOT))  # benchmarks/ is not installed
 
 from benchmarks.endurance import compare  # noqa: E402
-from grpojax.runtime import checkpoint  # noqa: E402
+from grpojax.runtime import checkpointer  # noqa: E402
 
 # All that is imported is imported once; every start is a fork that has not used JAX yet.
 DRIVER = """
@@ -40,7 +40,7 @@ POINTS = (  # phase, its n-th entry, and so many seconds later; 0: before it
 )  # fmt: skip
 MORE = int(os.environ.get("KILLS", 0))  # random points, for which the suite has no time: docs/faults.md
 SETTINGS = {
-  "steps": 6 + MORE, "verbose": False, "checkpoint.every": 1, "checkpoint.keep": 3, "data.train": 20,
+  "steps": 6 + MORE, "verbose": False, "checkpointer.every": 1, "checkpointer.keep": 3, "data.train": 20,
   "rollout.max_tokens": 16, "rollout.segment": 4, "eval.every": 3, "eval.samples": 4, "eval.prompts": 4,
   "model.num_hidden_layers": 1, "remat": "none", "reward.accuracy": {"fn": "subprocesses:odd"},
 }  # fmt: skip
@@ -76,7 +76,7 @@ def test_killed_in_a_phase_and_started_again_it_is_bit_equal_to_unbroken(points,
 
 def spoilt(workdir):
   """The last checkpoint is lost, one record is there twice, one is missing, and the report is another."""
-  shutil.rmtree(workdir / "checkpoints" / str(checkpoint.steps(workdir)[-1]))
+  shutil.rmtree(workdir / "checkpoints" / str(checkpointer.steps(workdir)[-1]))
   lines = lambda name: (workdir / name).read_text().splitlines(keepends=True)
   (workdir / "metrics.jsonl").write_text("".join([*(kept := lines("metrics.jsonl")), kept[-1]]))
   (workdir / "completions.jsonl").write_text("".join(lines("completions.jsonl")[:-1]))

@@ -14,9 +14,9 @@ import pytest
 import subprocesses
 
 from grpojax import train
-from grpojax.runtime import checkpoint, metrics
+from grpojax.runtime import checkpointer, metrics
 from grpojax.runtime.signals import Interrupt
-from grpojax.train import checkpoint as run_checkpoint
+from grpojax.train import checkpoint
 
 pytestmark = pytest.mark.usefixtures("quick_jobs")
 ROOT = Path(__file__).parents[2]
@@ -55,10 +55,10 @@ def test_a_signal_while_the_last_checkpoint_is_written_does_not_lose_it(cache, t
       os.kill(os.getpid(), signal.SIGINT)
     waits(checkpoints)
 
-  waits = checkpoint.finish
-  monkeypatch.setattr(checkpoint, "finish", finish)
+  waits = checkpointer.finish
+  monkeypatch.setattr(checkpointer, "finish", finish)
   assert train.run(train.prepare(config(cache, steps=1), tmp_path / "run"))
-  assert len(written) > 1 and checkpoint.steps(tmp_path / "run") == [1]
+  assert len(written) > 1 and checkpointer.steps(tmp_path / "run") == [1]
 
 
 def test_a_second_ctrl_c_counts_also_where_a_shell_had_it_ignored():
@@ -106,8 +106,8 @@ def test_a_second_ctrl_c_ends_at_once_and_damages_nothing(cache, tmp_path):
   assert process.returncode == 1 and "Traceback" not in error
   assert error.startswith("Interrupted; the same command goes on from the last checkpoint"), error
   job = train.prepare(config(cache), tmp_path / "other")
-  checkpoints = checkpoint.open_checkpoints(tmp_path / "run", 2)
-  tree, host = checkpoint.latest(checkpoints, *run_checkpoint.tree_layout(job))
+  checkpoints = checkpointer.open_checkpoints(tmp_path / "run", 2)
+  tree, host = checkpointer.latest(checkpoints, *checkpoint.tree_layout(job))
   checkpoints.close()
   assert host["step"] == 2
   assert all(np.isfinite(x).all() for x in jax.tree.leaves(tree))

@@ -16,9 +16,9 @@ import subprocesses
 
 from grpojax import train
 from grpojax.data import pipeline
-from grpojax.runtime import checkpoint, metrics, processes
+from grpojax.runtime import checkpointer, metrics, processes
 from grpojax.tools.evaluate import benchmark
-from grpojax.train import checkpoint as run_checkpoint
+from grpojax.train import checkpoint
 
 STEPS, HEARTBEAT = 5, 10  # training steps; seconds
 CHANGES = {
@@ -76,8 +76,8 @@ def same(ours, theirs, **tolerance):
 
 def final_tree(folder, workdir, **changes):
   job = train.prepare(config(folder, **{"mesh.data": 4}, **changes), workdir)
-  checkpoints = checkpoint.open_checkpoints(workdir, 2)
-  tree, host = checkpoint.latest(checkpoints, *run_checkpoint.tree_layout(job))
+  checkpoints = checkpointer.open_checkpoints(workdir, 2)
+  tree, host = checkpointer.latest(checkpoints, *checkpoint.tree_layout(job))
   checkpoints.close()
   return jax.tree.map(np.asarray, tree), host
 
@@ -153,7 +153,7 @@ def test_four_processes_go_on_on_another_mesh_until_one_of_them_is_told_to_stop(
   assert f"resumed after step {STEPS}" in found[0].out and "4 process(es)" in found[0].out
   stop = int(re.search(r"Stopped after step (\d+) and saved", found[0].out)[1])
   assert STEPS < stop < STEPS + 4
-  assert checkpoint.steps(folder / "four")[-1] == stop
+  assert checkpointer.steps(folder / "four")[-1] == stop
   train.run(train.prepare(config(folder, **changes), folder / "alone"))
   alone = [r for r in comparable(folder / "alone") if r["step"] <= stop]
   same(comparable(folder / "four"), alone, rel=1e-6, abs=1e-6)
@@ -191,7 +191,7 @@ def test_when_one_hangs_the_others_end_in_bounded_time_and_say_where(two, folder
   assert found[1].code in (os.EX_TEMPFAIL, processes.LOST, -signal.SIGABRT), found[1].err
   stacks = (folder / "hung" / "stacks_0.txt").read_text()
   assert "no progress for 0.5 minutes (config.guard.minutes)" in stacks and "in collect" in stacks
-  assert checkpoint.steps(folder / "hung")[-1] >= STEPS
+  assert checkpointer.steps(folder / "hung")[-1] >= STEPS
 
 
 @pytest.mark.slow

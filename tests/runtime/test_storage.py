@@ -15,7 +15,7 @@ from test_train import comparable, tiny
 
 from grpojax import train
 from grpojax.data.local import files as data_files
-from grpojax.runtime import checkpoint, metrics, storage
+from grpojax.runtime import checkpointer, metrics, storage
 from grpojax.tools import export
 from grpojax.tools import report as report_command
 
@@ -101,8 +101,8 @@ def test_a_run_in_a_bucket_goes_on_from_there_alone(bucket, cache, tmp_path, mon
     saved.append((step, sum('"train"' in line for line in lines)))
     return original(checkpoints, step, *rest)
 
-  original = checkpoint.save
-  monkeypatch.setattr(checkpoint, "save", save)
+  original = checkpointer.save
+  monkeypatch.setattr(checkpointer, "save", save)
   for steps in (1, 2):
     train.run(train.prepare(tiny(cache, steps=steps), place))
   assert saved == [(1, 1), (2, 2)] and "resumed after step 1 of 2" in capsys.readouterr().out
@@ -134,13 +134,13 @@ def test_a_damaged_checkpoint_is_set_aside_and_the_one_before_it_taken(where_it_
   layout = {"weights": jax.ShapeDtypeStruct((1000,), np.float32)}, {"weights": where}
   run = {"bucket": bucket, "disk": tmp_path}[where_it_is] / "damaged_run"
   for _ in range(2):  # the second time another one of step 3
-    checkpoints = checkpoint.open_checkpoints(run, 2)
+    checkpoints = checkpointer.open_checkpoints(run, 2)
     for step in (2, 3):
-      checkpoint.save(checkpoints, step, tree, {"step": step})
-    checkpoint.finish(checkpoints)
+      checkpointer.save(checkpoints, step, tree, {"step": step})
+    checkpointer.finish(checkpoints)
     for file in (run / "checkpoints" / "3" / "tree" / "d").iterdir():
       file.write_bytes(bytes(len(file.read_bytes())))
-    found, host = checkpoint.latest(checkpoints, *layout)
+    found, host = checkpointer.latest(checkpoints, *layout)
     checkpoints.close()
     np.testing.assert_array_equal(found["weights"], tree["weights"])
     assert host == {"step": 2} and "checkpoint 3 is damaged and now in" in capsys.readouterr().out

@@ -18,7 +18,7 @@ from configs import base
 from grpojax import models
 from grpojax.learner.state import create
 from grpojax.models import hf
-from grpojax.runtime import checkpoint
+from grpojax.runtime import checkpointer
 from grpojax.tools import export
 from grpojax.tools.evaluate import benchmark, items, policy, suites, summary
 
@@ -166,11 +166,11 @@ def workdir(whole, tmp_path_factory):
   job, _, params, _ = whole
   folder = tmp_path_factory.mktemp("run")
   (folder / "config.json").write_text(job.config.to_json_best_effort())
-  checkpoints = checkpoint.open_checkpoints(folder, keep=2)
+  checkpoints = checkpointer.open_checkpoints(folder, keep=2)
   for step in (3, 7):
     state = create(jax.tree.map(lambda x, step=step: x + step, params), optax.adam(1e-3))
-    checkpoint.save(checkpoints, step, (state, None), {"step": step})
-  checkpoint.finish(checkpoints)
+    checkpointer.save(checkpoints, step, (state, None), {"step": step})
+  checkpointer.finish(checkpoints)
   checkpoints.close()
   return folder
 

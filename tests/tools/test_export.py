@@ -15,7 +15,7 @@ from grpojax import models
 from grpojax.data import text
 from grpojax.learner.state import create
 from grpojax.models import hf
-from grpojax.runtime import checkpoint
+from grpojax.runtime import checkpointer
 from grpojax.tools import export
 
 
@@ -98,12 +98,12 @@ def test_the_newest_checkpoint_of_a_run_becomes_a_folder(tmp_path, with_referenc
   model = models.build(config.model, len(tokenizer))
   params = jax.jit(model.init)(jax.random.key(0))
   tx = optax.adam(1e-3)
-  checkpoints = checkpoint.open_checkpoints(tmp_path, keep=2)
+  checkpoints = checkpointer.open_checkpoints(tmp_path, keep=2)
   for step in (1, 2):
     state = create(jax.tree.map(lambda x, step=step: x + step, params), tx)
     reference = params if with_reference else None
-    checkpoint.save(checkpoints, step, (state, reference), {"step": step})
-  checkpoint.finish(checkpoints)
+    checkpointer.save(checkpoints, step, (state, reference), {"step": step})
+  checkpointer.finish(checkpoints)
   checkpoints.close()
 
   args = [f"--workdir={tmp_path}", f"--out={tmp_path / 'out'}", "--dtype=float32", "--shard_mb=1"]

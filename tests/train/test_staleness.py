@@ -11,9 +11,8 @@ from grpojax import train
 from grpojax.learner import batching, logprobs
 from grpojax.rollout import generate
 from grpojax.rollout.prefetch import Prefetcher
-from grpojax.runtime import checkpoint, metrics
-from grpojax.train import checkpoint as run_checkpoint
-from grpojax.train import setup
+from grpojax.runtime import checkpointer, metrics
+from grpojax.train import checkpoint, setup
 from grpojax.types import ACTION, PADDING
 
 pytestmark = pytest.mark.usefixtures("quick_jobs")
@@ -37,8 +36,8 @@ def short(sample):
 def newest(config, workdir):
   """(tree, host) of the newest checkpoint, on the host."""
   job = train.prepare(config, workdir)
-  checkpoints = checkpoint.open_checkpoints(workdir, 1)
-  tree, host = checkpoint.latest(checkpoints, *run_checkpoint.tree_layout(job))
+  checkpoints = checkpointer.open_checkpoints(workdir, 1)
+  tree, host = checkpointer.latest(checkpoints, *checkpoint.tree_layout(job))
   checkpoints.close()
   return jax.tree.map(np.asarray, tree), host
 

@@ -17,8 +17,8 @@ import subprocesses
 from grpojax import train
 from grpojax.learner import batching
 from grpojax.rollout import curriculum
-from grpojax.runtime import checkpoint, metrics
-from grpojax.train import checkpoint as run_checkpoint
+from grpojax.runtime import checkpointer, metrics
+from grpojax.train import checkpoint
 
 pytestmark = pytest.mark.usefixtures("quick_jobs")
 ROOT = Path(__file__).parents[2]
@@ -53,8 +53,8 @@ def comparable(records):
 def final_tree(config, workdir):
   """Host copies of the newest checkpoint's (state, reference, memory)."""
   job = train.prepare(config, workdir)
-  checkpoints = checkpoint.open_checkpoints(workdir, config.checkpoint.keep)
-  tree, host = checkpoint.latest(checkpoints, *run_checkpoint.tree_layout(job))
+  checkpoints = checkpointer.open_checkpoints(workdir, config.checkpoint.keep)
+  tree, host = checkpointer.latest(checkpoints, *checkpoint.tree_layout(job))
   checkpoints.close()
   return jax.tree.map(np.asarray, tree), host
 
@@ -228,7 +228,7 @@ def test_rewards_that_fail_cost_their_rows_and_the_run_goes_on(cache, tmp_path, 
 
 @pytest.mark.slow
 def test_ctrl_c_saves_says_so_and_the_same_command_goes_on(cache, tmp_path):
-  every = [f"--config.{key}=400" for key in ("steps", "eval.every", "checkpoint.every")]
+  every = [f"--config.{key}=400" for key in ("steps", "eval.every", "checkpointer.every")]
   run = command(cache, tmp_path, *every, "--config.mesh.cpu_devices=2")
   process = subprocess.Popen(run, cwd=ROOT, env=subprocesses.environment(), stdout=subprocess.PIPE, text=True)
   seen = ""

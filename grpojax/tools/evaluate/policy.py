@@ -12,8 +12,7 @@ from ml_collections import ConfigDict
 
 from grpojax.data import pipeline, text
 from grpojax.models import Model, hf
-from grpojax.runtime import checkpoint as checkpoint_lib
-from grpojax.runtime import checksums, metrics, storage
+from grpojax.runtime import checkpointer, checksums, metrics, storage
 from grpojax.tools import export
 from grpojax.train import setup, sft
 
@@ -61,7 +60,7 @@ def find(checkpoint: str, config: ConfigDict) -> tuple[Policy, ConfigDict]:
 
 def _saved(checkpoint: str, workdir: Path, step: int | None) -> int:
   """Returns the step to read: the newest if None."""
-  steps = checkpoint_lib.steps(workdir)
+  steps = checkpointer.steps(workdir)
   if not steps or (step is not None and step not in steps):
     raise ValueError(
       f"--checkpoint={checkpoint}: of this run the steps {steps} are saved; name one of them, or another run."
