@@ -16,6 +16,7 @@ from grpojax import main
 from grpojax.config import commandline
 from grpojax.data import pipeline
 from grpojax.rollout import generate, prefetch
+from grpojax.runtime import checkpointer
 from grpojax.train import session, sft
 
 
