@@ -36,14 +36,21 @@ def start(
   if engine.sync:
     with timer.phase("reshard"):
       own = engine.sync_weights(own)
-      if not ahead:  # the sampling waits for the copy, and nothing else does
+    if not ahead:  # the sampling waits for the copy, and nothing else does
+      _wait_for_update(context, params)
+      with timer.phase("reshard"):
         jax.block_until_ready(own)
   with timer.phase("rollout"):
     state = engine.start(own, prompts, draw_key(context, step, draw), whole=ahead)
   if not ahead:  # what the sampling waits for first is not the rollout's time
-    with timer.phase("update"):
-      jax.block_until_ready(params)
+    _wait_for_update(context, params)
   return PendingRollout(step, version, prompts, params, state)
+
+
+def _wait_for_update(context: RolloutContext, params: dict) -> None:
+  """Waits for the update of the step before, in whose record the seconds belong: train/step_log.py."""
+  with context.timer.phase("update_wait"):
+    jax.block_until_ready(params)
 
 
 def draw_key(context: RolloutContext, step: int, draw: int):

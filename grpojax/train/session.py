@@ -69,23 +69,28 @@ class Session:
 
   def push(self, step: int, updates: list[dict], metrics: dict, groups: Groups) -> None:
     """Takes a step's metrics, its updates' still on the device; writes the record of the step before."""
-    self._write_pending()
+    times = self.timer.take()
+    waited = times.pop("time/update_wait", 0.0)  # for updates of the step before
+    if self.pending:
+      times["time/step"] -= waited
+      self._write_pending({"time/update": waited, "time/step": waited})
+    else:  # its record is written
+      times = step_log.add_times(times, {"time/update": waited})
     table = sample_table(self.job.data.tokenizer, groups)
-    self.pending = step_log.PendingRecord(step, updates, metrics, table, self.timer.take(), groups)
+    self.pending = step_log.PendingRecord(step, updates, metrics, table, times, groups)
 
   def flush(self) -> None:
     """Waits for the last step's updates and writes its record."""
     if self.pending:
       with self.timer.phase("update"):
         jax.block_until_ready(self.pending.updates)
-      times = step_log.add_times(self.pending.times, self.timer.take())
-      self.pending = self.pending._replace(times=times)
-      self._write_pending()
+      self._write_pending(self.timer.take())
 
-  def _write_pending(self) -> None:
+  def _write_pending(self, times: dict[str, float]) -> None:
+    """Writes the pending record, with more seconds by phase."""
     pending, self.pending = self.pending, None
-    if pending:
-      step_log.write(self.job.config, self.files, self.writer, self.progress, pending)
+    pending = pending._replace(times=step_log.add_times(pending.times, times))
+    step_log.write(self.job.config, self.files, self.writer, self.progress, pending)
 
   def evaluate(self, step: int, params: dict) -> None:
     """Collective: measures the policy on held-out questions and writes the record."""
