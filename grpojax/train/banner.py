@@ -44,7 +44,7 @@ def _announce_model(job: Job, model: Model) -> None:
 
 def _announce_sampler(job: Job, model: Model) -> None:
   config, mesh, c = job.config, job.mesh, job.config.rollout
-  own = weights.build(config, "rollout", model, mesh, c.weights)
+  own = weights.build_sync(config, "rollout", model, mesh, c.weights)
   if own.sync:
     axes, size = _axes(own.mesh), f"{own.bytes_per_chip:,} bytes per chip"
     console.say(f"sampler: mesh {axes}, its own copy of the parameters ({size}), made anew for each rollout")

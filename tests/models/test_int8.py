@@ -184,7 +184,7 @@ def test_the_adapters_of_now_are_merged_and_then_rounded():
   model = base_model._replace(lora=lora.build(c, base_model.spec, base_model.axes, base_model.shapes))
   trained = jax.tree.map(lambda s: jnp.full(s.shape, 0.3), model.lora.shapes)
   on = mesh()
-  made = weights.build(base.get_config(), "rollout", model, on, "int8")
+  made = weights.build_sync(base.get_config(), "rollout", model, on, "int8")
   small = made.sync(jax.device_put(params | trained, weights.policy_shardings(model, on)))
   assert jax.tree.structure(made.shardings) == jax.tree.structure(small)
   expected = int8.quantize_weights(lora.merge_all(params | trained, model.spec, 2.0), model.spec)
@@ -196,7 +196,7 @@ def test_the_adapters_of_now_are_merged_and_then_rounded():
 def test_scales_lie_where_their_matrices_do():
   model, params, _ = loaded("qwen2_moe")
   on = mesh(fsdp=2, expert=1, tensor=2)
-  made = weights.build(base.get_config(), "rollout", model, on, "int8")
+  made = weights.build_sync(base.get_config(), "rollout", model, on, "int8")
   small = made.sync(jax.device_put(params, weights.policy_shardings(model, on)))
   gate = small["scales"]["layers.moe.gate"]["scale"]
   assert gate.addressable_shards[0].data.shape[-1] == gate.shape[-1] // 2  # mlp over tensor

@@ -30,7 +30,7 @@ class Weights(NamedTuple):
   bytes_per_chip: int  # of the copy; 0: none is made
 
 
-def build(config: ConfigDict, name: str, model: models.Model, mesh: Mesh, precision: str) -> Weights:
+def build_sync(config: ConfigDict, name: str, model: models.Model, mesh: Mesh, precision: str) -> Weights:
   """Returns the sampler's side of a learner on `mesh`; precision "int8" rounds matrices to eight bits."""
   learners = policy_shardings(model, mesh)
   on, spec = sharding.sampler_mesh(config.mesh, mesh), model.spec
@@ -60,7 +60,7 @@ def policy_shardings(model: models.Model, mesh: Mesh) -> dict:
 
 
 def in_compute_dtype(params: dict, s: models.Spec) -> dict:
-  """Matrices and biases as every use rounds them; norms, whose products are float32, stay."""
+  """Returns matrices and biases as every use rounds them; norms, whose products are float32, stay."""
 
   def one(path, x):
     stacked = path[0].key == "layers"

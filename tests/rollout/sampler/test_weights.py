@@ -86,7 +86,7 @@ def test_equal_layouts_copy_nothing():
   c = config(data=4, tensor=2, sampler__tensor=2)
   mesh = sharding.make_mesh(c.mesh)
   model = setup.build_model(c, text.load_tokenizer(), mesh)
-  made = weights.build(c, "rollout", model, mesh, "full")
+  made = weights.build_sync(c, "rollout", model, mesh, "full")
   assert made.sync is None and made.bytes_per_chip == 0 and made.model is model
 
 
@@ -102,6 +102,6 @@ def test_the_copy_is_in_the_compute_dtype_as_far_as_every_use_is():
   tokens, first = asked().tokens, L - asked().length
   logits = jax.jit(lambda p: model.bind(p).logits(model.bind(p).prefill(tokens, first, L)[0]))
   np.testing.assert_array_equal(logits(params), logits(small))
-  made = weights.build(c, "rollout", model, mesh, "full")
+  made = weights.build_sync(c, "rollout", model, mesh, "full")
   whole, half = (sum(x.nbytes for x in jax.tree.leaves(tree)) for tree in (params, small))
   assert half < 0.6 * whole and half / 2 < made.bytes_per_chip < 0.6 * half
