@@ -40,7 +40,7 @@ POINTS = (  # phase, its n-th entry, and so many seconds later; 0: before it
 )  # fmt: skip
 MORE = int(os.environ.get("KILLS", 0))  # random points, for which the suite has no time: docs/faults.md
 SETTINGS = {
-  "steps": 6 + MORE, "verbose": False, "checkpointer.every": 1, "checkpointer.keep": 3, "data.train": 20,
+  "steps": 6 + MORE, "verbose": False, "checkpoint.every": 1, "checkpoint.keep": 3, "data.train": 20,
   "rollout.max_tokens": 16, "rollout.segment": 4, "eval.every": 3, "eval.samples": 4, "eval.prompts": 4,
   "model.num_hidden_layers": 1, "remat": "none", "reward.accuracy": {"fn": "subprocesses:odd"},
 }  # fmt: skip
