@@ -128,7 +128,9 @@ def gradient(model):
   return lambda p: jax.grad(lambda p: (model.bind(p)(tokens, first) ** 2 * weigh).sum())(p)
 
 
-@pytest.mark.parametrize(("queries", "before"), [(3, 2), *(pytest.param(*cut, marks=slow) for cut in ((1, 0), (13, 0), (16, 7)))])
+@pytest.mark.parametrize(
+  ("queries", "before"), [(3, 2), *(pytest.param(*cut, marks=slow) for cut in ((1, 0), (13, 0), (16, 7)))]
+)
 def test_queries_in_blocks_read_what_they_read_at_once(queries, before):
   keys = jax.random.split(jax.random.key(queries), 4)
   shape = lambda n, heads: (2, n, heads, 4)
