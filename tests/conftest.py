@@ -1,7 +1,8 @@
 """Rails for every test: no network, no silent broadcasting, eight fake CPU devices; all compiled in a hurry.
 
 Most programs run once or twice here, so compiling them well costs more than it saves: nothing is
-optimised, and XLA's older CPU emitters take half as long as today's.  What subprocesses.environment()
+optimised, XLA's older CPU emitters take half as long as today's, and a program is not cut for parallel
+compilation, as the other core has another worker's.  What subprocesses.environment()
 starts inherits both; test_train.py starts the README's command with the emitters that users have.
 """
 

@@ -127,16 +127,14 @@ def random_batch(seed: int, P: int = 8, G: int = 4, T: int = 6, K: int = 3) -> t
 def accumulate(objective, prepared: Batch, logp, entropy, pieces: int):
   """(loss, metrics), gradients by logp and entropy [P, G, T]: sums over microbatches.
 
-  They are dealt like cards, as the learner does.  Nothing is jitted.
+  They are dealt like cards, as the learner does.
   """
+  deal = lambda x: x.reshape(-1, pieces, *x.shape[1:]).swapaxes(0, 1)
+  back = lambda x: x.swapaxes(0, 1).reshape(logp.shape)
 
-  def one(piece):
-    prepared, logp, entropy = piece
+  def one(prepared, logp, entropy):
     value = lambda x, h: lib.loss(objective, x, prepared, h)
     return jax.value_and_grad(value, (0, 1), has_aux=True)(logp, entropy)
 
-  deal = lambda k: jax.tree.map(lambda x: x[k::pieces], (prepared, logp, entropy))
-  parts = [one(deal(k)) for k in range(pieces)]
-  loss, metrics = jax.tree.map(lambda *x: sum(x), *(value for value, _ in parts))
-  back = lambda *x: jnp.stack(x, axis=1).reshape(logp.shape)
-  return loss, metrics, *jax.tree.map(back, *(grads for _, grads in parts))
+  (loss, metrics), grads = jax.vmap(one)(*jax.tree.map(deal, (prepared, logp, entropy)))
+  return loss.sum(), {key: x.sum() for key, x in metrics.items()}, *map(back, grads)

@@ -16,6 +16,7 @@ from typing import NamedTuple
 ROOT = Path(__file__).parents[1]
 QUICK = (
   "--xla_cpu_use_fusion_emitters=false"  # half the compile time, of programs that are as right
+  " --xla_cpu_parallel_codegen_split_count=1"  # two thirds of it: parts of a small program cost more than it
   " --xla_cpu_collective_call_terminate_timeout_seconds=300"  # eight devices of one busy core may be late
 )
 

@@ -111,6 +111,7 @@ def test_a_run_that_goes_on_is_watched_and_left_alone_then_stopped(cloud):
   assert "run running" in cloud("status")
 
 
+@pytest.mark.slow
 def test_a_spot_slice_from_the_queue_that_is_taken_away_comes_back_and_the_same_run_is_started_again(cloud):
   waiting = ["WAITING_FOR_RESOURCES"] * 2 + ["ACTIVE"]
   cloud.plan(ends="long 0", queue=waiting + waiting, preempt=[False, True])
@@ -125,6 +126,7 @@ def test_a_spot_slice_from_the_queue_that_is_taken_away_comes_back_and_the_same_
   assert "starting again (1 of 10)" in said and "finished" in said
 
 
+@pytest.mark.slow
 def test_a_run_that_may_go_on_is_started_again_where_it_is(cloud):
   """Asked to stop by the machine, terminated, killed, aborted for want of a peer."""
   cloud.plan(ends="75 143 137 134 0")
@@ -141,6 +143,7 @@ def test_a_run_that_fails_is_not_started_again_and_the_worker_that_failed_is_sho
   assert "error: worker 1 failed:\n  step 1/9\n  last words" in said
 
 
+@pytest.mark.slow
 def test_runs_that_end_early_are_started_again_a_few_times_only_unless_they_last(cloud):
   cloud.plan(ends="75 75 75 75 0")
   assert "3 runs in a row ended early" in cloud("up", "--retries=2", *RUN, code=1)
@@ -151,6 +154,7 @@ def test_runs_that_end_early_are_started_again_a_few_times_only_unless_they_last
   assert len(cloud.lines("starts.0")) == 5
 
 
+@pytest.mark.slow
 def test_a_full_zone_is_asked_again_a_few_times_only(cloud):
   cloud.plan(create=["stockout", "stockout"])
   assert cloud("create").count("not to be had now") == 2
@@ -169,6 +173,7 @@ def test_what_no_patience_cures_is_said_at_once(cloud, wrong, sentence):
   assert len(cloud.calls("tpu-vm", "create")) == 1
 
 
+@pytest.mark.slow
 def test_a_queue_that_refuses_is_joined_again(cloud):
   cloud.plan(queue=["FAILED", "WAITING_FOR_RESOURCES", "ACTIVE"])
   cloud("create", "--queued")
@@ -183,6 +188,7 @@ def test_a_slice_that_somebody_else_has_just_made_is_taken_and_another_kind_is_r
   assert "grpojax is a v5litepod-16, not a v5p-32" in said and not cloud.calls("tpu-vm", "delete")
 
 
+@pytest.mark.slow
 def test_connections_that_fail_are_made_again(cloud):
   cloud.plan(ssh=[1, None, 0, 1], scp=[True], describe=["network"])
   said = cloud("up", *RUN)
@@ -194,6 +200,7 @@ def test_connections_that_fail_are_made_again(cloud):
   assert "gcloud cannot tell about grpojax" in cloud("status", code=1)
 
 
+@pytest.mark.slow
 def test_a_slice_that_is_gone_before_its_run_has_started_comes_back(cloud):
   cloud("create")
   cloud("install")
@@ -268,6 +275,7 @@ def test_a_dry_run_prints_every_command_and_runs_none(cloud):
   assert "--workdir=gs://bucket/a\\ run" in said and "No such file" not in said
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not shutil.which("gcloud"), reason="needs gcloud, whose own parser reads the commands")
 def test_gcloud_itself_knows_the_commands_and_their_flags(cloud, tmp_path):
   said = ""

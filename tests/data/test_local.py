@@ -49,6 +49,7 @@ def make_file(path: Path) -> Path:
   return data_toys.write(path, [*rows, b"not json", dict(prompt="No answer?")])
 
 
+@pytest.mark.slow
 def test_from_a_folder_and_a_file_to_a_folder(cache, tmp_path):
   folder, file = make_folder(tmp_path / "qwen"), make_file(tmp_path / "train.jsonl")
   workdir, out = tmp_path / "run", tmp_path / "out"

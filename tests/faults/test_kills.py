@@ -40,7 +40,7 @@ POINTS = (  # phase, its n-th entry, and so many seconds later; 0: before it
 )  # fmt: skip
 MORE = int(os.environ.get("KILLS", 0))  # random points, for which the suite has no time: docs/faults.md
 SETTINGS = {
-  "steps": 6 + MORE, "verbose": False, "checkpointer.every": 1, "checkpointer.keep": 3, "data.train": 20,
+  "steps": 6 + MORE, "verbose": False, "checkpoint.every": 1, "checkpoint.keep": 3, "data.train": 20,
   "rollout.max_tokens": 16, "rollout.segment": 4, "eval.every": 3, "eval.samples": 4, "eval.prompts": 4,
   "model.num_hidden_layers": 1, "remat": "none", "reward.accuracy": {"fn": "subprocesses:odd"},
 }  # fmt: skip
@@ -52,16 +52,10 @@ def more_points():
   return [f"{rng.choice(phases)}:{rng.choice([1, 1, 2])}:{rng.uniform(0, 0.1):.3f}" for _ in range(MORE)]
 
 
-@pytest.mark.parametrize(
-  "points",
-  [
-    pytest.param(POINTS[2:3], id="save"),
-    pytest.param((*POINTS, *more_points()), marks=pytest.mark.slow, id="all"),
-  ],
-)
-def test_killed_in_a_phase_and_started_again_it_is_bit_equal_to_unbroken(points, cache, tmp_path):
-  cache = cache if len(points) == 1 else tmp_path / "cache"  # whose cold start is killed too
-  points = (*points, "")
+@pytest.mark.slow
+def test_killed_in_a_phase_and_started_again_it_is_bit_equal_to_unbroken(tmp_path):
+  cache = tmp_path / "cache"  # whose cold start is killed too
+  points = (*POINTS, *more_points(), "")
   starts = [f"{tmp_path / 'cut'}={point}" for point in points] + [f"{tmp_path / 'whole'}="]
   flags = [f"--config.{key}={value}" for key, value in {**SETTINGS, "cache_dir": cache}.items()]
   done = subprocess.run(

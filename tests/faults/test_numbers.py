@@ -72,6 +72,7 @@ def test_an_update_that_is_not_finite_is_skipped_counted_and_kept(cache, tmp_pat
     assert arrays["prompt_tokens"].shape[0] == arrays["prompt_id"].shape[0]
 
 
+@pytest.mark.slow
 def test_so_many_in_a_row_stop_the_run_also_across_a_restart(cache, tmp_path):
   c = config(cache, nonfinite=2)
   c.checkpoint.every = 1
@@ -84,6 +85,7 @@ def test_so_many_in_a_row_stop_the_run_also_across_a_restart(cache, tmp_path):
   assert len(list((tmp_path / "bad_batches").iterdir())) == 2
 
 
+@pytest.mark.slow
 def test_a_spike_is_skipped_if_asked_for_and_does_not_move_the_average(cache, tmp_path, capsys):
   larger = lambda batch: batch._replace(reward=batch.reward * 1000)
   records, states = run(config(cache, spike=5.0), tmp_path / "a", at({3}, larger))

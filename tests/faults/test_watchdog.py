@@ -51,6 +51,7 @@ def test_nothing_is_left_behind_by_a_run_that_ends(tmp_path):
     assert threading.active_count() == before
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("quick_jobs")
 def test_every_step_and_evaluation_is_progress(cache, tmp_path, monkeypatch):
   config = importlib.import_module("configs.dr_grpo").get_config("tiny")

@@ -103,16 +103,22 @@ def assert_same(a, b, tol=2e-6):
   assert a[1] == pytest.approx(b[1], abs=tol)
 
 
+@functools.cache
+def plain_update():
+  return update_fn()
+
+
+@functools.cache
+def plain(recipe):
+  """The gradient of one row after the other, in one piece, on one device."""
+  return gradient_of(recipe, make_batch())
+
+
 @pytest.mark.parametrize(("recipe", "microbatches"), [(dapo, 8)])
 def test_microbatches_change_nothing(recipe, microbatches):
   """All numbers of microbatches, for all recipes, but without the model: test_objective_invariances."""
   batch = make_batch()
-  assert_same(gradient_of(recipe, batch), gradient_of(recipe, batch, microbatches=microbatches))
-
-
-@functools.cache
-def unpacked():
-  return gradient_of(gspo, make_batch())
+  assert_same(plain(recipe), gradient_of(recipe, batch, microbatches=microbatches))
 
 
 @pytest.mark.parametrize(
@@ -130,7 +136,7 @@ def test_packing_changes_nothing(sizes, rows):
   batch, how = packed(make_batch(), 2 if sizes else 1, rows)
   if sizes:
     batch = sharding.to_device(make_mesh(sizes), batch)
-  assert_same(unpacked(), gradient_of(gspo, batch, mesh_sizes=sizes, how=how), tol=1e-6)
+  assert_same(plain(gspo), gradient_of(gspo, batch, mesh_sizes=sizes, how=how), tol=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -142,7 +148,7 @@ def test_a_prompt_computed_once_for_its_group_changes_nothing(sizes, microbatche
   if sizes:
     batch = sharding.to_device(make_mesh(sizes), batch)
   got = gradient_of(gspo, batch, mesh_sizes=sizes, microbatches=microbatches, grouped=True)
-  assert_same(unpacked(), got, tol=1e-6)
+  assert_same(plain(gspo), got, tol=1e-6)
 
 
 def test_grouped_rows_of_models_whose_layers_differ():
@@ -170,7 +176,7 @@ def test_padding_of_an_update_is_counted_in_its_own_columns():
   batch = batch._replace(mask=mask, length=np.int32(length), prompt_length=np.int32([[2, 2], [6, 6]]))
   objective, shares = objective_lib.build(gspo.get_config("tiny").objective), {}
   for grouped in (False, True):
-    update, state = update_fn(grouped=grouped)
+    update, state = update_fn(grouped=True) if grouped else plain_update()
     shares[grouped] = float(update(state, objective, batch)[1]["update/padding"])
   alone, together = 2 + 11 + 9 + 6, (1 + 1 + 10) + (5 + 4 + 1)
   assert shares[False] == pytest.approx(1 - alone / (4 * 15), abs=1e-6)
@@ -188,6 +194,7 @@ def test_log_probs_of_packed_sequences_are_those_of_a_row_each():
     np.testing.assert_allclose(x * batch.mask, y * batch.mask, atol=2e-6)
 
 
+@slow
 def test_a_packed_update_needs_no_more_memory_than_one_of_as_many_rows():
   """Compiled; also that it computes for all of the worst case, in the one program."""
 
@@ -214,7 +221,7 @@ def test_devices_and_layout_change_nothing(sizes):
   batch = make_batch()
   mesh = make_mesh(sizes)
   on_mesh = gradient_of(dapo, sharding.to_device(mesh, batch), mesh_sizes=sizes)
-  assert_same(gradient_of(dapo, batch), on_mesh)
+  assert_same(plain(dapo), on_mesh)
 
 
 @pytest.mark.parametrize("rows", [P * G, 6])
@@ -275,8 +282,7 @@ def test_a_dimension_that_does_not_divide_is_replicated():
 
 
 def test_prompt_order_and_padding_content_change_nothing():
-  batch = make_batch()
-  whole = gradient_of(gspo, batch)
+  batch, whole = make_batch(), plain(gspo)
   order = np.random.default_rng(3).permutation(P)
   assert_same(whole, gradient_of(gspo, jax.tree.map(lambda x: x[order], batch)))
   column = np.arange(L + T)[None, None]
@@ -341,7 +347,7 @@ def test_supervised_objective_is_the_mean_negative_log_likelihood():
   batch = make_batch()
   ones = np.ones((P, G), np.float32)
   batch = batch._replace(reward=ones, accuracy=ones, old_logp=None, sampler_logp=None, entropy=None)
-  update, state = update_fn()
+  update, state = plain_update()
   _, metrics = update(state, objective_lib.build(sft.OBJECTIVE), batch)
   decoder = MODEL.bind(state.params)
   rows = batch.tokens.reshape(P * G, L + T)
@@ -373,15 +379,10 @@ def other_batches():
     )
 
 
-@pytest.fixture(scope="module")
-def plain_update():
-  return update_fn()
-
-
 @pytest.mark.parametrize("name", RECIPES)
-def test_other_numbers_lengths_masks_and_groups_are_the_same_program(name, plain_update):
+def test_other_numbers_lengths_masks_and_groups_are_the_same_program(name):
   """Traced once for all of it: nothing that may change between steps, or in a sweep, is a constant."""
-  update, state = plain_update
+  update, state = plain_update()
   traced = []
   counted = jax.jit(lambda *args: (traced.append(1), update(*args))[1])
   config = recipe(name).objective.to_dict()
@@ -410,7 +411,7 @@ def test_decay_shrinks_matrices_and_leaves_norms_and_biases_alone():
 
 def test_the_policy_that_is_rewarded_becomes_likelier():
   """Forty updates on one batch, against the sign of the whole chain."""
-  update, state = update_fn()
+  update, state = plain_update()
   objective = objective_lib.build(gspo.get_config("tiny").objective)
   logp = jax.jit(logprobs.make_logp(MODEL, **LOGP))
   batch = make_batch()

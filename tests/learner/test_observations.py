@@ -1,5 +1,7 @@
 """Responses with tokens in their middle that the policy did not choose: they are read, and not trained on."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -45,6 +47,13 @@ def groups():
   return Groups(prompts, rollout, Scored(reward, reward, np.ones((P, G), bool), {}, {}))
 
 
+@functools.cache
+def made():
+  """Parameters; and by hand: (loss, log π of the actions), gradients."""
+  params = jax.jit(MODEL.init)(jax.random.key(0))
+  return params, *jax.jit(jax.value_and_grad(by_hand, has_aux=True))(params)
+
+
 def by_hand(params):
   """Loss −Σ reward · log π / actions, and log π of the actions, one sequence after the other."""
   (prompts, rollout, scored), decoder, sums, found = groups(), MODEL.bind(params), 0.0, {}
@@ -62,8 +71,7 @@ def by_hand(params):
 
 @pytest.mark.parametrize("kind", ["single", "grouped", "packed"])
 def test_an_observation_is_read_and_what_follows_it_is_trained_on(kind):
-  params = jax.jit(MODEL.init)(jax.random.key(0))
-  (loss, found), grads = jax.value_and_grad(by_hand, has_aux=True)(params)
+  params, (loss, found), grads = made()
   config = CONFIG.copy_and_resolve_references()
   config.rows = kind
   batch = batching.make_batches(config, MESH, groups(), None)[0]

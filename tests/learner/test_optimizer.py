@@ -22,6 +22,14 @@ ADAPTERS = ConfigDict(dict(rank=2, alpha=4.0, modules="q|o|down", path=""))
 ADAPTED = MODEL._replace(lora=lora.build(ADAPTERS, MODEL.spec, MODEL.axes, MODEL.shapes))
 RATE, DECAY, CLIP = 0.01, 0.1, 0.7
 each = pytest.mark.parametrize("fn", optimizer.RULES)
+each_also_with_adapters = pytest.mark.parametrize(
+  ("fn", "model"),
+  [pytest.param(fn, MODEL, id=f"all-{fn}") for fn in optimizer.RULES]
+  + [
+    pytest.param(fn, ADAPTED, id=f"adapters-{fn}", marks=[] if fn == "muon" else pytest.mark.slow)
+    for fn in optimizer.RULES  # of the four, Muon alone asks what shape the model gives a matrix
+  ],
+)
 
 
 def section(fn, **changes):
@@ -84,8 +92,7 @@ def test_updates_are_those_of_optax_clipped_and_decayed(fn):
     params = optax.apply_updates(params, got)
 
 
-@each
-@pytest.mark.parametrize("model", [MODEL, ADAPTED], ids=["all", "adapters"])
+@each_also_with_adapters
 def test_every_optimizer_goes_downhill_also_with_adapters(fn, model):
   """Making one token likelier everywhere."""
   schedule = optax.constant_schedule(0.5 if fn == "sgd" else RATE)
@@ -112,8 +119,7 @@ def test_every_optimizer_goes_downhill_also_with_adapters(fn, model):
   assert values[-1] < values[0] - 0.02 and np.isfinite(values).all()
 
 
-@each
-@pytest.mark.parametrize("model", [MODEL, ADAPTED], ids=["all", "adapters"])
+@each_also_with_adapters
 def test_a_sharded_step_is_that_of_one_device_and_the_state_keeps_its_shardings(fn, model):
   sizes = dict.fromkeys((*sharding.AXES, "slices"), 1) | dict(data=2, fsdp=2, tensor=2)
   mesh = sharding.make_mesh(ConfigDict(sizes))

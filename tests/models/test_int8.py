@@ -20,6 +20,8 @@ from grpojax.rollout import sampler
 from grpojax.rollout.sampler import weights
 from grpojax.train import setup
 
+slow = pytest.mark.slow
+
 L, T, G = 9, 12, 2
 
 
@@ -29,7 +31,9 @@ def by_the_books(matrix):
   return np.round(matrix / np.where(scale > 0, scale, 1)) * scale
 
 
-@pytest.mark.parametrize("family", ["qwen2", "gemma2", "qwen2_moe"])
+@pytest.mark.parametrize(
+  "family", ["qwen2_moe", pytest.param("qwen2", marks=slow), pytest.param("gemma2", marks=slow)]
+)
 def test_every_matrix_of_the_layers_and_nothing_else_is_in_int8_by_output_channel(family):
   model, params, _ = loaded(family)
   small = int8.quantize_weights(params, model.spec)
@@ -102,6 +106,7 @@ def test_mu_is_the_log_prob_of_the_quantised_model():
   assert gap.max() > 1e-3 and gap.mean() < 0.2
 
 
+@slow
 def test_mu_with_a_cache_in_int8_is_that_of_reading_what_was_rounded():
   """Against a decode loop here, whose keys and values go through `by_the_books` before they are read."""
   model, params, _ = loaded("gemma2")  # with windows

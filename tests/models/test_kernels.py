@@ -15,6 +15,7 @@ from grpojax.models import attention, kernels
 from grpojax.runtime import sharding
 
 B, S, N, K, H = 4, 256, 4, 2, 64
+slow = pytest.mark.slow
 SPEC = models.Spec(
   family="llama", vocab_size=32, hidden_size=16, num_hidden_layers=2, num_attention_heads=N,
   num_key_value_heads=K, head_dim=H, intermediate_size=16, rms_norm_eps=1e-6, tie_word_embeddings=True,
@@ -62,8 +63,8 @@ def expected(window: int, cap: float):
   ("backend", "sizes", "window", "cap"),
   [
     ("splash", {}, 96, 0.0),
-    ("splash", dict(data=2, tensor=4), 2**30, 2.0),  # fewer kv heads than tensor shards
-    ("splash", dict(fsdp=2, tensor=2, context=2), 96, 0.0),  # rows are dealt out
+    pytest.param("splash", dict(data=2, tensor=4), 2**30, 2.0, marks=slow),  # fewer kv heads than shards
+    pytest.param("splash", dict(fsdp=2, tensor=2, context=2), 96, 0.0, marks=slow),  # rows are dealt out
     ("splash", dict(data=4, context=2), 96, 0.0),  # columns are cut
     ("cudnn", dict(data=2, context=4), 2**30, 0.0),
     ("cudnn", dict(tensor=2), 96, 0.0),

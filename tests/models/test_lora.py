@@ -358,6 +358,7 @@ def final(workdir):
   return model, export.trained_params(workdir, model, on)[1], adapters.frozen(config, workdir, model, on)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("quick_jobs")
 def test_a_run_resumes_bit_for_bit_and_leaves_what_others_read(cache, tmp_path):
   whole = run(job_config(cache, 3), tmp_path / "whole")

@@ -12,6 +12,7 @@ from grpojax import models
 from grpojax.models.attention import attend, attend_causally
 from grpojax.models.parts import project
 
+slow = pytest.mark.slow
 VOCABULARY = 50
 
 
@@ -40,6 +41,7 @@ def test_decoding_with_a_cache_equals_the_full_forward(tiny):
     np.testing.assert_allclose(hidden, full[:, column], atol=1e-5)
 
 
+@slow
 def test_matrices_in_pieces_multiply_as_whole_ones(tiny):
   """Each piece is of whole vectors of the residual stream, by input or by output."""
   config = base.get_config("tiny").model
@@ -126,7 +128,9 @@ def gradient(model):
   return lambda p: jax.grad(lambda p: (model.bind(p)(tokens, first) ** 2 * weigh).sum())(p)
 
 
-@pytest.mark.parametrize(("queries", "before"), [(1, 0), (3, 2), (13, 0), (16, 7)])
+@pytest.mark.parametrize(
+  ("queries", "before"), [(3, 2), *(pytest.param(*cut, marks=slow) for cut in ((1, 0), (13, 0), (16, 7)))]
+)
 def test_queries_in_blocks_read_what_they_read_at_once(queries, before):
   keys = jax.random.split(jax.random.key(queries), 4)
   shape = lambda n, heads: (2, n, heads, 4)
@@ -141,6 +145,7 @@ def test_queries_in_blocks_read_what_they_read_at_once(queries, before):
   )
 
 
+@slow
 def test_what_is_kept_of_a_layer_changes_the_memory_and_not_the_gradient(tiny):
   model, params = tiny
   policies = ("full", "attention", "qkv", "projections", "none")

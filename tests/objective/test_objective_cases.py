@@ -40,6 +40,7 @@ def test_a_case_holds_in_float64(name):
   np.testing.assert_allclose(grad, case["expected_grad_logp"], atol=1e-10, rtol=1e-10)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", LOSSES)
 def test_a_case_holds_in_float32(name):
   """1e-5 relative to the largest gradient: losses are differences, and may cancel to 0."""

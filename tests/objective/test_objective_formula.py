@@ -25,6 +25,7 @@ def two_rows(log_ratio) -> tuple[Batch, jnp.ndarray]:
   return made, old + jnp.asarray([log_ratio])
 
 
+@jax.jit
 def watched(objective, made, logp, entropy=None) -> dict:
   return lib.loss(objective, logp, lib.prepare(objective, made), entropy)[1]
 

@@ -1,10 +1,10 @@
 """How a batch is cut, ordered or padded changes nothing: for recipes and every list's function.
 
-Nothing is jitted: single operations compile once for all objectives, programs would not.  Devices,
-and the learner's own program over them: test_objective_devices.
+All variants of a batch are as wide as the widest, and go through one program of an objective together.
+Devices, and the learner's own program over them: test_objective_devices.
 """
 
-from functools import cache
+from functools import cache, partial
 
 import jax
 import jax.numpy as jnp
@@ -17,7 +17,11 @@ from grpojax.objective.fields import EXTRA
 from grpojax.types import Batch
 
 OBJECTIVES = one_of_each()
+CONFIGS = configs_of_each()
 TOLERANCE = dict(rtol=1e-9, atol=1e-12)
+P, G, T = 8, 4, 6
+RNG = np.random.default_rng(1)
+PROMPTS, ROWS = RNG.permutation(P), RNG.permutation(G)
 
 
 @pytest.fixture(autouse=True)
@@ -26,128 +30,166 @@ def float64():
     yield
 
 
-def step(objective, batch, logp, entropy):
-  """(loss, metrics), gradients by log π and entropy: one microbatch that is the whole batch."""
-  return accumulate(objective, lib.prepare(objective, batch), logp, entropy, 1)
-
-
 def made():
-  batch, theta = random_batch(0)
-  return jax.tree.map(jnp.asarray, (batch, theta["logp"], theta["entropy"]))
+  """(batch, logp, entropy), numpy float64; log π_old is known."""
+  batch, theta = random_batch(0, P, G, T)
+  return batch._replace(on_policy=np.zeros_like(batch.valid)), theta["logp"], theta["entropy"]
 
 
-@cache
-def whole(name):
-  """What every other cut, order or padding has to give."""
-  return step(OBJECTIVES[name], *made())
+def shuffled(tree):
+  return jax.tree.map(lambda x: x[PROMPTS][:, ROWS], tree)
 
 
-@pytest.mark.parametrize("name", OBJECTIVES)
-def test_microbatches_only_add_up(name):
-  batch, logp, entropy = made()
-  prepared = lib.prepare(OBJECTIVES[name], batch)
-  cut = accumulate(OBJECTIVES[name], prepared, logp, entropy, 2)
-  jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, **TOLERANCE), cut, whole(name))
+def widened(tree):
+  """More padding columns, and groups that only fill the shape (valid False)."""
+  tail = lambda x: [(0, 3)] if x.ndim == 3 and x.shape[2] == T else [(0, 0)] * (x.ndim - 2)
+  return jax.tree.map(lambda x: np.pad(x, [(0, 2), (0, 0), *tail(x)]), tree)
 
 
-@pytest.mark.parametrize("name", OBJECTIVES)
-def test_the_order_of_prompts_and_of_completions_is_nothing(name):
-  batch, logp, entropy = made()
-  rng = np.random.default_rng(1)
-  prompts, rows = rng.permutation(8), rng.permutation(4)
-  shuffle = lambda tree: jax.tree.map(lambda x: x[prompts][:, rows], tree)
-  loss, metrics, *grads = whole(name)
-  again = step(OBJECTIVES[name], *shuffle((batch, logp, entropy)))
-  expected = (loss, metrics, *shuffle(grads))
-  jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, **TOLERANCE), again, expected)
+def masked(batch):
+  return (batch.mask == 0) | ~batch.valid[..., None]
 
 
-@pytest.mark.parametrize("name", OBJECTIVES)
-def test_what_is_behind_the_mask_is_nothing(name):
-  batch, logp, entropy = made()
-  masked = (batch.mask == 0) | ~batch.valid[..., None]
-  garbage = np.resize([np.nan, np.inf, -np.inf, 1e30, -1e4, 7.0, 0.0], masked.shape)
-  poison = lambda x, shift: jnp.where(masked, np.roll(garbage, shift), x)
+def garbled(batch, logp, entropy):
+  """Behind the mask: whatever a float can be."""
+  garbage = np.resize([np.nan, np.inf, -np.inf, 1e30, -1e4, 7.0, 0.0], batch.mask.shape)
+  poison = lambda x, shift: np.where(masked(batch), np.roll(garbage, shift), x)
   dirty = batch._replace(
-    reward=jnp.where(batch.valid, batch.reward, np.nan),
-    accuracy=jnp.where(batch.valid, batch.accuracy, np.inf),
+    reward=np.where(batch.valid, batch.reward, np.nan),
+    accuracy=np.where(batch.valid, batch.accuracy, np.inf),
     sampler_logp=poison(batch.sampler_logp, 1),
     old_logp=poison(batch.old_logp, 2),
     ref_logp=poison(batch.ref_logp, 3),
     entropy=poison(batch.entropy, 4),
   )
-  again = step(OBJECTIVES[name], dirty, poison(logp, 5), poison(entropy, 6))
-  jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, **TOLERANCE), again, whole(name))
-  for gradient in again[2:]:
-    np.testing.assert_array_equal(np.asarray(gradient)[np.asarray(masked)], 0)
+  return dirty, poison(logp, 5), poison(entropy, 6)
 
 
-@pytest.mark.parametrize("name", OBJECTIVES)
-def test_a_wider_batch_and_filler_groups_are_nothing(name):
-  """More padding columns, and groups that only fill the shape (valid False)."""
+def variants() -> dict:
+  """By name: (batch, logp, entropy) [P, G, T]."""
   batch, logp, entropy = made()
-  T = batch.mask.shape[2]
+  unknown = batch._replace(old_logp=batch.sampler_logp, on_policy=np.ones_like(batch.valid))
+  other = unknown._replace(old_logp=unknown.old_logp - 15, entropy=batch.entropy[::-1, ::-1])
+  some = unknown.on_policy.copy()
+  some[:, 1] = False
+  partly = unknown._replace(on_policy=some, old_logp=np.where(some[..., None], np.nan, logp))
+  return dict(
+    whole=made(),
+    shuffled=shuffled(made()),
+    garbled=garbled(*made()),
+    empty=(batch._replace(mask=0 * batch.mask), logp, entropy),
+    unknown=(unknown, logp, entropy),
+    unknown_other=(other, logp, entropy),
+    partly_unknown=(partly, logp, entropy),
+    equal=(batch._replace(old_logp=logp), logp, entropy),
+  )
 
-  def widen(x):
-    tail = [(0, 0)] * (x.ndim - 2)
-    if x.ndim == 3 and x.shape[2] == T:
-      tail = [(0, 3)]
-    return jnp.pad(x, [(0, 2), (0, 0), *tail])
 
-  loss, metrics, *grads = whole(name)
-  again = step(OBJECTIVES[name], *jax.tree.map(widen, (batch, logp, entropy)))
-  expected = (loss, metrics, *map(widen, grads))
-  jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, **TOLERANCE), again, expected)
+@cache
+def stacked():
+  """All variants as one tree of arrays [V, P + 2, G, T + 3]."""
+  return jax.tree.map(lambda *x: np.stack(x), *map(widened, variants().values()))
 
 
-@pytest.mark.parametrize("name", OBJECTIVES)
-def test_a_batch_without_a_token_has_no_loss_and_no_gradient(name):
-  batch, logp, entropy = made()
-  empty = batch._replace(mask=0 * batch.mask)
-  loss, metrics, *grads = step(OBJECTIVES[name], empty, logp, entropy)
+@jax.jit
+def evaluate(objective, narrow, wide):
+  """(loss, metrics), gradients by log π and entropy: of a batch in two microbatches, and of all variants.
+
+  And what `describe` says of the variants.
+  """
+  prepare = partial(lib.prepare, objective)
+  one_piece = lambda prepared, logp, entropy: accumulate(objective, prepared, logp, entropy, 1)
+  batch, *rest = narrow
+  halves = accumulate(objective, prepare(batch), *rest, 2)
+  batch, *rest = wide
+  prepared = jax.vmap(prepare)(batch)
+  described = jax.vmap(lambda x: lib.describe(x, x.old_logp))(prepared)
+  return halves, jax.vmap(one_piece)(prepared, *rest), described
+
+
+@pytest.fixture(scope="module", params=OBJECTIVES)
+def name(request):
+  return request.param
+
+
+@pytest.fixture(scope="module")
+def found(name) -> dict:
+  """By variant: (loss, metrics), gradients by log π and entropy; `described` is that of `empty`."""
+  with jax.enable_x64(True):
+    halves, cut, described = jax.tree.map(np.asarray, evaluate(OBJECTIVES[name], made(), stacked()))
+  number = {variant: i for i, variant in enumerate(variants())}
+  each = {variant: jax.tree.map(lambda x, i=i: x[i], cut) for variant, i in number.items()}
+  empty = {key: x[number["empty"]] for key, x in described.items()}
+  return each | dict(halves=halves, described=empty)
+
+
+def assert_close(got, expected):
+  jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, **TOLERANCE), got, expected)
+
+
+def test_microbatches_only_add_up_and_a_wider_batch_and_filler_groups_are_nothing(found):
+  """Two microbatches of the batch as it is, and the wider one in one piece."""
+  loss, metrics, *grads = found["halves"]
+  assert_close(found["whole"], (loss, metrics, *map(widened, grads)))
+
+
+def test_the_order_of_prompts_and_of_completions_is_nothing(found):
+  loss, metrics, *grads = found["whole"]
+  expected = (loss, metrics, *(widened(shuffled(x[:P, :, :T])) for x in grads))
+  assert_close(found["shuffled"], expected)
+
+
+def test_what_is_behind_the_mask_is_nothing(found):
+  assert_close(found["garbled"], found["whole"])
+  behind = masked(widened(made()[0]))
+  for gradient in found["garbled"][2:]:
+    np.testing.assert_array_equal(gradient[behind], 0)
+
+
+def test_a_batch_without_a_token_has_no_loss_and_no_gradient(found):
+  loss, metrics, *grads = found["empty"]
   assert float(loss) == 0
   jax.tree.map(lambda x: np.testing.assert_array_equal(x, 0), (metrics, grads))
-  described = lib.describe(lib.prepare(OBJECTIVES[name], empty), empty.old_logp)
-  assert all(np.isfinite(x) for x in described.values())
+  assert all(np.isfinite(x) for x in found["described"].values())
+
+
+def test_what_needs_pi_old_before_the_update_is_known_and_all_else_never_sees_it(name, found):
+  """While it is unknown, what stands in its place changes numbers of exactly those that need it."""
+  one, two = (jax.tree.leaves(found[variant]) for variant in ("unknown", "unknown_other"))
+  same = all(np.array_equal(x, y) for x, y in zip(one, two, strict=True))
+  config = recipe("grpo")
+  config.objective = CONFIGS[name]
+  assert same != lib.reads_old_policy(config, tuple(EXTRA))
+  if same:  # also where it is unknown of some rows only, and NaN
+    assert_close(found["partly_unknown"], found["equal"])
 
 
 def test_a_group_never_learns_from_another():
   """Without rescaling, rewards of one prompt reach no other prompt's advantages."""
   batch, *_ = made()
-  other = batch._replace(reward=batch.reward.at[3].add(jnp.array([3.0, -1, 0, 2])))
+  reward = batch.reward.copy()
+  reward[3] += [3.0, -1, 0, 2]
+  other = batch._replace(reward=reward)
   one, two = (lib.prepare(OBJECTIVES["grpo"], b).advantage for b in (batch, other))
   np.testing.assert_array_equal(np.delete(one, 3, 0), np.delete(two, 3, 0))
   assert not np.array_equal(one[3], two[3])
 
 
+@jax.jit
+def step(objective, batch, logp, entropy):
+  return accumulate(objective, lib.prepare(objective, batch), logp, entropy, 1)
+
+
 def test_strictly_on_policy_the_ratio_is_one_with_a_gradient():
   """old_logp None: the loss is that of old_logp = log π_θ, and so is its gradient."""
   batch, logp, entropy = made()
+  batch = batch._replace(on_policy=None)
   for name in ("grpo", "gspo", "gmpo", "grpo_s"):
     none = step(OBJECTIVES[name], batch._replace(old_logp=None), logp, entropy)
     same = step(OBJECTIVES[name], batch._replace(old_logp=logp), logp, entropy)
     np.testing.assert_allclose(none[2], same[2], **TOLERANCE)
     assert np.abs(none[2]).max() > 0
     assert float(same[1]["clip_ratio/region_mean"]) == float(none[1]["ppo_kl"]) == 0
-
-
-@pytest.mark.parametrize("name", OBJECTIVES)
-def test_what_needs_pi_old_before_the_update_is_known_and_all_else_never_sees_it(name):
-  """While it is unknown, what stands in its place changes numbers of exactly those that need it."""
-  batch, logp, entropy = made()
-  later = batch._replace(old_logp=batch.sampler_logp, on_policy=jnp.ones_like(batch.valid))
-  other = later._replace(old_logp=later.old_logp - 15, entropy=batch.entropy[::-1, ::-1])
-  one, two = (jax.tree.leaves(step(OBJECTIVES[name], b, logp, entropy)) for b in (later, other))
-  same = all(np.array_equal(x, y) for x, y in zip(one, two, strict=True))
-  config = recipe("grpo")
-  config.objective = configs_of_each()[name]
-  assert same != lib.reads_old_policy(config, tuple(EXTRA))
-  if same:  # also where it is unknown of some rows only, and NaN
-    some = later.on_policy.at[:, 1].set(False)
-    later = later._replace(on_policy=some, old_logp=jnp.where(some[..., None], jnp.nan, logp))
-    got = step(OBJECTIVES[name], later, logp, entropy)
-    expected = step(OBJECTIVES[name], batch._replace(old_logp=logp), logp, entropy)
-    jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, **TOLERANCE), got, expected)
 
 
 def test_overlong_rows_stay_in_the_constant_denominator_and_unscored_rows_do_not():

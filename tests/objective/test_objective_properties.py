@@ -15,13 +15,16 @@ few = settings(max_examples=15, deadline=None, derandomize=True)
 AT_OLD = ("base", "gspo", "gspo_token", "gmpo", "sapo", "grpo_s", "rloo", "cispo")
 
 
+@jax.jit
+def slope(objective, batch, logp):
+  prepared = lib.prepare(objective, batch)
+  return jax.value_and_grad(lambda x: lib.loss(objective, x, prepared)[0])(logp)
+
+
 def solve(o, batch, logp):
   """(loss, gradient) of an objective config, in float64."""
   with jax.enable_x64(True):
-    batch, logp = jax.tree.map(jnp.asarray, (batch, logp))
-    objective = lib.build(o)
-    prepared = lib.prepare(objective, batch)
-    loss, grad = jax.value_and_grad(lambda x: lib.loss(objective, x, prepared)[0])(logp)
+    loss, grad = slope(lib.build(o), batch, logp)
     return float(loss), np.asarray(grad)
 
 

@@ -19,15 +19,15 @@ ARMS, PAYS = 4, 2
 @pytest.mark.parametrize("name", RECIPES)
 def test_a_recipe_is_legal_and_adds_no_key(name):
   for scale in ("mini", "tiny", "small", "local", "paper"):
-    c = recipe(name, scale)
+    c, base = recipe(name, scale), recipe("base", scale)
     if scale == "local":
       c.model.path = "checkpoints/qwen"
     config_lib.check(c, devices=64 if scale == "paper" else 1)
     named = ("objective", "reward")  # hold slots under any name
-    assert set(c) == set(recipe("base", scale))
+    assert set(c) == set(base)
     for key in set(c) - set(named):
       if hasattr(c[key], "keys"):
-        assert set(c[key]) == set(recipe("base", scale)[key]), key
+        assert set(c[key]) == set(base[key]), key
     assert c.name == ("grpo" if name == "base" else name)
 
 

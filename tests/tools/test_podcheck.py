@@ -119,6 +119,7 @@ def on_cpu(tmp_path_factory):
   return done.stdout, json.loads(path.read_text())
 
 
+@pytest.mark.slow
 def test_the_command_prints_one_table_and_writes_the_same_as_data(on_cpu):
   text, data = on_cpu
   assert "**fits**" in text and "data 2, fsdp 2, tensor 2" in text
@@ -131,6 +132,7 @@ def test_the_command_prints_one_table_and_writes_the_same_as_data(on_cpu):
     assert total == pytest.approx(part["of_compiler"], rel=1e-6) or part["memory"]["temporaries"] == 0
 
 
+@pytest.mark.slow
 def test_flops_are_those_of_the_model_and_of_what_is_computed_again(on_cpu):
   _, data = on_cpu
   # four passes' worth of products where three are necessary, and what packing and masks compute in vain

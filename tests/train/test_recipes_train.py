@@ -13,7 +13,7 @@ def even(sample):
   return float(sample.length % 2 == 0)
 
 
-OFTEN = ("gspo", "dapo", "spo", "moe")  # a ratio of sequences; refilling and packing; success rates; mixtures
+OFTEN = ("gspo", "dapo", "moe")  # a ratio of sequences; refilling and packing; mixtures
 
 
 @pytest.mark.usefixtures("quick_jobs")

@@ -172,6 +172,7 @@ def test_a_finished_run_started_again_trains_nothing_and_says_so(cache, tmp_path
   assert "finished at step 2" in said and "--config.steps" in said
 
 
+@pytest.mark.slow
 def test_eight_devices_give_the_losses_of_one(cache, tmp_path):
   one = tiny(cache, steps=2)
   one.rollout.prompts = 16
@@ -228,7 +229,7 @@ def test_rewards_that_fail_cost_their_rows_and_the_run_goes_on(cache, tmp_path, 
 
 @pytest.mark.slow
 def test_ctrl_c_saves_says_so_and_the_same_command_goes_on(cache, tmp_path):
-  every = [f"--config.{key}=400" for key in ("steps", "eval.every", "checkpointer.every")]
+  every = [f"--config.{key}=400" for key in ("steps", "eval.every", "checkpoint.every")]
   run = command(cache, tmp_path, *every, "--config.mesh.cpu_devices=2")
   process = subprocess.Popen(run, cwd=ROOT, env=subprocesses.environment(), stdout=subprocess.PIPE, text=True)
   seen = ""

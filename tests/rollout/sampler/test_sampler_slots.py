@@ -124,7 +124,7 @@ def test_logps_are_those_of_a_fresh_forward_pass():
     ("gemma2", 0),
     pytest.param("gemma2", 1, marks=pytest.mark.slow),
     pytest.param("gemma3_text", 0, marks=pytest.mark.slow),
-    ("gemma3_text", 1),
+    pytest.param("gemma3_text", 1, marks=pytest.mark.slow),
     ("qwen3_moe", 0),
     pytest.param("qwen3_moe", 1, marks=pytest.mark.slow),
   ],

@@ -58,7 +58,7 @@ def asked():
   [
     (dict(sampler__tensor=4), 8, {}),  # more shards than the two kv heads, which are whole then
     pytest.param(dict(sampler__tensor=2, sampler__expert=2), 0, dict(num_experts=4), marks=slow),
-    (dict(sampler__tensor=8), 0, dict(rank=2)),
+    pytest.param(dict(sampler__tensor=8), 0, dict(rank=2), marks=slow),
     pytest.param({}, 0, dict(num_experts=4), marks=slow),  # no own layout: one token has no columns to cut
   ],
 )
