@@ -76,7 +76,7 @@ def setup(app):
   app.connect("autodoc-process-docstring", as_rst)
   app.connect("autodoc-process-signature", without_fields)
   app.connect("autodoc-skip-member", skip_fields)
-  return dict(parallel_read_safe=False)  # page by page: tutorials go on from the first one's run and cold start
+  return dict(parallel_read_safe=False)  # tutorials go on from the first one's run and cold start
 
 
 def warm_up(app) -> None:

@@ -1,6 +1,6 @@
-"""Runs the tutorials' commands in forks of one process that has imported grpojax, which takes seconds a command.
+"""Runs the tutorials' commands in forks of one process that has imported grpojax: seconds for each are saved.
 
-    warm_python.py serve FOLDER     until its stdin is closed; FOLDER/grpojax and FOLDER/python are then commands
+    warm_python.py serve FOLDER     until its stdin is closed; makes the commands FOLDER/{grpojax,python}
     warm_python.py FOLDER NAME ...  what those two run
 
 JAX starts no thread before its first use, so what is only imported can be forked.
@@ -38,7 +38,7 @@ def serve(folder: Path) -> None:
   while sys.stdin not in (ready := select.select([listener, sys.stdin], [], [])[0]):
     client = ready[0].accept()[0]
     if not os.fork():
-      return answer(client, commands.main)
+      answer(client, commands.main)
     client.close()
 
 
@@ -80,7 +80,7 @@ def end(run) -> None:
 
 
 def ask(folder: str, name: str, words: list[str]) -> int:
-  """Returns the exit status of `grpojax WORDS` or `python WORDS`; other modules run in a Python of their own."""
+  """Returns the exit status of `grpojax WORDS`, or of `python WORDS`, which has a fork only for a run."""
   if name == "python":
     if words[:2] != ["-m", "grpojax.main"]:
       os.execv(sys.executable, [sys.executable, *words])
