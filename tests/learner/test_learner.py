@@ -403,7 +403,7 @@ def test_decay_shrinks_matrices_and_leaves_norms_and_biases_alone():
   config.weight_decay = 0.5
   tx = optimizer_lib.make_optimizer(config, optax.constant_schedule(0.1), MODEL.axes)
   params = jax.tree.map(lambda s: jnp.ones(s.shape), MODEL.shapes)
-  updates, _ = tx.update(jax.tree.map(jnp.zeros_like, params), tx.init(params), params)
+  updates, _ = jax.jit(lambda p: tx.update(jax.tree.map(jnp.zeros_like, p), tx.init(p), p))(params)
   for path, update in jax.tree.leaves_with_path(updates):
     decayed = path[-1].key in ("embedding", "q", "k", "v", "o", "gate", "up", "down")
     np.testing.assert_allclose(update, -0.05 if decayed else 0, rtol=1e-6, err_msg=str(path))
