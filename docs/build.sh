@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Builds the site into docs/_build/html: executes the tutorials (about 150 s of CPU time), and ends with an error on any warning.
+# Builds the site into docs/_build/html: executes the tutorials and ends with an error on any warning.
 #   pip install -e '.[docs]' && docs/build.sh
 set -euo pipefail
 cd "$(dirname "$0")/.."

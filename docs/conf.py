@@ -12,7 +12,6 @@ import os
 import pkgutil
 import re
 import shutil
-import subprocess
 import sys
 import textwrap
 from pathlib import Path
@@ -20,14 +19,13 @@ from pathlib import Path
 DOCS = Path(__file__).parent
 ROOT = DOCS.parent
 sys.path.insert(0, str(ROOT))
-COMMANDS = DOCS / "_build" / "commands"
 os.environ |= {  # of the notebooks, too
   "HOME": str(DOCS / "_build" / "home"),  # nothing is cached, so that the first run is one; then all share it
   "JAX_PLATFORMS": "cpu",
   # A third of the time to compile, for programs that are nearly as fast.
   "XLA_FLAGS": "--xla_cpu_use_fusion_emitters=false --xla_backend_optimization_level=1",
   "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
-  "PATH": os.pathsep.join([str(COMMANDS), str(Path(sys.executable).parent), os.environ["PATH"]]),
+  "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
   "PYTHONPATH": str(ROOT),
   "COLUMNS": "100",
 }
@@ -72,22 +70,10 @@ def setup(app):
   startup.mkdir(parents=True, exist_ok=True)
   shutil.copy(DOCS / "bash_cells.py", startup)
   app.connect("builder-inited", lambda app: write_api_pages())
-  app.connect("builder-inited", warm_up)
   app.connect("autodoc-process-docstring", as_rst)
   app.connect("autodoc-process-signature", without_fields)
   app.connect("autodoc-skip-member", skip_fields)
   return dict(parallel_read_safe=False)  # tutorials go on from the first one's run and cold start
-
-
-def warm_up(app) -> None:
-  """Starts the process that the tutorials' commands are forked from; it ends with this one."""
-  if app.config.nb_execution_mode == "off":
-    return
-  shutil.rmtree(COMMANDS, ignore_errors=True)
-  COMMANDS.mkdir(parents=True)
-  command = [sys.executable, str(DOCS / "warm_python.py"), "serve", str(COMMANDS)]
-  server = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-  assert server.stdout.readline() == "ready\n", "docs/warm_python.py did not start"
 
 
 def write_api_pages() -> None:
