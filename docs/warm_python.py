@@ -1,7 +1,7 @@
 """Runs the tutorials' commands in forks of one process that has imported grpojax: seconds for each are saved.
 
     warm_python.py serve FOLDER     until its stdin is closed; makes the commands FOLDER/{grpojax,python}
-    warm_python.py FOLDER NAME ...  what those two run
+    warm_python.py SOCKET NAME ...  what those two run
 
 JAX starts no thread before its first use, so what is only imported can be forked.
 """
@@ -10,12 +10,14 @@ import atexit
 import json
 import os
 import select
+import shutil
 import signal
 import socket
 import sys
+import tempfile
 from pathlib import Path
 
-SHIM = '#!/bin/sh\nexec "{python}" -IS "{here}" "{folder}" {name} "$@"\n'
+SHIM = '#!/bin/sh\nexec "{python}" -IS "{here}" "{address}" {name} "$@"\n'
 
 
 def serve(folder: Path) -> None:
@@ -25,12 +27,13 @@ def serve(folder: Path) -> None:
   import grpojax.tools.study.command
   import grpojax.train.loop  # noqa: F401
 
-  listener = socket.socket(socket.AF_UNIX)
-  listener.bind(str(folder / "socket"))
+  listener, home = socket.socket(socket.AF_UNIX), tempfile.mkdtemp()
+  address = f"{home}/socket"  # of at most 100 characters, whatever FOLDER's path
+  listener.bind(address)
   listener.listen()
   for name in "grpojax", "python":
     shim = folder / name
-    shim.write_text(SHIM.format(python=sys.executable, here=__file__, folder=folder, name=name))
+    shim.write_text(SHIM.format(python=sys.executable, here=__file__, address=address, name=name))
     shim.chmod(0o755)
   sys.executable = str(folder / "python")  # of the runs that a study starts
   print("ready", flush=True)
@@ -40,6 +43,7 @@ def serve(folder: Path) -> None:
     if not os.fork():
       answer(client, commands.main)
     client.close()
+  shutil.rmtree(home)
 
 
 def answer(client: socket.socket, run) -> None:
@@ -79,14 +83,14 @@ def end(run) -> None:
   os._exit(code)
 
 
-def ask(folder: str, name: str, words: list[str]) -> int:
+def ask(address: str, name: str, words: list[str]) -> int:
   """Returns the exit status of `grpojax WORDS`, or of `python WORDS`, which has a fork only for a run."""
   if name == "python":
     if words[:2] != ["-m", "grpojax.main"]:
       os.execv(sys.executable, [sys.executable, *words])
     words = ["train", *words[2:]]
   with socket.socket(socket.AF_UNIX) as server:
-    server.connect(f"{folder}/socket")
+    server.connect(address)
     request = json.dumps([words, dict(os.environ), os.getcwd()]).encode()
     socket.send_fds(server, [request], [0, 1, 2])
     return int(server.recv(16))
