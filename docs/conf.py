@@ -70,10 +70,10 @@ def setup(app):
   startup.mkdir(parents=True, exist_ok=True)
   shutil.copy(DOCS / "bash_cells.py", startup)
   app.connect("builder-inited", lambda app: write_api_pages())
+  app.parallel = 1  # also with -j: the tutorials go on from the first one's run and cold start
   app.connect("autodoc-process-docstring", as_rst)
   app.connect("autodoc-process-signature", without_fields)
   app.connect("autodoc-skip-member", skip_fields)
-  return dict(parallel_read_safe=False)  # tutorials go on from the first one's run and cold start
 
 
 def write_api_pages() -> None:
