@@ -48,7 +48,7 @@ def start(
 
 
 def _wait_for_update(context: RolloutContext, params: dict) -> None:
-  """Waits for the update of the step before, in whose record the seconds belong: train/step_log.py."""
+  """Waits for the update of the step before; `Session.push` puts the seconds into that step's record."""
   with context.timer.phase("update_wait"):
     jax.block_until_ready(params)
 
