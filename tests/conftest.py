@@ -17,6 +17,7 @@ os.environ["XLA_FLAGS"] = " ".join(
   [os.environ.get("XLA_FLAGS", ""), QUICK, "--xla_force_host_platform_device_count=8"]
 )
 os.environ["JAX_DISABLE_MOST_OPTIMIZATIONS"] = "1"
+os.environ["JAX_TRACEBACK_IN_LOCATIONS_LIMIT"] = "0"  # lowering need not say where each operation was written
 os.environ["HF_HUB_OFFLINE"] = "1"
 
 import jax
@@ -31,7 +32,7 @@ jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.05)
 
 
 def pytest_collection_finish():
-  """Keeps the garbage collector off what imports and collection made: looking at it takes a tenth of a run."""
+  """Keeps the garbage collector off what imports and collection made: that takes a tenth of a run."""
   gc.freeze()
   gc.set_threshold(20_000, 20, 20)
 

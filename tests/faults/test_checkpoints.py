@@ -93,7 +93,12 @@ DAMAGE = {
 }
 
 
-@pytest.mark.parametrize("kind", DAMAGE)
+OFTEN = ("one bit flipped", "a file is missing")
+
+
+@pytest.mark.parametrize(
+  "kind", [pytest.param(kind, marks=[] if kind in OFTEN else pytest.mark.slow) for kind in DAMAGE]
+)
 def test_the_one_before_a_damaged_one_is_taken(kind, run, capsys):
   workdir, job = run
   DAMAGE[kind](workdir / "checkpoints" / "4")

@@ -379,7 +379,12 @@ def other_batches():
     )
 
 
-@pytest.mark.parametrize("name", RECIPES)
+OFTEN = ("gspo", "dapo", "gtpo")
+
+
+@pytest.mark.parametrize(
+  "name", [pytest.param(name, marks=[] if name in OFTEN else slow) for name in RECIPES]
+)
 def test_other_numbers_lengths_masks_and_groups_are_the_same_program(name):
   """Traced once for all of it: nothing that may change between steps, or in a sweep, is a constant."""
   update, state = plain_update()

@@ -25,9 +25,12 @@ def two_rows(log_ratio) -> tuple[Batch, jnp.ndarray]:
   return made, old + jnp.asarray([log_ratio])
 
 
-@jax.jit
+# Single operations would compile one by one.
+prepare, loss_of, describe = map(jax.jit, (lib.prepare, lib.loss, lib.describe))
+
+
 def watched(objective, made, logp, entropy=None) -> dict:
-  return lib.loss(objective, logp, lib.prepare(objective, made), entropy)[1]
+  return loss_of(objective, logp, prepare(objective, made), entropy)[1]
 
 
 MIXED = [[0.5, -0.5], [0.5, -0.5]]  # A > 0 is clipped above 1.2, A < 0 below 0.8
@@ -82,7 +85,7 @@ def test_the_parts_of_the_loss_add_up_to_it():
   o = dict(penalty=dict(kl=dict(fn="kl_k2", beta=0.3), h=dict(fn="entropy_bonus", beta=0.01)))
   made, logp = two_rows([[0.5, -0.5], [0.1, 0.2]])
   objective = built(**o)
-  loss, seen = lib.loss(objective, logp, lib.prepare(objective, made), -logp)
+  loss, seen = loss_of(objective, logp, prepare(objective, made), -logp)
   parts = [value for key, value in seen.items() if key.startswith("loss/")]
   assert {"loss/policy", "loss/kl_k2", "loss/entropy_bonus"} <= set(seen)
   np.testing.assert_allclose(sum(parts), loss, rtol=1e-6)
@@ -96,18 +99,18 @@ def test_an_entropy_bonus_means_the_same_under_every_aggregation(fn):
     aggregate=dict(fn=fn, **knobs), penalty=dict(h=dict(fn="entropy_bonus", beta=0.5))
   )
   entropy = jnp.asarray(theta["entropy"])
-  seen = lib.loss(objective, jnp.asarray(theta["logp"]), lib.prepare(objective, made), entropy)[1]
+  seen = loss_of(objective, jnp.asarray(theta["logp"]), prepare(objective, made), entropy)[1]
   np.testing.assert_allclose(seen["loss/entropy_bonus"], -0.5 * seen["entropy"], rtol=1e-5)
 
 
 def test_an_entropy_bonus_pulls_and_its_absence_is_said():
   made, theta = random_batch(0)
   objective = built(penalty=dict(h=dict(fn="entropy_bonus", beta=0.5)))
-  prepared, logp = lib.prepare(objective, made), jnp.asarray(theta["logp"])
-  slope = jax.grad(lambda h: lib.loss(objective, logp, prepared, h)[0])(jnp.ones(logp.shape))
+  prepared, logp = prepare(objective, made), jnp.asarray(theta["logp"])
+  slope = jax.grad(lambda h: loss_of(objective, logp, prepared, h)[0])(jnp.ones(logp.shape))
   np.testing.assert_allclose(slope, -0.5 * prepared.token_mean_weight)
   with pytest.raises(ValueError, match="needs the entropies"):
-    lib.loss(objective, logp, prepared)
+    loss_of(objective, logp, prepared)
 
 
 def mismatched(**switches) -> Batch:
@@ -115,7 +118,7 @@ def mismatched(**switches) -> Batch:
   rho = jnp.log(jnp.array([[[1.0, 1], [4, 4]]]))
   made = batch([[1, 0]], old_logp=rho, sampler_logp=0 * rho, ref_logp=rho)
   correct = dict(it=dict(fn="icepop", low=0.5, high=2.0, **switches))
-  return lib.prepare(built(correct=correct), made)
+  return prepare(built(correct=correct), made)
 
 
 def test_a_rejected_row_stays_in_the_denominator_unless_it_is_renormalised():
@@ -124,7 +127,7 @@ def test_a_rejected_row_stays_in_the_denominator_unless_it_is_renormalised():
   np.testing.assert_allclose(gone.weight[0], [[1 / 2, 1 / 2], [0, 0]])
   np.testing.assert_allclose(kept.is_weight[0], [[1, 1], [0, 0]])
   np.testing.assert_allclose(mismatched(batch_normalize=True).is_weight[0], [[2, 2], [0, 0]])
-  assert float(lib.describe(gone, gone.old_logp)["select/keep_rate"]) == 0.5
+  assert float(describe(gone, gone.old_logp)["select/keep_rate"]) == 0.5
 
 
 def test_a_sequence_factor_is_normalised_over_sequences():
@@ -132,7 +135,7 @@ def test_a_sequence_factor_is_normalised_over_sequences():
   rho = jnp.log(jnp.array([[[1.0, 9, 9], [2, 1, 1]]]))
   made = batch([[1, 0]], [[[1, 0, 0], [1, 1, 1]]], old_logp=rho, sampler_logp=0 * rho)
   correct = dict(it=dict(fn="sequence_truncated_is", high=5.0, batch_normalize=True))
-  trust = lib.prepare(built(correct=correct), made).is_weight
+  trust = prepare(built(correct=correct), made).is_weight
   np.testing.assert_allclose(trust[0, :, 0], [1 / 1.5, 2 / 1.5], rtol=1e-6)
 
 
@@ -154,18 +157,18 @@ def test_no_gradient_flows_through_what_a_veto_decides():
   slopes = []
   for veto in (soft, fixed):
     objective = built()._replace(veto=(veto,))
-    prepared = lib.prepare(objective, made)
-    slopes.append(jax.grad(lambda x, o=objective, p=prepared: lib.loss(o, x, p)[0])(logp))
+    prepared = prepare(objective, made)
+    slopes.append(jax.grad(lambda x, o=objective, p=prepared: loss_of(o, x, p)[0])(logp))
   np.testing.assert_allclose(*slopes, rtol=1e-6)
 
 
 def test_a_vetoed_row_has_no_gradient_and_is_not_called_clipped():
   made, logp = two_rows([[0.1, 0.1], [-0.21, -0.21]])
   objective = built(veto=dict(it=dict(fn="stale_failures", delta=0.2)))
-  prepared = lib.prepare(objective, made)
-  slope = jax.grad(lambda x: lib.loss(objective, x, prepared)[0])(logp)
+  prepared = prepare(objective, made)
+  slope = jax.grad(lambda x: loss_of(objective, x, prepared)[0])(logp)
   assert np.all(slope[0, 0] != 0) and np.all(slope[0, 1] == 0)
-  assert float(lib.loss(objective, logp, prepared)[1]["clip_ratio/region_mean"]) == 0
+  assert float(loss_of(objective, logp, prepared)[1]["clip_ratio/region_mean"]) == 0
 
 
 def test_advantages_have_no_gradient_whatever_the_batch_hangs_on():
@@ -173,7 +176,7 @@ def test_advantages_have_no_gradient_whatever_the_batch_hangs_on():
   objective = built("reinforce_pp")
 
   def through_old(old):
-    return lib.loss(objective, logp, lib.prepare(objective, made._replace(old_logp=old)))[0]
+    return loss_of(objective, logp, prepare(objective, made._replace(old_logp=old)))[0]
 
   np.testing.assert_array_equal(jax.grad(through_old)(made.old_logp), 0)
 
@@ -187,7 +190,7 @@ def test_describe_tells_hopeless_groups_from_solved_ones():
     old_logp=jnp.zeros((5, 2, 2)),
     sampler_logp=jnp.zeros((5, 2, 2)).at[2, 0, 0].set(np.log(2.0)),
   )
-  seen = lib.describe(lib.prepare(built("dr_grpo"), made), made.old_logp)
+  seen = describe(prepare(built("dr_grpo"), made), made.old_logp)
   seen = {key: float(value) for key, value in seen.items()}
   assert seen["frac_reward_zero_std"] == 0.75
   assert seen["frac_reward_zero_std/all_wrong"] == seen["frac_reward_zero_std/all_right"] == 0.25
@@ -203,7 +206,7 @@ def test_a_row_that_shaping_unscores_leaves_the_batchs_statistics_too():
   made = batch([[1, 0], [9, 0]], ended=[[True, True], [False, True]])
   lite = dict(advantage=dict(fn="raw"), rescale=dict(fn="batch_std", eps=0.0))
   drop = dict(it=dict(fn="finished_only"))
-  got = lib.prepare(built(**lite, shape=drop), made)
+  got = prepare(built(**lite, shape=drop), made)
   np.testing.assert_allclose(got.advantage[0, 0], 3**0.5, rtol=1e-6)  # std of 1, 0, 0
   assert np.asarray(got.valid).all()  # but not the B of `constant`
 
@@ -212,6 +215,6 @@ def test_huge_ratios_stay_finite():
   made, logp = two_rows([[1e4, -1e4], [1e4, -1e4]])
   for name in ("grpo", "gspo", "gmpo", "grpo_s", "sapo", "cispo", "luspo"):
     objective = built(name)
-    prepared = lib.prepare(objective, made._replace(entropy=jnp.ones((1, 2, 2))))
-    loss, slope = jax.value_and_grad(lambda x, o=objective, p=prepared: lib.loss(o, x, p)[0])(logp)
+    prepared = prepare(objective, made._replace(entropy=jnp.ones((1, 2, 2))))
+    loss, slope = jax.value_and_grad(lambda x, o=objective, p=prepared: loss_of(o, x, p)[0])(logp)
     assert np.isfinite(loss) and np.isfinite(slope).all(), name

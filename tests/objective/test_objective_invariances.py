@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from objective_toys import accumulate, configs_of_each, one_of_each, random_batch, recipe
+from objective_toys import RECIPES, accumulate, configs_of_each, one_of_each, random_batch, recipe
 
 from grpojax import objective as lib
 from grpojax.objective.fields import EXTRA
@@ -107,7 +107,12 @@ def evaluate(objective, narrow, wide):
   return halves, jax.vmap(one_piece)(prepared, *rest), described
 
 
-@pytest.fixture(scope="module", params=OBJECTIVES)
+def tiers():
+  """All recipes by default; GRPO with each function of the lists in the slow tier."""
+  return [pytest.param(name, marks=[] if name in RECIPES else pytest.mark.slow) for name in OBJECTIVES]
+
+
+@pytest.fixture(scope="module", params=tiers())
 def name(request):
   return request.param
 

@@ -152,16 +152,18 @@ HOSTILE = {
 
 
 @needs_sandbox
-def test_hostile_programs_score_zero_and_leave_nothing_behind(tmp_path):
-  """Both as programs and as functions; an honest program beside each of them is not disturbed."""
+@pytest.mark.parametrize(
+  "tests", [DOUBLE, pytest.param(CALL, marks=pytest.mark.slow)], ids=["program", "function"]
+)
+def test_hostile_programs_score_zero_and_leave_nothing_behind(tests):
+  """An honest program beside each of them is not disturbed."""
   assert len(HOSTILE) >= 25
   before = nobodies()
-  pairs = [(program, tests) for program in HOSTILE.values() for tests in (DOUBLE, CALL)]
+  pairs = [(program, tests) for program in HOSTILE.values()]
   honest = [(f"{SOLVES} # {i}", DOUBLE) for i in range(len(pairs))]
   mixed = [pair for two in zip(pairs, honest, strict=True) for pair in two]
   got = grade(mixed, timeout=1.0, memory_mb=128, workers=4)
-  names = [f"{name} {style}" for name in HOSTILE for style in ("program", "function")]
-  assert [name for name, verdict in zip(names, got[::2], strict=True) if verdict != 0] == []
+  assert [name for name, verdict in zip(HOSTILE, got[::2], strict=True) if verdict != 0] == []
   assert set(got[1::2]) == {1.0}
   deadline = time.monotonic() + 5
   while nobodies() - before and time.monotonic() < deadline:

@@ -124,11 +124,11 @@ def test_every_figure_is_there(page):
 @pytest.mark.parametrize(
   ("without", "missing"),
   [
-    (["kl"], {"KL from the reference"}),
-    (["eval/"], {"Held-out accuracy"}),
+    pytest.param(["kl"], {"KL from the reference"}, marks=pytest.mark.slow),
+    pytest.param(["eval/"], {"Held-out accuracy"}, marks=pytest.mark.slow),
     (["rewards/format"], {"Reward by part"}),  # a single part is the reward itself
-    (["clip_ratio"], {"Clipped tokens"}),
-    (["time/", "tokens_per_second"], {"Time by phase", "Speed"}),
+    pytest.param(["clip_ratio"], {"Clipped tokens"}, marks=pytest.mark.slow),
+    pytest.param(["time/", "tokens_per_second"], {"Time by phase", "Speed"}, marks=pytest.mark.slow),
     (["sampling", "grad_norm", "entropy"], {"Sampler against learner", "Gradient norm", "Entropy"}),
   ],
 )

@@ -13,7 +13,7 @@ def even(sample):
   return float(sample.length % 2 == 0)
 
 
-OFTEN = ("gspo", "dapo", "moe")  # a ratio of sequences; refilling and packing; mixtures
+OFTEN = ("dapo", "moe")  # refilling and packing; mixtures; test_train.py has the README's command with GSPO
 
 
 @pytest.mark.usefixtures("quick_jobs")

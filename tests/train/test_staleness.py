@@ -107,11 +107,8 @@ def test_groups_older_than_the_bound_are_dropped_counted_and_sampled_again(cache
     assert (rollout.kind[sampled] == ACTION).all() and (rollout.kind[~sampled] == PADDING).all()
 
 
-
-
-@pytest.mark.parametrize(
-  ("recipe", "depth"), [("dapo", 2), pytest.param("dapo", 1, marks=SLOW), pytest.param("grpo", 2, marks=SLOW)]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize(("recipe", "depth"), [("dapo", 2), ("dapo", 1), ("grpo", 2)])
 def test_stopped_and_resumed_is_bit_equal_to_unbroken(cache, tmp_path, recipe, depth):
   """Also what is sampled ahead, of prompts that are weighted by what was known then."""
 

@@ -59,8 +59,12 @@ def final_tree(config, workdir):
   return jax.tree.map(np.asarray, tree), host
 
 
-def test_the_command_of_the_readme_leaves_everything_behind(cache, tmp_path):
-  own = subprocesses.environment() | {"XLA_FLAGS": ""}  # the emitters that users have
+AS_USERS_COMPILE = pytest.param("", id="as users compile", marks=pytest.mark.slow)
+
+
+@pytest.mark.parametrize("flags", [pytest.param(subprocesses.QUICK, id="quickly"), AS_USERS_COMPILE])
+def test_the_command_of_the_readme_leaves_everything_behind(cache, tmp_path, flags):
+  own = subprocesses.environment() | {"XLA_FLAGS": flags}
   done = subprocess.run(command(cache, tmp_path / "run"), cwd=ROOT, env=own, capture_output=True, text=True)
   assert done.returncode == 0, done.stderr
   assert "compiled update in" in done.stdout and "held-out questions" in done.stdout
@@ -114,6 +118,7 @@ def test_stopped_at_an_epoch_edge_and_resumed_is_bit_equal_to_unbroken(cache, tm
   jax.tree.map(np.testing.assert_array_equal, ours[0], theirs[0])
 
 
+@pytest.mark.slow
 def test_spo_expects_what_it_saw_and_forgets_nothing_while_the_policy_stands_still(
   cache, tmp_path, monkeypatch
 ):

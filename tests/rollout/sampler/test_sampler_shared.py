@@ -31,7 +31,7 @@ def read(request, q, kv, mask, n, G):
   return order.read(jnp.asarray(q), of_prompts), order.count
 
 
-@pytest.mark.parametrize("busy", [1.0, 0.4, 0.0])
+@pytest.mark.parametrize("busy", [0.4, *(pytest.param(b, marks=pytest.mark.slow) for b in (1.0, 0.0))])
 @pytest.mark.parametrize(
   "D,n,G,S", [(1, 8, 4, 8), (2, 7, 3, 6), (3, 5, 2, 4), (2, 2, 4, 8), (1, 9, 1, 4), (1, 6, 2, 1)]
 )
