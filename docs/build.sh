@@ -4,4 +4,4 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 rm -rf docs/_build runs/tutorials
-python -m sphinx -q -W --keep-going -b html docs docs/_build/html
+XLA_FLAGS="--xla_cpu_parallel_codegen_split_count=1 ${XLA_FLAGS:-}" python -m sphinx -q -W --keep-going -b html docs docs/_build/html

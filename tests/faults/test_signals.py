@@ -47,6 +47,7 @@ def grades_for_ever(sample, *, after):
 GRADED = []
 
 
+@pytest.mark.slow
 def test_a_signal_while_the_last_checkpoint_is_written_does_not_lose_it(cache, tmp_path, monkeypatch):
   written = []
 

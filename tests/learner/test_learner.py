@@ -125,7 +125,7 @@ def test_microbatches_change_nothing(recipe, microbatches):
   ("sizes", "rows"),
   [
     pytest.param(None, 1, marks=slow),
-    (None, 5),
+    pytest.param(None, 5, marks=slow),
     pytest.param(None, P * G, marks=slow),
     pytest.param(dict(fsdp=2, tensor=2), 4, marks=slow),
     (dict(data=2, context=4), 3),
@@ -168,6 +168,7 @@ def test_grouped_rows_of_models_whose_layers_differ():
     np.testing.assert_allclose(x * batch.mask, y * batch.mask, atol=2e-6)
 
 
+@pytest.mark.slow
 def test_padding_of_an_update_is_counted_in_its_own_columns():
   """By hand: 2 prompts of 2 and 6 tokens, 2 responses each; of rows of 6 and of 10 tokens."""
   batch = jax.tree.map(lambda x: x[:2, :2], make_batch())

@@ -69,7 +69,10 @@ def by_hand(params):
   return -sums / len(found), found
 
 
-@pytest.mark.parametrize("kind", ["single", pytest.param("grouped", marks=pytest.mark.slow), "packed"])
+@pytest.mark.parametrize(
+  "kind",
+  ["packed", pytest.param("single", marks=pytest.mark.slow), pytest.param("grouped", marks=pytest.mark.slow)],
+)
 def test_an_observation_is_read_and_what_follows_it_is_trained_on(kind):
   params, (loss, found), grads = made()
   config = CONFIG.copy_and_resolve_references()

@@ -24,9 +24,9 @@ RATE, DECAY, CLIP = 0.01, 0.1, 0.7
 each = pytest.mark.parametrize("fn", optimizer.RULES)
 each_also_with_adapters = pytest.mark.parametrize(
   ("fn", "model"),
-  [pytest.param(fn, MODEL, id=f"all-{fn}") for fn in optimizer.RULES]
-  + [
-    pytest.param(fn, ADAPTED, id=f"adapters-{fn}", marks=[] if fn == "muon" else pytest.mark.slow)
+  [
+    pytest.param(fn, model, id=f"{what}-{fn}", marks=[] if fn == "muon" else pytest.mark.slow)
+    for what, model in dict(all=MODEL, adapters=ADAPTED).items()
     for fn in optimizer.RULES  # of the four, Muon alone asks what shape the model gives a matrix
   ],
 )

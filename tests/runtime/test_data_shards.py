@@ -7,6 +7,7 @@ import subprocesses
 from grpojax.runtime import data_shards
 
 
+@pytest.mark.slow
 def test_two_processes_agree():
   for ended in subprocesses.ended(subprocesses.start([["tests/agreements.py"]] * 2), timeout=60):
     assert ended.code == 0 and "agreed" in ended.out, ended.err

@@ -89,7 +89,10 @@ def test_tokenizer_files_come_along_and_other_weights_and_the_model_card_do_not(
   assert (tmp_path / "out" / "config.json").read_text() == '{"torch_dtype": "bfloat16"}'
 
 
-@pytest.mark.parametrize(("with_reference", "experts"), [(False, 0), (True, 0), (False, 4)])
+@pytest.mark.parametrize(
+  ("with_reference", "experts"),
+  [(True, 0), pytest.param(False, 0, marks=pytest.mark.slow), pytest.param(False, 4, marks=pytest.mark.slow)],
+)
 def test_the_newest_checkpoint_of_a_run_becomes_a_folder(tmp_path, with_reference, experts):
   config = base.get_config("tiny")
   config.model.num_experts = experts

@@ -192,6 +192,7 @@ def test_a_decoded_token_needs_the_prompts_that_slots_work_on(slots, prompts, tm
   assert necessary.decode(0, 1.0, plan) == pytest.approx((own + prompts * L) / (own + 4 * L))
 
 
+@pytest.mark.slow
 def test_what_no_compiler_knows_is_said_in_one_sentence():
   with pytest.raises(ValueError, match=r"--topology=v5p is no|--topology=tpu:4 is no slice"):
     topology.find("tpu:4")

@@ -13,7 +13,7 @@ def even(sample):
   return float(sample.length % 2 == 0)
 
 
-OFTEN = ("dapo", "moe")  # refilling and packing; mixtures; test_train.py has the README's command with GSPO
+OFTEN = ("moe",)  # GSPO and GRPO: test_train.py; DAPO: test_processes.py
 
 
 @pytest.mark.usefixtures("quick_jobs")

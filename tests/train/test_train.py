@@ -217,6 +217,7 @@ def nan_on_long(sample):
   return float("nan") if sample.length > 20 else 0.5
 
 
+@pytest.mark.slow
 def test_rewards_that_fail_cost_their_rows_and_the_run_goes_on(cache, tmp_path, capsys):
   config = tiny(cache)
   with config.unlocked():
@@ -259,9 +260,9 @@ def test_ctrl_c_saves_says_so_and_the_same_command_goes_on(cache, tmp_path):
   ("flags", "sentence"),
   [
     (["--config.rollout.group_sise=4"], "group_size"),
-    (["--config.rollout.group_size=1"], "config.rollout.group_size"),
-    (["--config.mesh.tensor=64"], "config.mesh"),
-    (["--config.objective.ratio.fn=sequense"], "sequense"),
+    pytest.param(["--config.rollout.group_size=1"], "config.rollout.group_size", marks=pytest.mark.slow),
+    pytest.param(["--config.mesh.tensor=64"], "config.mesh", marks=pytest.mark.slow),
+    pytest.param(["--config.objective.ratio.fn=sequense"], "sequense", marks=pytest.mark.slow),
     (["--config.data.prompt_budget=9", "--config.data.overlong_prompts=error"], "prompt_budget"),
   ],
 )

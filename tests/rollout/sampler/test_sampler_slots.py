@@ -127,7 +127,7 @@ def test_logps_are_those_of_a_fresh_forward_pass():
 @pytest.mark.parametrize(
   ("family", "piece_bytes"),
   [
-    ("gemma2", 0),
+    pytest.param("gemma2", 0, marks=pytest.mark.slow),
     pytest.param("gemma2", 1, marks=pytest.mark.slow),
     pytest.param("gemma3_text", 0, marks=pytest.mark.slow),
     pytest.param("gemma3_text", 1, marks=pytest.mark.slow),
