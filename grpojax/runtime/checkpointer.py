@@ -29,8 +29,6 @@ def save(checkpoints, step: int, tree, host: dict) -> None:
   Raises OSError where it cannot be written, or where there is no room for it.
   """
   finish(checkpoints)
-  if checkpoints.latest is not None and checkpoints.latest.step >= step:
-    return  # on disk already: a run that is stopped right after an interval's save
   storage.check_room(checkpoints.directory, sum(x.nbytes for x in jax.tree.leaves(tree)))
   kept = {"host": host, "digests": checksums.of_leaves(tree)}
   with _writing(checkpoints):
