@@ -7,7 +7,6 @@ with public implementations; `hyper` names what was computed.
 import json
 from pathlib import Path
 
-import jax.numpy as jnp
 import numpy as np
 from jax.tree_util import Partial
 
@@ -44,7 +43,7 @@ def batch_of(case: dict) -> Batch:
   """A case's arrays [B][T] as a Batch [P, G, T]; agents' rows are turns of one prompt."""
   mask = np.asarray(case["mask"], float)
   group_size = case["group_size"] or len(mask)
-  fold = lambda x: jnp.asarray(np.reshape(x, (-1, group_size, *np.shape(x)[1:])))
+  fold = lambda x: np.reshape(x, (-1, group_size, *np.shape(x)[1:]))
   maybe = lambda key: None if case[key] is None else fold(case[key])
   rows = len(mask)
   reward = np.zeros(rows) if case["rewards"] is None else np.asarray(case["rewards"], float)
@@ -63,7 +62,7 @@ def batch_of(case: dict) -> Batch:
 
 
 def logp_of(case: dict):
-  return jnp.asarray(np.reshape(case["logp"], np.shape(batch_of(case).mask)))
+  return np.reshape(case["logp"], np.shape(batch_of(case).mask))
 
 
 def objective_of(case: dict) -> lib.Objective:

@@ -1,11 +1,11 @@
 """Small batches for the tests of the objective, and its functions by reflection."""
 
+import functools
 import importlib
 import inspect
 import pkgutil
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 import configs
@@ -22,10 +22,11 @@ def menu(slot: str) -> list:
   return list(functions(slot).values())
 
 
+@functools.cache
 def bound(fn):
-  """fn with one half for every knob that has no default."""
+  """fn with one half for every knob that has no default; one program, as each operation alone costs as much."""
   required = [k for k, p in knobs_of(fn).items() if p.default is inspect.Parameter.empty]
-  return lambda *args: fn(*args, **dict.fromkeys(required, 0.5))
+  return jax.jit(functools.partial(fn, **dict.fromkeys(required, 0.5)))
 
 
 def recipe(name: str, scale: str = "tiny"):
@@ -60,14 +61,14 @@ def _switches(slot: str) -> list[dict]:
 
 def group(reward, mask=None, **fields) -> Batch:
   """One group: reward [G], mask [G, T] (two tokens each unless given), and what else is named."""
-  reward = jnp.asarray(reward, jnp.float32)
-  mask = jnp.ones((reward.size, 2)) if mask is None else jnp.asarray(mask, jnp.float32)
-  extra = {k: jnp.asarray(v) for k, v in fields.items() if k not in Batch._fields}
-  known = {k: jnp.asarray(v) for k, v in fields.items() if k in Batch._fields}
+  reward = np.asarray(reward, np.float32)
+  mask = np.ones((reward.size, 2), np.float32) if mask is None else np.asarray(mask, np.float32)
+  extra = {k: np.asarray(v) for k, v in fields.items() if k not in Batch._fields}
+  known = {k: np.asarray(v) for k, v in fields.items() if k in Batch._fields}
   defaults = dict(
-    accuracy=(reward > 0.5).astype(jnp.float32),
-    valid=jnp.ones(reward.shape, bool),
-    ended=jnp.ones(reward.shape, bool),
+    accuracy=(reward > 0.5).astype(np.float32),
+    valid=np.ones(reward.shape, bool),
+    ended=np.ones(reward.shape, bool),
     extra=extra or None,
   )
   return Batch(mask=mask, reward=reward, **defaults | known)
@@ -75,8 +76,8 @@ def group(reward, mask=None, **fields) -> Batch:
 
 def batch(reward, mask=None, **fields) -> Batch:
   """As `group`, with reward [P, G] and mask [P, G, T]."""
-  reward = jnp.asarray(reward, jnp.float32)
-  mask = jnp.ones((*reward.shape, 2)) if mask is None else mask
+  reward = np.asarray(reward, np.float32)
+  mask = np.ones((*reward.shape, 2)) if mask is None else mask
   return group(reward, mask, **fields)
 
 

@@ -39,7 +39,9 @@ def spread(x, on, axis=None):
 
 
 def kth_largest(x, on, k):
-  """Returns the k-th largest of the values ≥ 0 where `on`, exactly; smaller than 0 counts as 0.
+  """Returns the k-th largest of the values ≥ 0 where `on`, exactly; what is smaller than 0 counts as 0.
+
+  Subnormal values count as 0, too, where XLA flushes them.
 
   Floats ≥ 0 are ordered as their bits, so the value is found bit by bit, by counting.  A sort would
   take ten times as long, and on a mesh would gather what counting only sums.

@@ -10,6 +10,9 @@ from grpojax.learner.logprob_scan import token_logprobs
 B, T, D, V = 3, 10, 8, 37
 
 
+scan = jax.jit(token_logprobs, static_argnames=("temperature", "chunk"))  # alone each operation would compile as long
+
+
 def inputs(vocabulary=V, length=T):
   rng = np.random.default_rng(0)
   hidden = rng.normal(size=(B, length, D)).astype(np.float32)
@@ -28,7 +31,7 @@ def reference(hidden, unembedding, targets, temperature):
 @pytest.mark.parametrize("temperature", [0.7, 1.0, 2.0])
 def test_equals_log_softmax_in_float64(chunk, temperature):
   args = inputs()
-  logp, entropy = token_logprobs(*args, temperature=temperature, chunk=chunk)
+  logp, entropy = scan(*args, temperature=temperature, chunk=chunk)
   expected = reference(*args, temperature)
   assert logp.dtype == entropy.dtype == jnp.float32
   np.testing.assert_allclose(logp, expected[0], atol=4e-6)
@@ -49,25 +52,25 @@ def test_gradients_equal_those_of_the_unchunked_formula_in_float64(cap):
   weigh = lambda outs: (outs[0] * jnp.arange(T)[None]).sum() - (outs[1] * jnp.arange(1, T + 1)[None]).sum()
   scanned = lambda h, w: weigh(token_logprobs(h, w, targets, temperature=0.7, chunk=3, cap=cap))
   with jax.enable_x64(True), jax.numpy_rank_promotion("allow"):
-    wide = jnp.asarray(hidden, jnp.float64), jnp.asarray(unembedding, jnp.float64)
-    expected = jax.grad(lambda h, w: weigh(direct(h, w, targets, 0.7, cap)), (0, 1))(*wide)
-  for got, want in zip(jax.grad(scanned, (0, 1))(hidden, unembedding), expected, strict=True):
+    wide = np.float64(hidden), np.float64(unembedding)
+    expected = jax.jit(jax.grad(lambda h, w: weigh(direct(h, w, targets, 0.7, cap)), (0, 1)))(*wide)
+  for got, want in zip(jax.jit(jax.grad(scanned, (0, 1)))(hidden, unembedding), expected, strict=True):
     np.testing.assert_allclose(got, want, atol=1e-4, rtol=1e-5)
 
 
 def test_bfloat16_activations_are_summed_in_float32():
   """Against float64 on the same rounded numbers: what is left is one rounding of each gradient."""
   hidden, unembedding, targets = inputs(length=400)
-  narrow = jnp.asarray(hidden, jnp.bfloat16), jnp.asarray(unembedding, jnp.bfloat16)
-  logp, entropy = token_logprobs(*narrow, targets, temperature=1.0, chunk=8)
+  narrow = hidden.astype(jnp.bfloat16), unembedding.astype(jnp.bfloat16)
+  logp, entropy = scan(*narrow, targets, temperature=1.0, chunk=8)
   exact = reference(*(np.asarray(x, np.float32) for x in narrow), targets, 1.0)
   np.testing.assert_allclose(logp, exact[0], atol=1e-5)
   np.testing.assert_allclose(entropy, exact[1], atol=1e-5)
   total = lambda h, w: token_logprobs(h, w, targets, temperature=1.0, chunk=8)[0].sum()
-  got = jax.grad(total, (0, 1))(*narrow)
+  got = jax.jit(jax.grad(total, (0, 1)))(*narrow)
   with jax.enable_x64(True), jax.numpy_rank_promotion("allow"):
-    wide = [jnp.asarray(np.asarray(x, np.float64)) for x in narrow]
-    want = jax.grad(lambda h, w: direct(h, w, targets, 1.0, 0.0)[0].sum(), (0, 1))(*wide)
+    wide = [np.asarray(x, np.float64) for x in narrow]
+    want = jax.jit(jax.grad(lambda h, w: direct(h, w, targets, 1.0, 0.0)[0].sum(), (0, 1)))(*wide)
   for mine, exact in zip(got, map(np.asarray, want), strict=True):
     assert mine.dtype == jnp.bfloat16
     error = np.abs(np.asarray(mine, np.float64) - exact).max()
@@ -105,8 +108,8 @@ def test_chunks_that_nobody_wants_are_zero_and_change_no_gradient():
     logp, entropy = token_logprobs(h, w, targets, temperature=1.0, chunk=5, wanted=wanted)
     return (logp + 2 * entropy).sum(), (logp, entropy)
 
-  grad = jax.grad(total, (0, 1), has_aux=True)
-  (d_hidden, d_unembedding), outs = grad(hidden, unembedding, targets, jnp.int32(3))
+  grad = jax.jit(jax.grad(total, (0, 1), has_aux=True))
+  (d_hidden, d_unembedding), outs = grad(hidden, unembedding, targets, np.int32(3))
   want, expected = grad(hidden[:, :5], unembedding, targets[:, :5])
   for got, of_first in zip(outs, expected, strict=True):
     np.testing.assert_array_equal(got, np.pad(of_first, ((0, 0), (0, 5))))

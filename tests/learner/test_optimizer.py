@@ -77,7 +77,7 @@ OPTAX = {  # optax's own optimiser at a learning rate of 1
 
 @each
 def test_updates_are_those_of_optax_clipped_and_decayed(fn):
-  params, gradients = params_and_gradients()
+  params, gradients = jax.tree.map(np.asarray, params_and_gradients())
   tx, own = make(fn, weight_decay=DECAY, clip_norm=CLIP), OPTAX[fn]()
   opt_state, own_state, step = tx.init(params), own.init(params), jax.jit(tx.update)
   own_step, decayed = jax.jit(own.update), matrices(params)
@@ -89,7 +89,7 @@ def test_updates_are_those_of_optax_clipped_and_decayed(fn):
       at = lambda tree, path=path: functools.reduce(lambda t, key: t[key.key], path, tree)
       wanted = RATE * (at(expected) - DECAY * at(decayed) * at(params))
       np.testing.assert_allclose(x, wanted, rtol=1e-4, atol=1e-7, err_msg=str(path))
-    params = optax.apply_updates(params, got)
+    params = jax.tree.map(np.add, params, got)
 
 
 @each_also_with_adapters

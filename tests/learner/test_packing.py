@@ -93,10 +93,11 @@ def test_what_is_in_a_piece_is_read_off_the_rows():
   balance_mask = (column >= L - prompt[..., None]) & (column < L + length[..., None] - 1)
   at = packing.pack_sequences(prompt, length, columns=S - 1, shards=2)
   how, counts = packing.PackSpec(T, 2, 3), 0
-  cut = packing.pack_rows(how, *map(jnp.asarray, (tokens, prompt, routing, balance_mask, at)))
+  cut = jax.jit(packing.pack_rows(how, *map(jnp.asarray, (tokens, prompt, routing, balance_mask, at))))
+  there = jax.jit(lambda number: packing.in_microbatch(how, jnp.asarray(at), S - 1, number))
   for number in range(int(packing.num_microbatches(how, jnp.asarray(at), S - 1))):
     piece = jax.tree.map(np.asarray, cut(number))
-    present = np.asarray(packing.in_microbatch(how, jnp.asarray(at), S - 1, number))
+    present = np.asarray(there(number))
     for p, g in np.argwhere(present):
       row, start = divmod(at[p, g, 0] - number * 3 * (S - 1), S - 1)
       row, first = row + 3 * (p // 2), L - prompt[p, g]

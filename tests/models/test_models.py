@@ -25,19 +25,25 @@ def tiny():
 
 def padded_batch(first=(0, 4, 7)):
   rng = np.random.default_rng(0)
-  return jnp.asarray(rng.integers(0, VOCABULARY, (len(first), 16))), jnp.asarray(first)
+  return rng.integers(0, VOCABULARY, (len(first), 16), np.int32), np.asarray(first, np.int32)
+
+
+def forward(model):
+  """Hidden states of a batch, by parameters: one program, as each operation alone would compile as long."""
+  return jax.jit(lambda params, tokens, first: model.bind(params)(tokens, first))
 
 
 def test_decoding_with_a_cache_equals_the_full_forward(tiny):
   model, params = tiny
   decoder = model.bind(params)
   tokens, first = padded_batch()
-  full = decoder(tokens, first)
-  hidden, cache, _ = decoder.prefill(tokens[:, :8], first, 16)
+  full = np.asarray(forward(model)(params, tokens, first))
+  hidden, cache, _ = jax.jit(decoder.prefill, static_argnums=2)(tokens[:, :8], first, 16)
   np.testing.assert_allclose(hidden, full[:, 7], atol=1e-5)
   layers = decoder.unstacked_layers()
+  decode = jax.jit(lambda token, column, cache: decoder.decode(layers, token, column, first, cache))
   for column in range(8, 16):
-    hidden, cache, _ = decoder.decode(layers, tokens[:, column], column, first, cache)
+    hidden, cache, _ = decode(tokens[:, column], column, cache)
     np.testing.assert_allclose(hidden, full[:, column], atol=1e-5)
 
 
@@ -62,27 +68,25 @@ def test_matrices_in_pieces_multiply_as_whole_ones(tiny):
 
 def test_padding_content_and_width_change_nothing(tiny):
   model, params = tiny
-  decoder = model.bind(params)
+  hidden = lambda tokens, first: np.asarray(forward(model)(params, tokens, first))
   tokens, first = padded_batch()
-  full = decoder(tokens, first)
-  behind = jnp.arange(16)[None] < first[:, None]
-  np.testing.assert_array_equal(
-    decoder(jnp.where(behind, 7, tokens), first)[~behind], full[~behind]
-  )
-  wider = decoder(jnp.pad(tokens, ((0, 0), (5, 0))), first + 5)[:, 5:]
+  full = hidden(tokens, first)
+  behind = np.arange(16)[None] < first[:, None]
+  np.testing.assert_array_equal(hidden(np.where(behind, 7, tokens), first)[~behind], full[~behind])
+  wider = hidden(np.pad(tokens, ((0, 0), (5, 0))), first + 5)[:, 5:]
   np.testing.assert_allclose(wider[~behind], full[~behind], atol=1e-5)
 
 
 def test_sequences_that_share_a_row_do_not_see_each_other(tiny):
   """Three of them in a row of 20 columns, and what is behind them, against each in a row of its own."""
   model, params = tiny
-  forward = jax.jit(lambda tokens, segment: model.bind(params).forward(tokens, segment)[0])
+  rows = jax.jit(lambda tokens, segment: model.bind(params).forward(tokens, segment)[0])
   tokens, lengths = padded_batch()[0], (7, 1, 9)
-  alone = forward(tokens, jnp.ones_like(tokens))
+  alone = np.asarray(rows(tokens, np.ones_like(tokens)))
   starts = np.cumsum((0, *lengths))
-  row = jnp.concatenate([*(tokens[i, :n] for i, n in enumerate(lengths)), tokens[0, :3]])
-  segment = jnp.asarray(np.repeat((4, 2, 9, 0), (*lengths, 3)))  # whatever the numbers
-  shared = forward(row[None], segment[None])[0]
+  row = np.concatenate([*(tokens[i, :n] for i, n in enumerate(lengths)), tokens[0, :3]])
+  segment = np.asarray(np.repeat((4, 2, 9, 0), (*lengths, 3)))  # whatever the numbers
+  shared = np.asarray(rows(row[None], segment[None]))[0]
   for i, n in enumerate(lengths):
     np.testing.assert_allclose(shared[starts[i] : starts[i + 1]], alone[i, :n], atol=1e-5)
 
@@ -92,9 +96,9 @@ def test_every_parameter_names_its_axes_and_reaches_the_output(tiny):
   is_axes = lambda leaf: isinstance(leaf, tuple)
   assert jax.tree.map(len, model.axes, is_leaf=is_axes) == jax.tree.map(jnp.ndim, params)
   tokens, first = padded_batch()
-  weigh = jnp.arange(32.0)[None, None]
-  grads = jax.grad(lambda p: (model.bind(p)(tokens, first) ** 2 * weigh).sum())(params)
-  assert all(float(jnp.abs(g).max()) > 0 for g in jax.tree.leaves(grads))
+  weigh = np.arange(32.0, dtype=np.float32)[None, None]
+  grads = jax.jit(jax.grad(lambda p: (model.bind(p)(tokens, first) ** 2 * weigh).sum()))(params)
+  assert all(np.abs(g).max() > 0 for g in jax.tree.leaves(grads))
 
 
 def test_bfloat16_activations_stay_close_to_float32(tiny):
@@ -102,10 +106,10 @@ def test_bfloat16_activations_stay_close_to_float32(tiny):
   config = base.get_config("tiny").model
   config.dtype = "bfloat16"
   tokens, first = padded_batch((0, 0, 0))
-  narrow = models.build(config, VOCABULARY).bind(params)(tokens, first)
+  narrow = forward(models.build(config, VOCABULARY))(params, tokens, first)
   assert narrow.dtype == jnp.bfloat16
-  wide = model.bind(params)(tokens, first)
-  np.testing.assert_allclose(narrow.astype(jnp.float32), wide, atol=0.15)
+  wide = forward(model)(params, tokens, first)
+  np.testing.assert_allclose(np.asarray(narrow, np.float32), wide, atol=0.15)
 
 
 def test_a_matrix_times_what_it_meets_has_the_gradients_of_the_sum_it_stands_for():

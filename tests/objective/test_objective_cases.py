@@ -14,16 +14,16 @@ from grpojax.objective import advantage, correct, penalty, rescale, select, shap
 from grpojax.rollout import curriculum
 
 
+@jax.jit
+def run(objective, logp, batch):
+  batch = lib.prepare(objective, batch)
+  loss, grad = jax.value_and_grad(lambda x: lib.loss(objective, x, batch)[0])(logp)
+  return loss, grad, batch.advantage, batch.mask
+
+
 def solve(case: dict):
   """Loss, gradient by log π, advantages and final mask [B, T], as the learner gets them."""
-  objective, batch, logp = objective_of(case), batch_of(case), logp_of(case)
-
-  def run(objective, logp, batch):
-    batch = lib.prepare(objective, batch)
-    loss, grad = jax.value_and_grad(lambda x: lib.loss(objective, x, batch)[0])(logp)
-    return loss, grad, batch.advantage, batch.mask
-
-  loss, *arrays = jax.jit(run)(objective, logp, batch)
+  loss, *arrays = run(objective_of(case), logp_of(case), batch_of(case))
   return float(loss), *(np.asarray(x).reshape(np.shape(case["mask"])) for x in arrays)
 
 
@@ -146,7 +146,7 @@ def test_what_a_penalty_pulls_at_is_what_is_written_of_it(fn, name):
   """Every action with its probability: the expected gradient, not a sample's."""
   inputs, expected = read("kl_expected_gradients_categorical")
   with jax.enable_x64(True):
-    logits, reference = jnp.array(inputs["theta_logits"]), jnp.array(inputs["ref_logits"])
+    logits, reference = np.array(inputs["theta_logits"]), np.array(inputs["ref_logits"])
     old_logp, ref_logp = (jax.nn.log_softmax(x)[None, :, None] for x in (logits, reference))
 
     def cost(x):
@@ -155,23 +155,30 @@ def test_what_a_penalty_pulls_at_is_what_is_written_of_it(fn, name):
       return (jax.nn.softmax(logits) * fn(logp, made, None)[0, :, 0]).sum()
 
     wanted = expected["expected_grad_of_estimator"][name]
-    np.testing.assert_allclose(jax.grad(cost)(logits), wanted, atol=1e-12)
+    np.testing.assert_allclose(jax.jit(jax.grad(cost))(logits), wanted, atol=1e-12)
 
 
 def test_kl_in_the_reward_pulls_at_the_kl():
   """k1 in the reward of a sample, then REINFORCE: Σ π (−A) ∇ log π is ∇ KL(π_θ‖π_ref)."""
   inputs, expected = read("kl_expected_gradients_categorical")
   with jax.enable_x64(True):
-    logits = jnp.array(inputs["theta_logits"])
+    logits = np.array(inputs["theta_logits"])
     logp, ref = (
-      jax.nn.log_softmax(jnp.array(inputs[key]))[None, :, None]
+      jax.nn.log_softmax(np.array(inputs[key]))[None, :, None]
       for key in ("theta_logits", "ref_logits")
     )
     made = batch(np.zeros((1, 3)), np.ones((1, 3, 1)), old_logp=logp, ref_logp=ref)
     reward = shape.kl_k1(made, beta=1.0).reward[0]
     value = lambda x: -(jax.nn.softmax(logits) * reward * jax.nn.log_softmax(x)).sum()
     wanted = expected["expected_grad_of_estimator"]["k1 in reward (sg(k1)*logp)"]
-    np.testing.assert_allclose(jax.grad(value)(logits), wanted, atol=1e-7)
+    np.testing.assert_allclose(jax.jit(jax.grad(value))(logits), wanted, atol=1e-7)
+
+
+@jax.jit
+def halves(objective, logp, batch):
+  """Loss of a prepared batch, one prompt after the other."""
+  whole = logp, lib.prepare(objective, batch)
+  return sum(lib.loss(objective, *jax.tree.map(lambda x, p=p: x[p : p + 1], whole))[0] for p in (0, 1))
 
 
 @pytest.mark.parametrize("name", ["token-mean", "seq-mean-token-mean", "constant"])
@@ -182,10 +189,7 @@ def test_two_microbatches_have_the_batchs_denominator(name):
   agg = {"kind": name} | ({"norm_len": 5} if name == "constant" else {})
   case = case | {"hyper": case["hyper"] | {"agg": agg}}
   with jax.enable_x64(True):
-    objective, logp = objective_of(case), logp_of(case)
-    prepared = lib.prepare(objective, batch_of(case))
-    halves = [jax.tree.map(lambda x, p=p: x[p : p + 1], (logp, prepared)) for p in (0, 1)]
-    loss = sum(float(lib.loss(objective, *half)[0]) for half in halves)
+    loss = halves(objective_of(case), logp_of(case), batch_of(case))
   np.testing.assert_allclose(loss, expected[name]["global_denominator"], rtol=1e-10)
 
 

@@ -1,14 +1,12 @@
 """Devices, packing, microbatches and row order at once, in float32: the loss and gradient of one device.
 
-Single operations on arrays that are cut over devices compile once for all objectives, so every list
-function is there.  What the learner compiles is the second test, for the recipes, with a table of
-log-probs in place of a model.
+What the learner compiles is the second test, for the recipes, with a table of log-probs in place of a
+model.
 """
 
 from functools import cache
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
@@ -56,12 +54,15 @@ def mesh_of(devices: int):
   return sharding.make_mesh(ConfigDict(dict.fromkeys((*sharding.AXES, "slices"), 1) | dict(data=devices)))
 
 
+@jax.jit  # one operation after the other, hundreds with collectives would be under way at once, and may block
+def in_one_program(objective, batch, logp, entropy):
+  return accumulate(objective, lib.prepare(objective, batch), logp, entropy, 1)
+
+
 @cache
 def whole(name: str):
   """(loss, metrics), gradients by log π and entropy: one device, one piece, the rows as they are."""
-  batch, logp, entropy = jax.tree.map(jnp.asarray, made())
-  prepared = lib.prepare(OBJECTIVES[name], batch)
-  return accumulate(OBJECTIVES[name], prepared, logp, entropy, 1)
+  return in_one_program(OBJECTIVES[name], *made())
 
 
 def assert_same(got, expected):
@@ -72,11 +73,6 @@ def assert_same(got, expected):
   assert np.abs(expected[2]).max() > 1e-6  # a gradient of 0 would agree with anything
   close = lambda x, y: np.testing.assert_allclose(x, y, rtol=3e-6, atol=3e-6)
   jax.tree.map(close, got[:2], expected[:2])
-
-
-@jax.jit  # one operation after the other, hundreds with collectives would be under way at once, and may block
-def in_one_program(objective, batch, logp, entropy):
-  return accumulate(objective, lib.prepare(objective, batch), logp, entropy, 1)
 
 
 @pytest.mark.parametrize("name", map(often, OBJECTIVES))

@@ -1,7 +1,8 @@
 """Identities between variants, on drawn batches, in float64."""
 
+from functools import partial
+
 import jax
-import jax.numpy as jnp
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -11,6 +12,7 @@ from grpojax import objective as lib
 from grpojax.objective import advantage, ratio, surrogate
 
 SEEDS = st.integers(0, 10**6)
+SIZES = st.sampled_from([2, 3, 6])  # G; each is a program
 few = settings(max_examples=15, deadline=None, derandomize=True)
 AT_OLD = ("base", "gspo", "gspo_token", "gmpo", "sapo", "grpo_s", "rloo", "cispo")
 
@@ -19,6 +21,12 @@ AT_OLD = ("base", "gspo", "gspo_token", "gmpo", "sapo", "grpo_s", "rloo", "cispo
 def slope(objective, batch, logp):
   prepared = lib.prepare(objective, batch)
   return jax.value_and_grad(lambda x: lib.loss(objective, x, prepared)[0])(logp)
+
+
+@partial(jax.jit, static_argnums=0)
+def compiled(fn, *args, **knobs):
+  """fn in one program: each of its operations alone would compile as long."""
+  return fn(*args, **knobs)
 
 
 def solve(o, batch, logp):
@@ -49,7 +57,7 @@ def test_on_policy_all_sequence_means_have_one_gradient(seed):
   )
   grads = [solve(config(name, **same), batch, batch.old_logp)[1] for name in AT_OLD]
   with jax.enable_x64(True):
-    prepared = lib.prepare(lib.build(config(**same)), jax.tree.map(jnp.asarray, batch))
+    prepared = compiled(lib.prepare, lib.build(config(**same)), batch)
   for grad in grads:
     close(grad, -prepared.advantage * prepared.weight)
 
@@ -65,7 +73,7 @@ def test_gspo_and_its_token_form_are_one_for_advantages_per_completion(seed, fn)
 
 
 @few
-@given(SEEDS, st.integers(2, 6))
+@given(SEEDS, SIZES)
 def test_rloo_with_dr_grpo_is_dr_grpo_times_n_over_n_minus_one(seed, G):
   batch, theta = random_batch(seed, P=3, G=G)
   batch = batch._replace(valid=np.ones((3, G), bool))
@@ -75,7 +83,7 @@ def test_rloo_with_dr_grpo_is_dr_grpo_times_n_over_n_minus_one(seed, G):
 
 
 @few
-@given(SEEDS, st.integers(2, 6))
+@given(SEEDS, SIZES)
 def test_gtpo_of_equal_entropies_and_lengths_is_grpo(seed, G):
   batch, theta = random_batch(seed, P=3, G=G)
   equal = batch._replace(
@@ -146,10 +154,9 @@ NUMBER = st.floats(-4, 4)
 @given(NUMBER, st.floats(-3, 3), st.floats(1.5, 5))
 def test_a_dual_clip_is_a_cap_on_the_ratio_of_bad_answers(log_ratio, value, floor):
   """TRL's delta: min(r, delta) first, then PPO; and |gain| ≤ floor |A| for A < 0."""
-  args = (np.float64(log_ratio), -1.0, np.float64(value))
-  gain = surrogate.dual_clip(*args, low=0.2, high=0.3, floor=floor)
-  capped = (min(log_ratio, np.log(floor)), *args[1:])
-  np.testing.assert_allclose(gain, surrogate.ppo_clip(*capped, low=0.2, high=0.3), rtol=1e-5)
+  gain = compiled(surrogate.dual_clip, log_ratio, -1.0, value, low=0.2, high=0.3, floor=floor)
+  capped = (min(log_ratio, np.log(floor)), -1.0, value)
+  np.testing.assert_allclose(gain, compiled(surrogate.ppo_clip, *capped, low=0.2, high=0.3), rtol=1e-5)
   if value < 0:
     assert gain >= floor * value * (1 + 1e-6)
 
@@ -157,35 +164,41 @@ def test_a_dual_clip_is_a_cap_on_the_ratio_of_bad_answers(log_ratio, value, floo
 @few
 @given(NUMBER, st.floats(0.1, 3), st.sampled_from([-1, 1]), st.floats(0.2, 5))
 def test_the_slope_of_sapo_is_4p_1_minus_p_and_that_of_cispo_never_zero(log_ratio, size, sign, tau):
-  value = jnp.float32(sign * size)
-  slope = jax.grad(lambda x: surrogate.sapo(x, -1.0, value, tau_pos=tau, tau_neg=tau))
+  value = sign * size
   r = np.exp(log_ratio)
   p = 1 / (1 + np.exp(-tau * (r - 1)))
-  np.testing.assert_allclose(
-    slope(jnp.float32(log_ratio)), value * r * 4 * p * (1 - p), rtol=1e-3, atol=1e-5
-  )
-  cispo = jax.grad(lambda logp: surrogate.cispo(jnp.float32(log_ratio), logp, value))
-  assert np.sign(cispo(-1.0)) == sign
+  slope = compiled(slope_of_sapo, log_ratio, value, tau)
+  np.testing.assert_allclose(slope, value * r * 4 * p * (1 - p), rtol=1e-3, atol=1e-5)
+  assert np.sign(compiled(slope_of_cispo, log_ratio, value)) == sign
+
+
+def slope_of_sapo(log_ratio, value, tau):
+  return jax.grad(lambda x: surrogate.sapo(x, -1.0, value, tau_pos=tau, tau_neg=tau))(log_ratio)
+
+
+def slope_of_cispo(log_ratio, value):
+  return jax.grad(lambda logp: surrogate.cispo(log_ratio, logp, value))(-1.0)
 
 
 @few
-@given(st.lists(st.floats(-1e3, 1e3, width=32), min_size=2, max_size=8))
+@given(SIZES.flatmap(lambda G: st.lists(st.floats(-1e3, 1e3, width=32), min_size=G, max_size=G)))
 def test_group_advantages_sum_to_zero(rewards):
   made, _ = random_batch(0, P=3, G=len(rewards))
   group = jax.tree.map(lambda x: x[2], made)._replace(reward=np.float64(rewards))
   with jax.enable_x64(True):
     for fn in (advantage.center, advantage.zscore, advantage.leave_one_out):
-      close(np.asarray(fn(group)).sum(), 0, 1e-8)
+      close(np.sum(compiled(fn, group)), 0, 1e-8)
 
 
 @few
-@given(st.lists(st.floats(-0.3, 0.3), min_size=1, max_size=6))
+@given(st.sampled_from([1, 2, 6]).flatmap(lambda n: st.lists(st.floats(-0.3, 0.3), min_size=n, max_size=n)))
 def test_means_of_ratios_are_ordered(deltas):
   """Geometric ≤ arithmetic; a product is the geometric mean to the power of its length."""
   with jax.enable_x64(True):
-    delta, ones = jnp.asarray(deltas), jnp.ones(len(deltas))
+    ones = np.ones(len(deltas))
     geometric, arithmetic, product = (
-      fn(delta, ones, ones)[0] for fn in (ratio.sequence, ratio.arithmetic, ratio.sequence_product)
+      compiled(fn, np.asarray(deltas), ones, ones)[0]
+      for fn in (ratio.sequence, ratio.arithmetic, ratio.sequence_product)
     )
     assert geometric <= arithmetic + 1e-12
     close(product, len(deltas) * geometric)

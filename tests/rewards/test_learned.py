@@ -54,8 +54,8 @@ def by_hand(folder, kind, whole):
   model = models.from_spec(models.scores_from_folder(folder, TASKS[kind]))
   params = hf.load(folder, model, mesh())
   tokens = np.asarray([data_toys.tokenizer()(whole)["input_ids"]], np.int32)
-  decoder = model.bind(params)
-  return np.asarray(decoder.scores(decoder(tokens, np.zeros(1, np.int32))))[0]
+  scores = lambda decoder: decoder.scores(decoder(tokens, np.zeros(1, np.int32)))
+  return np.asarray(jax.jit(lambda params: scores(model.bind(params)))(params))[0]
 
 
 CHAT = "<|im_start|>user\n{}<|im_end|>\n<|im_start|>assistant\n{}<|im_end|>\n"

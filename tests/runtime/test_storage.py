@@ -133,9 +133,9 @@ def test_a_damaged_checkpoint_is_set_aside_and_the_one_before_it_taken(where_it_
   tree = {"weights": jax.device_put(np.arange(1000, dtype=np.float32), where)}
   layout = {"weights": jax.ShapeDtypeStruct((1000,), np.float32)}, {"weights": where}
   run = {"bucket": bucket, "disk": tmp_path}[where_it_is] / "damaged_run"
-  for _ in range(2):  # the second time another one of step 3
+  for steps in ((2, 3), (3,)):  # the second time another one of step 3
     checkpoints = checkpointer.open_checkpoints(run, 2)
-    for step in (2, 3):
+    for step in steps:
       checkpointer.save(checkpoints, step, tree, {"step": step})
     checkpointer.finish(checkpoints)
     for file in (run / "checkpoints" / "3" / "tree" / "d").iterdir():

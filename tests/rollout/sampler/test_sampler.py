@@ -102,9 +102,10 @@ def test_logps_are_those_of_a_fresh_forward_pass(policy, temperature):
   rollout = run(policy, tokens, length, ids, SamplingParams(temperature))
   repeat = lambda x: np.repeat(x[:, None], G, axis=1)
   rows = np.concatenate([repeat(tokens), rollout.tokens], axis=-1)
-  logp, *_ = response_logprobs(
-    model.bind(params), rows, repeat(length), T, temperature=temperature, chunk=7
+  scored = lambda params, rows, length: response_logprobs(
+    model.bind(params), rows, length, T, temperature=temperature, chunk=7
   )
+  logp, *_ = jax.jit(scored)(params, rows, repeat(length))
   real = np.arange(T)[None, None] < rollout.length[..., None]
   np.testing.assert_allclose(rollout.sampler_logp[real], np.asarray(logp)[real], atol=1e-5)
 
@@ -131,9 +132,8 @@ def test_greedy_takes_the_likeliest_token_at_every_step(policy):
   tokens, length, ids = prompts(count=3)
   rollout = run(policy, tokens, length, ids, SamplingParams(temperature=0), group_size=1)
   rows = np.concatenate([tokens, rollout.tokens[:, 0]], axis=-1)
-  decoder = model.bind(params)
-  logits = decoder(rows, L - length) @ decoder.unembedding().T
-  likeliest = np.argmax(logits, axis=-1)[:, L - 1 : -1]
+  logits = lambda decoder: decoder(rows, L - length) @ decoder.unembedding().T
+  likeliest = np.argmax(jax.jit(lambda params: logits(model.bind(params)))(params), axis=-1)[:, L - 1 : -1]
   real = np.arange(T)[None] < rollout.length
   np.testing.assert_array_equal(rollout.tokens[:, 0][real], likeliest[real])
 
@@ -162,7 +162,7 @@ def kept_by_the_books(logits, sampling):
 def test_filters_keep_what_their_definitions_keep(values):
   sampling = SamplingParams(*values)
   logits = np.random.default_rng(2).normal(size=(20, V)).astype(np.float32) * 2
-  out = np.asarray(filtered(jnp.asarray(logits), sampling))
+  out = np.asarray(jax.jit(lambda logits: filtered(logits, sampling))(logits))
   for row in range(20):
     assert set(np.flatnonzero(np.isfinite(out[row]))) == kept_by_the_books(logits[row], sampling)
 
@@ -170,8 +170,8 @@ def test_filters_keep_what_their_definitions_keep(values):
 def test_draws_follow_the_distribution_and_report_its_logp():
   logits = jnp.asarray([[0.0, 1.0, 2.0, -1.0, 0.5]])
   sampling, draws = SamplingParams(temperature=0.8, top_k=3), 20_000
-  keys = jax.random.split(jax.random.key(0), draws)
-  tokens, logp = sample_token(keys, 0, jnp.broadcast_to(logits, (draws, 5)), sampling)
+  draw = lambda keys: sample_token(keys, 0, jnp.broadcast_to(logits, (draws, 5)), sampling)
+  tokens, logp = jax.jit(draw)(jax.random.split(jax.random.key(0), draws))
   p = np.exp(np.array([1.0, 2.0, 0.5]) / 0.8)
   p /= p.sum()
   share = np.bincount(tokens, minlength=5) / draws

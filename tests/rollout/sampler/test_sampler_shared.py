@@ -1,5 +1,7 @@
 """What slots read of their prompts, against all prompts read at once; and which are not read at all."""
 
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -20,6 +22,7 @@ def case(seed, D, n, G, S, busy):
   return request.astype(np.int32), draw(D * S, K, m, H), kv, rng.random((D * n, L)) < 0.7
 
 
+@partial(jax.jit, static_argnums=(4, 5))
 def read(request, q, kv, mask, n, G):
   """By blocks, and how many of them a shard reads at most."""
   order = shared_prefix.order(jnp.asarray(request), n, G)
@@ -29,6 +32,9 @@ def read(request, q, kv, mask, n, G):
     return shared_prefix.part(q, cut, block.of(mask, order.width)[:, None], 0.5, 0.0)
 
   return order.read(jnp.asarray(q), of_prompts), order.count
+
+
+part = jax.jit(lambda q, kv, mask: shared_prefix.part(q, kv, mask, 0.5, 0.0))
 
 
 @pytest.mark.parametrize("busy", [0.4, *(pytest.param(b, marks=pytest.mark.slow) for b in (1.0, 0.0))])
@@ -46,13 +52,13 @@ def read(request, q, kv, mask, n, G):
 def test_slots_read_their_prompt_and_no_other(D, n, G, S, busy):
   for seed in range(3):
     request, q, kv, mask = case(seed, D, n, G, S, busy)
-    got, _ = jax.jit(read, static_argnums=(4, 5))(request, q, kv, mask, n, G)
+    got, _ = read(request, q, kv, mask, n, G)
     working = (request < n * G).reshape(-1)
-    prompt = (request // G + n * np.arange(D)[:, None]).reshape(-1)[working]
-    own = shared_prefix.Kv(kv.keys[:, prompt], kv.values[:, prompt])
-    want = shared_prefix.part(q[working], own, mask[prompt][:, None], 0.5, 0.0)
-    for x, y in zip(got, want, strict=True):
-      np.testing.assert_allclose(x[working], y, rtol=1e-5, atol=1e-6)
+    prompt = np.minimum(request // G, n - 1) + n * np.arange(D)[:, None]  # whichever, where nobody works
+    own = shared_prefix.Kv(*(x[:, prompt.reshape(-1)] for x in kv))
+    want = part(q, own, mask[prompt.reshape(-1)][:, None])
+    for x, y in zip(map(np.asarray, got), map(np.asarray, want), strict=True):
+      np.testing.assert_allclose(x[working], y[working], rtol=1e-5, atol=1e-6)
       assert np.isfinite(x).all()
 
 
