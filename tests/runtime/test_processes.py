@@ -16,11 +16,11 @@ import subprocesses
 
 from grpojax import train
 from grpojax.data import pipeline
-from grpojax.runtime import checkpointer, metrics, processes
+from grpojax.runtime import checkpointer, metrics, processes, report
 from grpojax.tools.evaluate import benchmark
 from grpojax.train import checkpoint
 
-STEPS, HEARTBEAT = 5, 10  # training steps; seconds
+STEPS, HEARTBEAT = 3, 10  # training steps; seconds
 CHANGES = {
   "steps": STEPS, "verbose": False, "rollout.prompts": 8, "rollout.max_tokens": 16, "rollout.segment": 8,
   "data.train": 64, "eval.every": STEPS, "eval.samples": 4, "dynamic_sampling.max_tries": 3,
@@ -103,8 +103,10 @@ def two(folder):
 
 @pytest.fixture(scope="module")
 def one(folder, two):
-  """The same with one process that has four devices, from the same cold start."""
-  train.run(train.prepare(config(folder, **{"mesh.data": 4}), folder / "one"))
+  """The same with one process that has four devices, from the same cold start; it draws no report."""
+  with pytest.MonkeyPatch.context() as patch:
+    patch.setattr(report, "write", lambda files: None)
+    train.run(train.prepare(config(folder, **{"mesh.data": 4}), folder / "one"))
   return folder / "one"
 
 
