@@ -24,7 +24,7 @@ def menu(slot: str) -> list:
 
 @functools.cache
 def bound(fn):
-  """fn with one half for every knob that has no default; one program, as each operation alone costs as much."""
+  """fn with one half for every knob that has no default, as one program."""
   required = [k for k, p in knobs_of(fn).items() if p.default is inspect.Parameter.empty]
   return jax.jit(functools.partial(fn, **dict.fromkeys(required, 0.5)))
 

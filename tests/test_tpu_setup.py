@@ -211,7 +211,7 @@ def test_a_slice_that_is_gone_before_its_run_has_started_comes_back(cloud):
   assert len(cloud.calls("tpu-vm", "delete")) == 1 and len(cloud.calls("tpu-vm", "create")) == 2
 
 
-@pytest.mark.parametrize(("devices", "seen"), [("12", "12"), ("0", "no")])
+@pytest.mark.parametrize(("devices", "seen"), [("12", "12"), pytest.param("0", "no", marks=pytest.mark.slow)])
 def test_a_worker_that_lacks_devices_is_named_before_anything_runs(cloud, devices, seen):
   (cloud.fake / "devices.1").write_text(devices)
   said = cloud("up", *RUN, code=1)
@@ -222,10 +222,12 @@ def test_a_worker_that_lacks_devices_is_named_before_anything_runs(cloud, device
 @pytest.mark.parametrize(
   ("kind", "devices", "image"),
   [
-    ("v4-16", 8, "tpu-ubuntu2204-base"), ("v5p-32", 16, "v2-alpha-tpuv5"), ("v6e-8", 8, "v2-alpha-tpuv6e"),
-    ("v2-8", 8, "tpu-ubuntu2204-base"),
+    ("v5p-32", 16, "v2-alpha-tpuv5"),
+    pytest.param("v4-16", 8, "tpu-ubuntu2204-base", marks=pytest.mark.slow),
+    pytest.param("v6e-8", 8, "v2-alpha-tpuv6e", marks=pytest.mark.slow),
+    pytest.param("v2-8", 8, "tpu-ubuntu2204-base", marks=pytest.mark.slow),
   ],
-)  # fmt: skip
+)
 def test_devices_and_image_follow_from_the_type(cloud, kind, devices, image):
   (cloud.fake / "devices.0").write_text(str(devices))
   for command in ("create", "install", "check"):

@@ -128,7 +128,7 @@ def test_a_gradient_by_logits_is_that_of_the_loss_itself():
       logp = jax.nn.log_softmax(theta)[WORLD.state, WORLD.token][rows] * WORLD.mask[rows]
       return -objective_lib.loss(objective, logp, prepared)[0]
 
-    wanted = np.asarray(jax.grad(gain)(setting.theta))
+    wanted = np.asarray(jax.jit(jax.grad(gain))(setting.theta))
   found, _, _ = measure.estimates(objective, setting, rows)
   assert np.abs(wanted).max() > 1e-3
   np.testing.assert_allclose(found[0], wanted, atol=1e-12)

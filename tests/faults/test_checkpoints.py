@@ -267,6 +267,7 @@ def disturbed(job, workdir, at: int, what):
   return train.run(job._replace(workdir=workdir, programs=job.programs._replace(update=update)))
 
 
+@pytest.mark.slow
 def test_a_folder_that_becomes_read_only_stops_the_run_and_it_goes_on(finished, tmp_path, immutable):
   whole, job = finished
   workdir = tmp_path / "run"

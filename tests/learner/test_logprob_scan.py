@@ -10,7 +10,7 @@ from grpojax.learner.logprob_scan import token_logprobs
 B, T, D, V = 3, 10, 8, 37
 
 
-scan = jax.jit(token_logprobs, static_argnames=("temperature", "chunk"))  # alone each operation would compile as long
+scan = jax.jit(token_logprobs, static_argnames=("temperature", "chunk"))
 
 
 def inputs(vocabulary=V, length=T):

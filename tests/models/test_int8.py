@@ -172,6 +172,7 @@ def compiled_decode(weights, kv_cache):
   return compiled, size(params), size(prefilled.cache)
 
 
+@slow
 def test_parameters_and_cache_take_about_a_quarter_in_the_compiled_sampler():
   full, full_params, full_cache = compiled_decode("full", "full")
   small, small_params, small_cache = compiled_decode("int8", "int8")
@@ -181,6 +182,7 @@ def test_parameters_and_cache_take_about_a_quarter_in_the_compiled_sampler():
   assert arguments[0] - arguments[1] == pytest.approx(saved, rel=0.01)
 
 
+@slow
 def test_the_decode_loop_carries_no_restored_copy_of_a_matrix():
   for precision, carried in (("full", "f32"), ("int8", "s8")):
     text = compiled_decode(precision, "full")[0].as_text()
@@ -204,6 +206,7 @@ def test_the_adapters_of_now_are_merged_and_then_rounded():
   assert not np.array_equal(small["layers"]["q"], int8.quantize_weights(params, model.spec)["layers"]["q"])
 
 
+@slow
 def test_scales_lie_where_their_matrices_do():
   model, params, _ = loaded("qwen2_moe")
   on = mesh(fsdp=2, expert=1, tensor=2)

@@ -177,6 +177,7 @@ def test_a_factor_s_gradient_is_the_merged_matrix_s_times_the_other_factor(path,
     np.testing.assert_allclose(ours[path][k], 2.0 * expected, rtol=1e-3, atol=2e-6)
 
 
+@pytest.mark.slow
 def test_devices_and_layout_change_no_gradient():
   ours, trained, frozen = adapted()
   sizes = dict.fromkeys((*sharding.AXES, "slices"), 1) | dict(data=2, fsdp=2, tensor=2)
@@ -314,6 +315,7 @@ def test_factors_are_not_averaged():
     config_lib.check(config, devices=1)
 
 
+@pytest.mark.slow
 def test_other_weights_in_the_folder_are_noticed(tmp_path):
   config = base.get_config("local")
   config.model.path, config.lora.rank = str(tmp_path / "qwen3"), 2

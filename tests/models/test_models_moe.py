@@ -64,7 +64,7 @@ def test_no_token_is_dropped_even_if_all_choose_one_expert(crowded):
   np.testing.assert_allclose(y, by_loops(block, h, experts, probs, True), atol=1e-5)
 
 
-@pytest.mark.parametrize("crowded", [False, True])
+@pytest.mark.parametrize("crowded", [True, pytest.param(False, marks=pytest.mark.slow)])
 def test_choices_of_some_experts_are_worked_off_in_parts(crowded):
   """Two of eight experts are here: an even load is one part, all tokens on them are four."""
   (B, S, D), F, k, first = (16, 200, 24), 6, 2, 2
@@ -191,7 +191,11 @@ def block_and_gradient(**sizes):
 
 
 @pytest.mark.parametrize(
-  "sizes", [dict(fsdp=2, tensor=2, expert=2), dict(context=3, expert=2), dict(fsdp=2, expert=3)]
+  "sizes",
+  [
+    dict(fsdp=2, tensor=2, expert=2),
+    *(pytest.param(s, marks=pytest.mark.slow) for s in (dict(context=3, expert=2), dict(fsdp=2, expert=3))),
+  ],
 )
 def test_a_mesh_computes_the_same_and_the_same_gradient(sizes):
   """Cut over rows, columns, experts and widths; three shards of four experts cannot be cut and hold all."""

@@ -7,7 +7,6 @@ Devices, and the learner's own program over them: test_objective_devices.
 from functools import cache, partial
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 from objective_toys import RECIPES, accumulate, configs_of_each, one_of_each, random_batch, recipe
@@ -169,13 +168,16 @@ def test_what_needs_pi_old_before_the_update_is_known_and_all_else_never_sees_it
     assert_close(found["partly_unknown"], found["equal"])
 
 
+prepare = jax.jit(lib.prepare)
+
+
 def test_a_group_never_learns_from_another():
   """Without rescaling, rewards of one prompt reach no other prompt's advantages."""
   batch, *_ = made()
   reward = batch.reward.copy()
   reward[3] += [3.0, -1, 0, 2]
   other = batch._replace(reward=reward)
-  one, two = (lib.prepare(OBJECTIVES["grpo"], b).advantage for b in (batch, other))
+  one, two = (np.asarray(prepare(OBJECTIVES["grpo"], b).advantage) for b in (batch, other))
   np.testing.assert_array_equal(np.delete(one, 3, 0), np.delete(two, 3, 0))
   assert not np.array_equal(one[3], two[3])
 
@@ -200,11 +202,11 @@ def test_strictly_on_policy_the_ratio_is_one_with_a_gradient():
 def test_overlong_rows_stay_in_the_constant_denominator_and_unscored_rows_do_not():
   T = 4
   batch = Batch(
-    mask=jnp.ones((1, 4, T)),
-    reward=jnp.array([[1.0, 0, 0, 1]]),
-    accuracy=jnp.array([[1.0, 0, 0, 1]]),
-    valid=jnp.array([[True, True, True, False]]),
-    ended=jnp.array([[True, True, False, True]]),
+    mask=np.ones((1, 4, T)),
+    reward=np.array([[1.0, 0, 0, 1]]),
+    accuracy=np.array([[1.0, 0, 0, 1]]),
+    valid=np.array([[True, True, True, False]]),
+    ended=np.array([[True, True, False, True]]),
   )
   config = dict(
     advantage=dict(fn="center"),
@@ -214,10 +216,10 @@ def test_overlong_rows_stay_in_the_constant_denominator_and_unscored_rows_do_not
     aggregate=dict(fn="constant", budget=T),
     select=dict(finished=dict(fn="finished")),
   )
-  kept = lib.prepare(lib.build(config), batch)
+  kept = prepare(lib.build(config), batch)
   np.testing.assert_allclose(kept.weight[0, :, 0], [1 / 12, 1 / 12, 0, 0])
   np.testing.assert_allclose(kept.advantage[0, :, 0], [2 / 3, -1 / 3, 0, 0])
   config["shape"] = dict(finished=dict(fn="finished_only"))
-  dropped = lib.prepare(lib.build(config), batch)
+  dropped = prepare(lib.build(config), batch)
   np.testing.assert_allclose(dropped.weight[0, :, 0], [1 / 12, 1 / 12, 0, 0])
   np.testing.assert_allclose(dropped.advantage[0, :, 0], [1 / 2, -1 / 2, 0, 0])

@@ -224,7 +224,8 @@ ROWS = [
 def results() -> list:
   """What the function of every row gives: one program, as each operation alone would compile as long."""
   args = [[np.asarray(x) if isinstance(x, list | float) else x for x in row[1]] for row in ROWS]
-  return jax.jit(lambda args: [fn(*x, **knobs) for (fn, _, knobs, _), x in zip(ROWS, args, strict=True)])(args)
+  rows = lambda args: [fn(*x, **knobs) for (fn, _, knobs, _), x in zip(ROWS, args, strict=True)]
+  return jax.jit(rows)(args)
 
 
 @pytest.mark.parametrize("number", range(len(ROWS)), ids=[row[0].__name__ for row in ROWS])

@@ -8,7 +8,6 @@ from objective_toys import random_batch
 
 from grpojax.objective import select, stats
 
-
 top_entropy = jax.jit(select.top_entropy)
 
 

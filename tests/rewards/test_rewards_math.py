@@ -198,6 +198,7 @@ pool.call({VERDICT!r}, [["7", "9^{{9^{{9^{{9}}}}}}"]] * 2, timeout=600, workers=
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 def test_workers_know_no_jax_and_die_with_a_trainer_that_was_killed(tmp_path):
   script = tmp_path / "trainer.py"

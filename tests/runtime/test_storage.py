@@ -126,7 +126,7 @@ def test_a_run_in_a_bucket_goes_on_from_there_alone(bucket, cache, tmp_path, mon
   assert "after step 2" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("where_it_is", ["bucket", pytest.param("disk", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("where_it_is", ["disk", pytest.param("bucket", marks=pytest.mark.slow)])
 def test_a_damaged_checkpoint_is_set_aside_and_the_one_before_it_taken(where_it_is, bucket, tmp_path, capsys):
   mesh = jax.sharding.Mesh(np.array(jax.devices()[:1]), "data")
   where = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec())

@@ -88,7 +88,7 @@ def test_the_summary_agrees_with_enumeration(whole):
   assert seen["metrics"]["mean_length"]["low"] < seen["metrics"]["mean_length"]["high"]
 
 
-@pytest.mark.parametrize("torn", [0, 40, 3000])
+@pytest.mark.parametrize("torn", [40, *(pytest.param(n, marks=pytest.mark.slow) for n in (0, 3000))])
 def test_a_killed_evaluation_goes_on_to_the_same_items(whole, tmp_path, torn):
   """Killed before its third batch, its last bytes not on disk."""
   job, out, _, answered = whole
@@ -230,6 +230,7 @@ def test_a_fingerprint_knows_every_bit_and_its_place_but_not_the_mesh():
   assert len(seen | {mine}) == 8
 
 
+@pytest.mark.slow
 def test_the_command_on_files_of_ones_own(cache, tmp_path):
   """Test sources alone, a folder as the checkpoint, greedy; the suite that is not named is not asked."""
   folder = make_folder(tmp_path / "qwen")

@@ -133,6 +133,7 @@ def test_the_interval_of_few_seeds_is_as_wide_as_students():
     np.testing.assert_allclose(np.mean((high - low) / student), 1, atol=0.08)
 
 
+@pytest.mark.slow
 def test_intervals_cover_what_they_say():
   """Of 8 seeds; five can reach 93.75 %, the chance that five values lie on both sides of their median."""
   samples = np.random.default_rng(2).normal(size=(8, 2000))

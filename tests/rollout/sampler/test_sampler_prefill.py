@@ -25,7 +25,13 @@ def both(family, chunk, shards):
 
 
 @pytest.mark.parametrize(
-  "family, chunk, shards", [("gemma2", 4, 1), ("gemma3_text", 64, 1), ("qwen2", 9, 2), ("qwen3_moe", 1, 3)]
+  "family, chunk, shards",
+  [
+    ("gemma2", 4, 1),
+    pytest.param("gemma3_text", 64, 1, marks=pytest.mark.slow),
+    pytest.param("qwen2", 9, 2, marks=pytest.mark.slow),
+    pytest.param("qwen3_moe", 1, 3, marks=pytest.mark.slow),
+  ],
 )
 def test_what_is_kept_of_a_prompt_is_that_of_reading_it_alone(family, chunk, shards):
   """Chunks shorter and longer than a prompt, windows shorter than both, and prompts that are left out."""

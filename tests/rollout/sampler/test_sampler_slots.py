@@ -73,11 +73,10 @@ def same(a, b):
   np.testing.assert_allclose(a.sampler_logp, b.sampler_logp, atol=1e-5)
 
 
-SETTINGS = [  # (slots, shards, ends, chunk, piece_bytes); three are slow, as each has programs of its own
-  (5, 1, 0, 3, 0),
+SETTINGS = [  # (slots, shards, ends, chunk, piece_bytes); all but one are slow, each has its own programs
   (8, 4, 0, 7, 0),
-  (6, 1, 1, 1, 99),
-  *(pytest.param(s, marks=pytest.mark.slow) for s in [(1, 1, 1, 64, 0), (24, 1, 1, 1, 0), (12, 2, 0, 3, 1)]),
+  *(pytest.param(s, marks=pytest.mark.slow) for s in [(5, 1, 0, 3, 0), (6, 1, 1, 1, 99), (1, 1, 1, 64, 0)]),
+  *(pytest.param(s, marks=pytest.mark.slow) for s in [(24, 1, 1, 1, 0), (12, 2, 0, 3, 1)]),
 ]
 
 
@@ -118,7 +117,10 @@ def test_logps_are_those_of_a_fresh_forward_pass():
   rollout, _ = programs(eos=EOS[0], slots=5, shards=1)(tokens, length, ids)
   repeat = lambda x: np.repeat(x[:, None], G, axis=1)
   rows = np.concatenate([repeat(tokens), rollout.tokens], axis=-1)
-  logp, *_ = response_logprobs(model.bind(params), rows, repeat(length), T, temperature=1.0, chunk=6)
+  scored = lambda params: response_logprobs(
+    model.bind(params), rows, repeat(length), T, temperature=1.0, chunk=6
+  )
+  logp, *_ = jax.jit(scored)(params)
   real = np.arange(T)[None, None] < rollout.length[..., None]
   np.testing.assert_allclose(rollout.sampler_logp[real], np.asarray(logp)[real], atol=1e-5)
   assert not rollout.tokens[~real].any() and not rollout.sampler_logp[~real].any()
@@ -152,6 +154,7 @@ def test_windows_tables_soft_caps_and_mixtures(family, piece_bytes):
   assert want.length.max() == T and want.ended.any()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("piece_bytes", [0, pytest.param(1, marks=pytest.mark.slow)])
 def test_caches_in_int8_are_those_of_the_plain_sampler(piece_bytes):
   want = programs(eos=EOS[0], kv_cache="int8")(*prompts())
@@ -161,6 +164,7 @@ def test_caches_in_int8_are_those_of_the_plain_sampler(piece_bytes):
   assert abs(full.sampler_logp - got.sampler_logp).max() > 1e-3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("budget", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_budgets_with_hardly_a_loop(budget):
   want = programs(eos=EOS[0])(*prompts())
@@ -219,6 +223,7 @@ def test_eight_devices_sample_the_tokens_of_one_and_no_cache_travels(pieces):
   assert gathers and not [line for line in gathers if re.search(caches, line)]
 
 
+@pytest.mark.slow
 def test_kv_memory_is_at_least_two_fifths_below_the_unshared_layout():
   """Compiled, not run: 16 samples of a prompt, 2,048 tokens each; all 32 rows in slots, as unshared."""
   config = base.get_config("tiny").model
