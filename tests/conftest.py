@@ -6,6 +6,7 @@ compilation, as the other core has another worker's.  What subprocesses.environm
 starts inherits both; test_train.py starts the README's command with the emitters that users have.
 """
 
+import contextlib
 import gc
 import os
 from pathlib import Path
@@ -31,6 +32,14 @@ jax.config.update("jax_compilation_cache_dir", str(PROGRAMS))
 jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.05)
 
 
+JOBS_FIRST = ("tests/runtime/test_processes.py", "tests/train/", "tests/faults/")
+
+
+def pytest_collection_modifyitems(items):
+  """Puts whole jobs first: one worker has them, and shares their programs; none ends with a long one."""
+  items.sort(key=lambda item: not item.nodeid.startswith(JOBS_FIRST))
+
+
 def pytest_collection_finish():
   """Keeps the garbage collector off what imports and collection made: that takes a tenth of a run."""
   gc.freeze()
@@ -38,11 +47,13 @@ def pytest_collection_finish():
 
 
 @pytest.fixture(scope="session")
-def cache(tmp_path_factory) -> Path:
-  """A config.cache_dir that jobs share: datasets and cold starts of this session, programs of all of them."""
-  folder = tmp_path_factory.mktemp("cache")
-  PROGRAMS.mkdir(parents=True, exist_ok=True)
-  (folder / "programs").symlink_to(PROGRAMS)
+def cache() -> Path:
+  """A config.cache_dir that the jobs of a worker share, and keep: datasets, cold starts and programs."""
+  folder = PROGRAMS.parent / os.environ.get("PYTEST_XDIST_WORKER", "main")
+  folder.mkdir(parents=True, exist_ok=True)
+  PROGRAMS.mkdir(exist_ok=True)
+  with contextlib.suppress(FileExistsError):
+    (folder / "programs").symlink_to(PROGRAMS)
   return folder
 
 
@@ -55,7 +66,8 @@ def _kept_programs():
 # Keys of a config that decide no program; "seed" also stands for what begins with it.
 NO_PROGRAM = (
   "name", "steps", "seed", "cache_dir", "verbose", "reward", "objective", "checkpoint", "profile_steps",
-  "data.train", "data.validation", "data.test", "eval.every", "eval.prompts", "cold_start",
+  "data.train", "data.validation", "data.test", "eval.every", "eval.prompts", "cold_start", "reference",
+  "baseline", "difficulty", "staleness",
 )  # fmt: skip
 BUILT = {}  # (mesh, config without those keys) -> programs
 

@@ -93,6 +93,7 @@ def test_up_goes_from_nothing_to_a_finished_run_and_a_second_time_makes_nothing_
   assert len(cloud.calls("tpu-vm", "scp")) == 1
 
 
+@pytest.mark.slow
 def test_a_run_that_goes_on_is_watched_and_left_alone_then_stopped(cloud):
   cloud.plan(ends="long long")
   for command in ("create", "install", "start", "start"):
@@ -211,7 +212,8 @@ def test_a_slice_that_is_gone_before_its_run_has_started_comes_back(cloud):
   assert len(cloud.calls("tpu-vm", "delete")) == 1 and len(cloud.calls("tpu-vm", "create")) == 2
 
 
-@pytest.mark.parametrize(("devices", "seen"), [("12", "12"), pytest.param("0", "no", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize(("devices", "seen"), [("12", "12"), ("0", "no")])
 def test_a_worker_that_lacks_devices_is_named_before_anything_runs(cloud, devices, seen):
   (cloud.fake / "devices.1").write_text(devices)
   said = cloud("up", *RUN, code=1)
@@ -235,6 +237,7 @@ def test_devices_and_image_follow_from_the_type(cloud, kind, devices, image):
   assert f"--version={image}" in cloud.calls("tpu-vm", "create")[0]
 
 
+@pytest.mark.slow
 def test_an_install_that_fails_says_why_and_is_tried_again_by_the_next_command(cloud):
   cloud("create")
   (cloud.fake / "pip_fails").touch()

@@ -9,7 +9,8 @@ from configs import base
 from grpojax.config import check_keys, schema, workdir
 
 SCALES = ("mini", "local")  # between them they have every key
-DEFAULTS = {scale: schema.flatten(base.get_config(scale).to_dict()) for scale in SCALES}
+CONFIGS = {scale: base.get_config(scale) for scale in SCALES}
+DEFAULTS = {scale: schema.flatten(config.to_dict()) for scale, config in CONFIGS.items()}
 
 
 def scale_of(key: str) -> str:
@@ -19,7 +20,7 @@ def scale_of(key: str) -> str:
 
 def with_value(key: str, value) -> ConfigDict:
   """The default config with any value at one key."""
-  config = base.get_config(scale_of(key)).copy_and_resolve_references()
+  config = CONFIGS[scale_of(key)].copy_and_resolve_references()
   *path, leaf = key.split(".")
   node = config
   for name in path:

@@ -26,7 +26,13 @@ BROWSER = next((path for name in ("chromium", "google-chrome") if (path := shuti
 STUDIES = (dapo_ablation, epsilon_high, group_size, mismatch, variants)
 
 
-@pytest.mark.parametrize("study", STUDIES, ids=lambda module: module.__name__)
+OFTEN = (dapo_ablation, variants)
+
+
+@pytest.mark.parametrize(
+  "study",
+  [pytest.param(one, id=one.__name__, marks=[] if one in OFTEN else pytest.mark.slow) for one in STUDIES],
+)
 def test_every_row_of_every_study_is_legal(study, tmp_path):
   for scale in study.SCALES if study is dapo_ablation else ("mini", "tiny"):
     made = study.study(scale)

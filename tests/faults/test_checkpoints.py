@@ -128,6 +128,7 @@ def test_a_bit_that_storage_gives_back_without_a_word_is_found_by_its_leaf(run, 
   )
 
 
+@pytest.mark.slow
 def test_a_run_whose_last_checkpoint_is_damaged_ends_as_the_undisturbed_one(finished, run):
   """The steps after the one before are taken again, and their records replaced."""
   whole, job = finished

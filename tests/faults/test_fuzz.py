@@ -287,6 +287,7 @@ def refused(found) -> bool:
   return found.error.startswith("error: ")
 
 
+@pytest.mark.slow
 @some_or_all
 def test_a_command_with_an_impossible_value(command, share):
   bad, taken = [], 0

@@ -283,6 +283,7 @@ def test_a_dimension_that_does_not_divide_is_replicated():
   assert where["layers"]["q"].spec[2] == "tensor"
 
 
+@slow
 def test_prompt_order_and_padding_content_change_nothing():
   batch, whole = make_batch(), plain(gspo)
   order = np.random.default_rng(3).permutation(P)
@@ -420,6 +421,7 @@ def test_decay_shrinks_matrices_and_leaves_norms_and_biases_alone():
     np.testing.assert_allclose(update, -0.05 if decayed else 0, rtol=1e-6, err_msg=str(path))
 
 
+@slow
 def test_the_policy_that_is_rewarded_becomes_likelier():
   """Forty updates on one batch, against the sign of the whole chain."""
   update, state = plain_update()

@@ -191,6 +191,7 @@ def test_the_decode_loop_carries_no_restored_copy_of_a_matrix():
     assert kinds == {carried}  # of gate, up and down
 
 
+@slow
 def test_the_adapters_of_now_are_merged_and_then_rounded():
   base_model, params, _ = loaded("qwen2")
   c = ConfigDict(dict(rank=2, alpha=4.0, modules="q|down"))

@@ -89,6 +89,7 @@ def test_halves_exchanged_by_a_product_are_the_same_numbers(dtype):
     np.testing.assert_array_equal(got, want)
 
 
+@slow
 def test_a_decoder_may_take_a_kernel_for_its_updates():
   """70 columns in a block of 128; hidden states and all gradients are the reference's."""
   spec = dataclasses.replace(SPEC, num_attention_heads=2, num_key_value_heads=1, windows=(30, 30))

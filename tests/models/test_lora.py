@@ -160,6 +160,7 @@ def gradient_where_merged():
   return slopes(MODEL, merged, {}, make_batch())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
   ("path", "of_a", "of_b"),
   [
@@ -192,6 +193,7 @@ def test_devices_and_layout_change_no_gradient():
   jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-6), cut, ours)
 
 
+@pytest.mark.slow
 def test_an_update_moves_every_adapter_and_holds_none_of_them_as_a_constant():
   tx = optimizer.make_optimizer(
     base.get_config("tiny").optimizer, optax.constant_schedule(0.1), ADAPTED.trained.axes

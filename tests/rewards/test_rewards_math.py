@@ -126,12 +126,14 @@ def test_a_hanging_answer_is_a_counted_timeout_and_costs_its_row_only():
   assert rewards.build(config)  # grpojax/rewards/math.py does not shadow the library's math
 
 
+@pytest.mark.slow
 def test_memory_that_runs_out_is_a_failure_and_no_verdict():
   assert pool.call("resource:getrlimit", [[resource.RLIMIT_AS]], timeout=30.0, workers=1) == [[2 << 30] * 2]
   (error,) = pool.call("builtins:bytearray", [[1 << 40]], timeout=30.0, workers=1)
   assert isinstance(error, RuntimeError) and "MemoryError" in str(error)
 
 
+@pytest.mark.slow
 def test_what_one_call_does_is_nobody_elses_matter():
   """Hangs, deaths and errors between honest calls; the pool heals, and stays healed."""
   calls = [[0.0], [60], ["x"], [0.01]]
@@ -144,6 +146,7 @@ def test_what_one_call_does_is_nobody_elses_matter():
   assert pool.call("os:getpid", [], timeout=1.0, workers=1) == []
 
 
+@pytest.mark.slow
 def test_a_dead_server_is_an_error_once():
   key = ("operator:add", 1)
   assert pool.call(key[0], [[1, 2]], timeout=30.0, workers=1) == [3]

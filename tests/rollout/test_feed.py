@@ -62,7 +62,8 @@ def pieces(devices: int, draws: int, until: int = 99):
   return numbers, jax.tree.map(lambda *x: np.concatenate(x), *(r for _, r in got)), counts
 
 
-@pytest.mark.parametrize("devices", [1, pytest.param(2, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("devices", [1, 2])
 def test_whole_in_segments_and_fed_are_the_plain_samplers(devices):
   run, params = continuous(devices)
   whole, counts = run(params, *DRAWS[0])

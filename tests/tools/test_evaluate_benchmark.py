@@ -181,6 +181,7 @@ def read(named, config):
   return job.policy.results(config), policy.load(job.policy, job.config, job.model, job.mesh, None, None)
 
 
+@pytest.mark.slow
 def test_checkpoints_by_their_names(whole, workdir, cache, tmp_path):
   params = whole[2]
   for named, step in ((workdir, 7), (f"{workdir}@3", 3), (f"{workdir}@7", 7)):

@@ -35,7 +35,12 @@ def bits(array: np.ndarray) -> tuple:
   return array.dtype, array.shape, array.tobytes()
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+OFTEN = ("gemma3_text", "qwen2_moe", "qwen3")  # by default; the rest: slow
+
+
+@pytest.mark.parametrize(
+  "family", [pytest.param(name, marks=[] if name in OFTEN else pytest.mark.slow) for name in FAMILIES]
+)
 def test_a_round_trip_is_bitwise_from_any_layout(family, tmp_path):
   model = loaded(family)[0]
   params = hf.load(FOLDERS / family, model, mesh(fsdp=2, tensor=2, expert=1))
