@@ -22,12 +22,13 @@ ADAPTERS = ConfigDict(dict(rank=2, alpha=4.0, modules="q|o|down", path=""))
 ADAPTED = MODEL._replace(lora=lora.build(ADAPTERS, MODEL.spec, MODEL.axes, MODEL.shapes))
 RATE, DECAY, CLIP = 0.01, 0.1, 0.7
 each = pytest.mark.parametrize("fn", optimizer.RULES)
+OFTEN = "adapters", "muon"  # of the four, Muon alone asks what shape the model gives a matrix
 each_also_with_adapters = pytest.mark.parametrize(
   ("fn", "model"),
   [
-    pytest.param(fn, model, id=f"{what}-{fn}", marks=[] if fn == "muon" else pytest.mark.slow)
+    pytest.param(fn, model, id=f"{what}-{fn}", marks=[] if (what, fn) == OFTEN else pytest.mark.slow)
     for what, model in dict(all=MODEL, adapters=ADAPTED).items()
-    for fn in optimizer.RULES  # of the four, Muon alone asks what shape the model gives a matrix
+    for fn in optimizer.RULES
   ],
 )
 

@@ -10,9 +10,9 @@ import xml.etree.ElementTree as ElementTree
 
 import numpy as np
 import pytest
-import subprocesses
 from matplotlib.axes import Axes
 
+from grpojax import __main__ as commands
 from grpojax.runtime import console, metrics, report
 from grpojax.runtime.report import figures
 
@@ -237,10 +237,11 @@ def test_the_config_and_the_command_are_at_the_bottom(page):
   assert "&#34;fn&#34;: &#34;token&#34;" in bottom
 
 
-def test_it_runs_as_a_module(tmp_path):
+def test_the_command_says_where_the_report_is(tmp_path, monkeypatch, capsys):
   a_run(tmp_path, steps=2)
-  done = subprocesses.run_one("grpojax", "report", str(tmp_path))
-  assert done.out == f"{tmp_path / 'report.html'}\n"
+  monkeypatch.setattr(sys, "argv", ["grpojax", "report", str(tmp_path)])
+  commands.main()
+  assert capsys.readouterr().out == f"{tmp_path / 'report.html'}\n"
 
 
 def test_comparison_says_what_is_missing():

@@ -31,6 +31,17 @@ def tiny(cache, recipe="gspo", **changes):
   return config
 
 
+def remembering(cache):
+  """GRPO with everything that a run can remember, beside SPO's."""
+  c = tiny(cache, "grpo")
+  c.reference_sync.update(every=2, rate=0.5)
+  c.kl_control.update(target=1e-4, horizon=100)
+  c.difficulty.update(kind="ema", weighted=True, offline=4)
+  c.objective.advantage = dict(fn="mixed_baseline")
+  c.baseline.kind = "mean"
+  return c
+
+
 def start(config, workdir):
   train.run(train.prepare(config, workdir))
   return metrics.read(workdir)
@@ -101,15 +112,10 @@ def test_stopped_at_an_epoch_edge_and_resumed_is_bit_equal_to_unbroken(cache, tm
   """Parameters, moments, reference and metrics; 20 prompts are 5 draws of 4, and grpo stops after 5."""
 
   def config(steps):
-    c = tiny(cache, recipe, steps=steps)
+    c = remembering(cache) if recipe == "grpo" else tiny(cache, recipe)
+    c.update(steps=steps)
     c.data.train = 20
     c.eval.every = 3
-    if recipe == "grpo":  # everything that a run can remember, beside SPO's
-      c.reference_sync.update(every=2, rate=0.5)
-      c.kl_control.update(target=1e-4, horizon=100)
-      c.difficulty.update(kind="ema", weighted=True, offline=4)
-      c.objective.advantage = dict(fn="mixed_baseline")
-      c.baseline.kind = "mean"
     return c
 
   whole = start(config(7), tmp_path / "whole")
@@ -177,9 +183,9 @@ def short(sample):
 
 
 def test_a_finished_run_started_again_trains_nothing_and_says_so(cache, tmp_path, capsys):
-  before = start(tiny(cache), tmp_path)
+  before = start(remembering(cache), tmp_path)
   capsys.readouterr()
-  assert start(tiny(cache), tmp_path) == before
+  assert start(remembering(cache), tmp_path) == before
   said = capsys.readouterr().out
   assert "finished at step 2" in said and "--config.steps" in said
 
