@@ -184,6 +184,7 @@ def load(c, cache: Path):
   return folder, [pipeline.load_split(c, folder, name, TOKENIZER, needs) for name in names]
 
 
+@pytest.mark.slow
 @some_or_all
 def test_from_a_file_to_prompts_every_row_is_kept_or_counted(tmp_path, share):
   bad = []

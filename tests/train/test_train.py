@@ -39,6 +39,7 @@ def remembering(cache):
   c.difficulty.update(kind="ema", weighted=True, offline=4)
   c.objective.advantage = dict(fn="mixed_baseline")
   c.baseline.kind = "mean"
+  c.data.train = 20
   return c
 
 

@@ -51,6 +51,7 @@ def test_what_is_kept_of_a_prompt_is_that_of_reading_it_alone(family, chunk, sha
     assert got.columns == -(-longest // chunk) * chunk * shards
 
 
+@pytest.mark.slow
 def test_padding_is_at_most_three_twentieths_on_the_default_data(tmp_path):
   """Of what prefill reads, in every step of an epoch; left-padded prompts are nearly half padding."""
   config = base.get_config()
