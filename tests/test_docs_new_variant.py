@@ -49,8 +49,8 @@ def test_the_gradient_is_that_of_the_published_loss(dppo):
   o.surrogate.update(low=0.05, high=0.08, w_max=1.1)
   with jax.enable_x64(True):
     objective = lib.build(o)
-    prepared = lib.prepare(objective, jax.tree.map(jax.numpy.asarray, batch))
-    grad = jax.grad(lambda x: lib.loss(objective, x, prepared)[0])(theta["logp"])
+    prepared = jax.jit(lib.prepare)(objective, batch)
+    grad = jax.jit(jax.grad(lambda x: lib.loss(objective, x, prepared)[0]))(theta["logp"])
   new, old = np.exp(theta["logp"]), np.exp(batch.sampler_logp)
   advantage, on = np.asarray(prepared.advantage), np.asarray(prepared.mask) > 0
   valid = np.where(advantage > 0, new - old <= 0.08, new - old >= -0.05)
@@ -74,5 +74,5 @@ def test_five_updates_make_right_answers_likelier(dppo):
     state, metrics = update(state, objective, batch)
     assert np.isfinite(metrics["loss"])
   moved, counted = np.asarray(state.params) - start, (batch.mask > 0) & batch.valid[..., None]
-  advantage = np.asarray(lib.prepare(objective, batch).advantage)
+  advantage = np.asarray(jax.jit(lib.prepare)(objective, batch).advantage)
   assert (moved * advantage >= 0).all() and np.abs(moved[counted & (advantage != 0)]).min() > 0

@@ -26,7 +26,7 @@ BROWSER = next((path for name in ("chromium", "google-chrome") if (path := shuti
 STUDIES = (dapo_ablation, epsilon_high, group_size, mismatch, variants)
 
 
-OFTEN = (dapo_ablation, variants)
+OFTEN = (dapo_ablation,)
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from functools import partial
 
 import jax
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from objective_toys import random_batch, recipe
@@ -135,6 +136,7 @@ def test_rewards_may_be_shifted_and_for_a_zscore_scaled(seed, scale, shift):
   close(scale * one, two, 1e-9)
 
 
+@pytest.mark.slow
 @few
 @given(SEEDS)
 def test_filler_groups_change_nothing_even_the_constant_denominator(seed):

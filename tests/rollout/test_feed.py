@@ -84,6 +84,7 @@ def test_whole_in_segments_and_fed_are_the_plain_samplers(devices):
   assert counts["rollout/decode_steps"] < 1.5 * fewest  # slots are fed before they run dry
 
 
+@pytest.mark.slow
 def test_who_stops_listening_stops_the_sampler():
   SENT.clear()
   numbers, rollout, counts = pieces(1, 3, until=5)

@@ -79,6 +79,7 @@ def test_other_seed_prompt_or_sample_other_tokens(policy):
   assert (whole.tokens[:, 0] != whole.tokens[:, 1]).any()
 
 
+@pytest.mark.slow
 def test_same_tokens_on_eight_devices(policy):
   model, params = policy
   tokens, length, ids = prompts(count=8)

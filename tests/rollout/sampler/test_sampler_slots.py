@@ -111,6 +111,7 @@ def scheduled(length, slots):
   return max(free)
 
 
+@pytest.mark.slow
 def test_logps_are_those_of_a_fresh_forward_pass():
   model, params = tiny()
   tokens, length, ids = prompts()
