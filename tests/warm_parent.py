@@ -5,6 +5,7 @@ answer has their exit codes.  JAX starts no thread before its first use, so what
 forked.
 """
 
+import gc
 import json
 import os
 import sys
@@ -38,5 +39,7 @@ def answer(line: str) -> list[int]:
   return [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]
 
 
+gc.freeze()  # as in conftest.py
+gc.set_threshold(20_000, 20, 20)
 for line in sys.stdin:
   print(json.dumps(answer(line)), flush=True)

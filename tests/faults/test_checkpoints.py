@@ -25,9 +25,11 @@ pytestmark = [
 
 
 def config(cache):
+  """The programs of test_staleness.py."""
   c = importlib.import_module("configs.grpo").get_config("tiny")
-  c.update(steps=4, verbose=False, cache_dir=str(cache))
+  c.update(steps=4, verbose=False, cache_dir=str(cache), updates_per_rollout=1)
   c.mesh.data = 1
+  c.optimizer.warmup_steps = 0
   c.eval.every = 100
   c.checkpoint.update(every=2, keep=3)
   c.reward.accuracy = dict(fn=f"{__name__}:short")
@@ -257,7 +259,7 @@ def immutable():
 
 
 def disturbed(job, workdir, at: int, what):
-  """train.run, with `what` done to `workdir` before its update number `at`; there are two a step."""
+  """train.run, with `what` done to `workdir` before its update number `at`, one a step."""
   seen = []
   job.data.stream.set_state({"position": 0})  # of the job that the other tests ran
 
@@ -273,7 +275,7 @@ def test_a_folder_that_becomes_read_only_stops_the_run_and_it_goes_on(finished, 
   whole, job = finished
   workdir = tmp_path / "run"
   with pytest.raises(OSError, match="not permitted"):
-    disturbed(job, workdir, 5, immutable)
+    disturbed(job, workdir, 3, immutable)
   subprocess.run(["chattr", "-R", "-i", workdir], check=True)
   assert newest(workdir, job)[1]["step"] == 2
   assert train.run(job._replace(workdir=workdir))
@@ -284,7 +286,7 @@ def test_a_folder_that_becomes_read_only_stops_the_run_and_it_goes_on(finished, 
 def test_a_folder_that_vanishes_stops_the_run_at_the_next_save(finished, tmp_path):
   _, job = finished
   with pytest.raises(OSError, match="run/checkpoints"):
-    disturbed(job, tmp_path / "run", 3, shutil.rmtree)
+    disturbed(job, tmp_path / "run", 2, shutil.rmtree)
 
 
 def test_where_nothing_may_be_written_a_run_does_not_begin(cache, tmp_path, immutable):

@@ -15,10 +15,12 @@ from grpojax.train import guard
 pytestmark = pytest.mark.usefixtures("quick_jobs")
 
 
-def config(cache, **changes):
-  c = importlib.import_module("configs.dr_grpo").get_config("tiny")
+def config(cache, recipe="grpo", **changes):
+  """The programs of test_staleness.py."""
+  c = importlib.import_module(f"configs.{recipe}").get_config("tiny")
   c.update(steps=4, verbose=False, cache_dir=str(cache), updates_per_rollout=1)
   c.mesh.data = 1
+  c.optimizer.warmup_steps = 0
   c.eval.every = c.checkpoint.every = 100
   c.guard.update(changes)
   c.reward.accuracy = dict(fn=f"{__name__}:short")
@@ -87,12 +89,13 @@ def test_so_many_in_a_row_stop_the_run_also_across_a_restart(cache, tmp_path):
 
 @pytest.mark.slow
 def test_a_spike_is_skipped_if_asked_for_and_does_not_move_the_average(cache, tmp_path, capsys):
+  """Dr. GRPO's advantages grow with the rewards."""
   larger = lambda batch: batch._replace(reward=batch.reward * 1000)
-  records, states = run(config(cache, spike=5.0), tmp_path / "a", at({3}, larger))
+  records, states = run(config(cache, "dr_grpo", spike=5.0), tmp_path / "a", at({3}, larger))
   assert [r["update/skipped"] for r in records] == [0, 0, 1, 0] and not records[2]["update/nonfinite"]
   assert same(states[2], states[3]) and "is a spike; the update was skipped" in capsys.readouterr().out
   assert records[2]["grad_norm"] > 5 * records[1]["grad_norm"]
-  records, _ = run(config(cache), tmp_path / "b", at({3}, larger))
+  records, _ = run(config(cache, "dr_grpo"), tmp_path / "b", at({3}, larger))
   assert not any(r["update/skipped"] for r in records)  # off unless asked for
 
 
@@ -100,7 +103,7 @@ def test_a_spike_is_skipped_if_asked_for_and_does_not_move_the_average(cache, tm
 def test_a_sampler_with_other_weights_is_said_and_then_stops_the_run(cache, tmp_path, capsys):
   """The sampler keeps the first step's weights, as it has in codes that peers shipped; the policy moves."""
   c = config(cache, warn_mismatch=1e-3, stop_mismatch=0.2)
-  c.optimizer.update(learning_rate=1e-3, warmup_steps=0)
+  c.optimizer.learning_rate = 1e-3
   c.steps = 40
   job = train.prepare(c, tmp_path)
   sample, first = job.programs.sample, []

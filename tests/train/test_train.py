@@ -183,6 +183,7 @@ def short(sample):
   return float(sample.length < 40)
 
 
+@pytest.mark.slow
 def test_a_finished_run_started_again_trains_nothing_and_says_so(cache, tmp_path, capsys):
   before = start(remembering(cache), tmp_path)
   capsys.readouterr()

@@ -127,17 +127,9 @@ def test_logps_are_those_of_a_fresh_forward_pass():
   assert not rollout.tokens[~real].any() and not rollout.sampler_logp[~real].any()
 
 
-@pytest.mark.parametrize(
-  ("family", "piece_bytes"),
-  [
-    pytest.param("gemma2", 0, marks=pytest.mark.slow),
-    pytest.param("gemma2", 1, marks=pytest.mark.slow),
-    pytest.param("gemma3_text", 0, marks=pytest.mark.slow),
-    pytest.param("gemma3_text", 1, marks=pytest.mark.slow),
-    ("qwen3_moe", 0),
-    pytest.param("qwen3_moe", 1, marks=pytest.mark.slow),
-  ],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("piece_bytes", [0, 1])
+@pytest.mark.parametrize("family", ["gemma2", "gemma3_text", "qwen3_moe"])
 def test_windows_tables_soft_caps_and_mixtures(family, piece_bytes):
   """Windows here are shorter than prompt and response: they cut in both, and in the ring after it turned."""
   model = loaded(family)[0]
@@ -211,7 +203,8 @@ def on_mesh(devices: Mesh, slots: int, piece_bytes: int = 0):
   return compiled, *compiled(*args)[1:]
 
 
-@pytest.mark.parametrize("pieces", [1, pytest.param(2, marks=pytest.mark.slow)])
+@pytest.mark.slow  # test_weights.py has a mesh by default
+@pytest.mark.parametrize("pieces", [1, 2])
 def test_eight_devices_sample_the_tokens_of_one_and_no_cache_travels(pieces):
   compiled, rollout, status = on_mesh(mesh(data=2, fsdp=2, tensor=2), slots=8, piece_bytes=pieces - 1)
   want = programs(eos=EOS[0])(*prompts())
