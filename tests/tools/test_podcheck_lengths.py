@@ -7,7 +7,7 @@ from collections import Counter
 import podcheck_toys
 import pytest
 
-COLUMNS = 1024, 2048, 4096
+COLUMNS = 512, 1024, 2048
 VOCABULARY = 260
 DRIVER = """
 import json, sys
