@@ -34,8 +34,9 @@ def free_port() -> int:
 
 
 def environment(**extra) -> dict[str, str]:
-  """One device a process; compiled in a hurry, and kept."""
-  return os.environ | {
+  """One device a process; compiled in a hurry, and kept; stdout is buffered as users have it."""
+  buffered = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+  return buffered | {
     "JAX_PLATFORMS": "cpu",
     "XLA_FLAGS": QUICK,
     "JAX_DISABLE_MOST_OPTIMIZATIONS": "1",

@@ -7,6 +7,7 @@ Only process 0 prints.  Where the terminal cannot redraw a line (a log file, a p
 import contextlib
 import functools
 import re
+import sys
 import time
 from collections.abc import Mapping
 
@@ -30,9 +31,10 @@ LABELS = {
 
 
 def say(text: str) -> None:
-  """Prints one line, above the bar if there is one."""
+  """Prints one line, above the bar if there is one, and at once, also into a pipe or a file."""
   if jax.process_index() == 0:
     tqdm.write(text)
+    sys.stdout.flush()
 
 
 @functools.cache

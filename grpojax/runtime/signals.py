@@ -1,8 +1,9 @@
 """Ctrl-C (SIGINT) and SIGTERM ask the loop to stop after the step it is in."""
 
+import os
 import signal
 
-from grpojax.runtime import console
+import jax
 
 USUAL = {signal.SIGINT: signal.default_int_handler, signal.SIGTERM: signal.SIG_DFL}
 
@@ -16,6 +17,7 @@ class Interrupt:
 
   def __init__(self):
     self.asked = False
+    self.speaks = jax.process_index() == 0
 
   def __enter__(self):
     self.before = {s: signal.signal(s, self._ask) for s in USUAL}
@@ -26,7 +28,8 @@ class Interrupt:
     for number, usual in USUAL.items():
       before = self.before[number]
       signal.signal(number, usual if before == signal.SIG_IGN else before)
-    console.say("Stopping after this step; once more to stop at once.")
+    if self.speaks:  # not by print: a handler may interrupt one, and Python 3.11 then writes other memory
+      os.write(2, b"\nStopping after this step; once more to stop at once.\n")
 
   def __exit__(self, *_):
     for number, handler in self.before.items():

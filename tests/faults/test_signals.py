@@ -39,7 +39,7 @@ def grades_for_ever(sample, *, after):
   """From its so many-th completion on."""
   GRADED.append(sample)
   if len(GRADED) > after:
-    print("grading for ever")
+    print("grading for ever", flush=True)
     time.sleep(60)
   return short(sample)
 
@@ -76,6 +76,14 @@ def test_a_second_ctrl_c_counts_also_where_a_shell_had_it_ignored():
     signal.signal(signal.SIGINT, before)
 
 
+def test_a_signal_during_a_print_writes_beside_it(capfd, monkeypatch):
+  """Python 3.11's own print, called by a handler while another one writes, sends what else is in memory."""
+  monkeypatch.setattr(sys, "stdout", None)
+  with Interrupt() as interrupt:
+    signal.raise_signal(signal.SIGTERM)
+  assert interrupt.asked and "Stopping after this step; once more" in capfd.readouterr().err
+
+
 @pytest.mark.slow
 def test_a_second_ctrl_c_ends_at_once_and_damages_nothing(cache, tmp_path):
   """In a step that would take a quarter of an hour."""
@@ -88,12 +96,13 @@ def test_a_second_ctrl_c_ends_at_once_and_damages_nothing(cache, tmp_path):
     sys.executable, "-m", "grpojax.main", "--config=configs/dr_grpo.py:tiny", f"--workdir={tmp_path / 'run'}",
     *(f"--config.{key}={value}" for key, value in flags.items()),
   ]  # fmt: skip
-  env = subprocesses.environment(PYTHONUNBUFFERED="1", PYTHONFAULTHANDLER="1")
+  env = subprocesses.environment(PYTHONFAULTHANDLER="1")
   env["PYTHONPATH"] += f"{os.pathsep}{Path(__file__).parent}"
   pipes = dict(stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
   process = subprocess.Popen(run, cwd=ROOT, env=env, **pipes)
-  for awaited in ("grading for ever", "Stopping after this step; once more to stop at once."):
-    said = iter(process.stdout.readline, "")
+  awaited_of = {"grading for ever": process.stdout, "Stopping after this step; once more": process.stderr}
+  for awaited, pipe in awaited_of.items():
+    said = iter(pipe.readline, "")
     assert any(awaited in line for line in said), process.stderr.read()
     end = time.monotonic() + 30
     while "Stopping" in awaited and not (tmp_path / "run" / "checkpoints" / "2").exists():

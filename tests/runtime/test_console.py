@@ -1,6 +1,7 @@
 """What is printed: plain lines where nothing can be redrawn, nothing from other processes."""
 
 import io
+import sys
 
 import jax
 import pytest
@@ -28,6 +29,13 @@ def a_run(verbose):
     "runs/grpo/report.html",
     {"rollout": 100.0, "update": 7500.0},
   )
+
+
+def test_a_line_is_in_a_pipe_as_soon_as_it_is_said(monkeypatch):
+  pipe = io.BytesIO()
+  monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(pipe))
+  console.say("step 1/9")
+  assert pipe.getvalue() == b"step 1/9\n"
 
 
 @pytest.mark.parametrize("verbose", [True, False])
