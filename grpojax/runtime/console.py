@@ -31,10 +31,15 @@ LABELS = {
 
 
 def say(text: str) -> None:
-  """Prints one line, above the bar if there is one, and at once, also into a pipe or a file."""
+  """Prints one line of a run."""
   if jax.process_index() == 0:
-    tqdm.write(text)
-    sys.stdout.flush()
+    write_line(text)
+
+
+def write_line(text: str) -> None:
+  """Prints one line, above the bar if there is one, and at once, also into a pipe or a file."""
+  tqdm.write(text)
+  sys.stdout.flush()
 
 
 @functools.cache

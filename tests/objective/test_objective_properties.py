@@ -143,7 +143,7 @@ def test_filler_groups_change_nothing_even_the_constant_denominator(seed):
   batch, theta = random_batch(seed, P=3)
   filled, logp = jax.tree.map(lambda x: np.concatenate([x, x]), (batch, theta["logp"]))
   filled = filled._replace(valid=np.concatenate([batch.valid, batch.valid & False]))
-  for name in ("base", "dr_grpo", "dapo", "reinforce_pp"):
+  for name in ("base", "dr_grpo", "dapo", "lite_ppo", "reinforce_pp", "luspo"):
     one, two = solve(config(name), batch, theta["logp"]), solve(config(name), filled, logp)
     close(one[0], two[0])
     close(one[1], two[1][:3])

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from tqdm import tqdm
 
-from grpojax.runtime import metrics
+from grpojax.runtime import console, metrics
 from grpojax.tools.study import plan, results
 from grpojax.tools.study.plan import Run
 
@@ -67,7 +67,7 @@ def everything(runs: list[Run], at_once: int) -> list[Outcome]:
           del running[worker]
           outcomes.append(outcome)
           bar.update()
-          tqdm.write(describe(outcome, len(outcomes), len(outcomes) + len(left) + len(running)))
+          console.write_line(describe(outcome, len(outcomes), len(outcomes) + len(left) + len(running)))
         time.sleep(0.2)
     except BaseException:
       stop([process for _, process in running.values()])
