@@ -52,10 +52,12 @@ def mixed_baseline(group: Batch, *, mix=0.0) -> Array:
   """R − (mix · mean + (1 − mix) · b), with b = `extra["baseline"]` [G] known before the rollout.
 
   b is a moving average over prompts, or the prompt's own Beta tracker (SPO, G = 1 and mix = 0,
-  https://arxiv.org/abs/2509.13232).  A group of wrong answers is pushed away, not ignored.
+  https://arxiv.org/abs/2509.13232).  A group of wrong answers is pushed away,
+  not ignored; unless mix = 1, which is `center`.
   """
   mean = stats.mean(group.reward, group.valid)
-  return group.reward - (mix * mean + (1 - mix) * field(group, "baseline"))
+  advantage = group.reward - (mix * mean + (1 - mix) * field(group, "baseline"))
+  return jnp.where(mix == 1, _if_contrast(group, advantage), advantage)
 
 
 def pooled(group: Batch, *, eps=1e-6) -> Array:
@@ -172,7 +174,8 @@ def _entropy_zscore(group: Batch, entropy: Array, on: Array, base, bonus, pool, 
   def zscore_of(kind, value):
     value, counted = jnp.where(kind, value, 0.0), on if pool == "all" else kind
     scale = stats.std(value, counted, ddof=ddof) + eps
-    return jnp.where(kind, (value - stats.mean(value, counted)) / scale, 0.0)
+    differ = kind & ~stats.equal(value, counted)
+    return jnp.where(differ, (value - stats.mean(value, counted)) / scale, 0.0)
 
   return jnp.where(right.any() & wrong.any(), zscore_of(right, gain) + zscore_of(wrong, pain), 0.0)
 

@@ -13,6 +13,9 @@ NEED_A_GROUP = (  # advantages that are 0 for a single completion; a test holds 
   "center", "zscore", "leave_one_out", "leave_one_out_std", "leave_one_out_zscore",
   "gtpo", "grpo_s",
 )  # fmt: skip
+READ_OTHER_THAN_THE_REWARD = (  # so that KL in the reward would reach some rows, or none
+  "process_supervision", "gtpo", "grpo_s", "gigpo",
+)  # fmt: skip
 NORMALISED_INSIDE = ("sequence", "arithmetic", "geometric")  # ratios that contain 1 / length
 
 
@@ -27,6 +30,7 @@ def check(config: ConfigDict, extra: tuple[str, ...] = ()) -> None:
   objective = build(o)
   _length_norm(o)
   _group(config)
+  _kl_in_reward(o)
   _ranges(o)
   batch, logp = _shapes(config, extra)
   try:
@@ -87,6 +91,18 @@ def _group(config: ConfigDict) -> None:
       "config.rollout.group_size = 1 has no mixed groups; take mixed_groups out of "
       "config.objective.select."
     )
+
+
+def _kl_in_reward(o: ConfigDict) -> None:
+  if not any(entry.fn == "kl_k1" for entry in o.shape.values()):
+    return
+  for slot, fns in ("advantage", READ_OTHER_THAN_THE_REWARD), ("rescale", ("gtpo_over_batch",)):
+    if o[slot].fn in fns:
+      raise ValueError(
+        f"config.objective.shape: kl_k1 changes the rewards, of which config.objective.{slot}.fn = "
+        f"'{o[slot].fn}' reads some or none; take the KL as config.objective.penalty: kl_k2, which has the "
+        "same gradient."
+      )
 
 
 def _ranges(o: ConfigDict) -> None:

@@ -45,8 +45,7 @@ def prepare(objective: Objective, batch: Batch) -> Batch:
     before, batch = batch.old_logp, change(batch)
     if batch.old_logp is not before:  # another π_old, which is known
       batch = batch._replace(on_policy=None)
-  advantage = jax.vmap(objective.advantage)(batch)  # [P, G] or [P, G, T]
-  advantage = jnp.where(_like(batch.valid, advantage), advantage, 0.0)
+  advantage = _of_valid(jax.vmap(objective.advantage)(batch), batch)  # [P, G] or [P, G, T]
 
   mask, trust = batch.mask, None
   for keep in objective.select:
@@ -57,7 +56,7 @@ def prepare(objective: Objective, batch: Batch) -> Batch:
     trust = factor * (1.0 if trust is None else trust)
   batch = batch._replace(mask=mask)
 
-  advantage = objective.rescale(advantage, batch)
+  advantage = _of_valid(objective.rescale(advantage, batch), batch)  # which may subtract a mean
   return batch._replace(
     valid=valid,
     advantage=jnp.where(mask > 0, _like(advantage, mask), 0.0),
@@ -124,7 +123,7 @@ def _watch(objective: Objective, logp: Array, batch: Batch, entropy: Array | Non
   slope = jax.grad(lambda x: jnp.where(on, _gain(objective, x, batch), 0.0).sum())(logp)
   clipped = on & (batch.advantage != 0) & (slope == 0)
   token_mean = lambda x: (batch.token_mean_weight * x).sum()
-  k3 = lambda x: stats.exp(x) - 1 - x
+  k3 = lambda x: stats.expm1(x) - x
   low, high = clipped & (batch.advantage < 0), clipped & (batch.advantage > 0)
   probability = stats.exp(batch.old_logp)
   metrics = {
@@ -156,6 +155,11 @@ def _clean(batch: Batch) -> Batch:
     ref_logp=behind(batch.ref_logp),
     entropy=behind(batch.entropy),
   )
+
+
+def _of_valid(advantage: Array, batch: Batch) -> Array:
+  """Returns the advantages, 0 in rows that are not valid."""
+  return jnp.where(_like(batch.valid, advantage), advantage, 0.0)
 
 
 def _factor(correction: Correction, batch: Batch) -> Array:

@@ -29,7 +29,7 @@ def kl_k2(logp: Array, batch: Batch, entropy: Array | None) -> Array:
 def kl_k3(logp: Array, batch: Batch, entropy: Array | None) -> Array:
   """e^−x + x − 1.  GRPO, https://arxiv.org/abs/2402.03300; unbiased in value only"""
   x = _x(logp, batch)
-  return stats.exp(-x) + x - 1
+  return stats.expm1(-x) + x
 
 
 def kl_k3_plus(logp: Array, batch: Batch, entropy: Array | None) -> Array:

@@ -17,13 +17,14 @@ def identity(advantage: Array, batch: Batch) -> Array:
 
 
 def whiten(advantage: Array, batch: Batch, *, ddof=1, eps=1e-8) -> Array:
-  """(A − mean) / sqrt(variance + eps) over all tokens.  REINFORCE++, https://arxiv.org/abs/2501.03262
+  """(A − mean) / sqrt(variance + eps) over the tokens of valid rows.  REINFORCE++
 
-  Each token is a sample, so long completions count more.  ddof 1 as verl and slime; OpenRLHF 0.
+  https://arxiv.org/abs/2501.03262.  Each token is a sample, so long completions count more.  ddof 1 as verl
+  and slime; OpenRLHF 0.
   """
   if advantage.ndim == 2:
     advantage = jnp.broadcast_to(advantage[..., None], batch.mask.shape)
-  on = batch.mask > 0
+  on = (batch.mask > 0) & batch.valid[..., None]
   scale = jnp.sqrt(stats.std(advantage, on, ddof=ddof) ** 2 + eps)
   white = (advantage - stats.mean(advantage, on)) / scale
   return jnp.where(stats.spread(advantage, on) > 0, white, 0.0)

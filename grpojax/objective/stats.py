@@ -14,6 +14,11 @@ def exp(x):
   return jnp.exp(jnp.clip(x, -EXP_LIMIT, EXP_LIMIT))
 
 
+def expm1(x):
+  """Returns e^x − 1, clamped as `exp`; near 0, where e^x − 1 has lost its digits, it has all of them."""
+  return jnp.expm1(jnp.clip(x, -EXP_LIMIT, EXP_LIMIT))
+
+
 def total(x, on, axis=None):
   """Returns the sum of x where `on`, along `axis` (kept, so that it broadcasts back)."""
   return jnp.where(on, x, 0.0).sum(axis, keepdims=axis is not None)
@@ -36,6 +41,15 @@ def spread(x, on, axis=None):
   high = jnp.where(on, x, -jnp.inf).max(axis, keepdims=keep)
   low = jnp.where(on, x, jnp.inf).min(axis, keepdims=keep)
   return jnp.maximum(high - low, 0.0)
+
+
+def equal(x, on):
+  """Returns True [] if values are equal where `on`, up to 8 units in the last place of the largest.
+
+  Rewards are equal or not (`spread` = 0); what was divided by its mean differs by rounding.
+  """
+  largest = jnp.where(on, jnp.abs(x), 0.0).max()
+  return spread(x, on) <= 8 * jnp.finfo(x.dtype).eps * largest
 
 
 def kth_largest(x, on, k):

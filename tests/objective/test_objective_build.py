@@ -37,6 +37,7 @@ def setting(key: str, value):
   return change
 
 
+KL_IN_REWARD = dict(kl=dict(fn="kl_k1", beta=0.05))
 SENTENCES = [
   (
     setting("objective.ratio", dict(fn="sequense")),
@@ -107,6 +108,17 @@ SENTENCES = [
     setting("objective.punishment", dict(fn="kl_k3")),
     "config.objective has no 'punishment'; it takes advantage, rescale, ratio, surrogate, "
     "aggregate, shape, select, correct, veto, penalty.",
+  ),
+  *(
+    (
+      lambda c, slot=slot, fn=fn: c.objective.update({slot: dict(fn=fn), "shape": KL_IN_REWARD}),
+      "config.objective.shape: kl_k1 changes the rewards, of which "
+      f"config.objective.{slot}.fn = '{fn}' reads some or none; ",
+    )
+    for slot, fn in (
+      ("advantage", "process_supervision"), ("advantage", "gtpo"), ("advantage", "grpo_s"),
+      ("advantage", "gigpo"), ("rescale", "gtpo_over_batch"),
+    )
   ),
   (
     setting("rollout.group_size", 1),

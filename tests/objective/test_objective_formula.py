@@ -1,13 +1,16 @@
 """prepare, loss and describe: what the metrics mean, and the switches of a correction."""
 
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax.tree_util import Partial
-from objective_toys import batch, random_batch, recipe
+from objective_toys import batch, group, random_batch, recipe
 
 from grpojax import objective as lib
+from grpojax.objective import advantage, penalty
 from grpojax.types import Batch
 
 
@@ -209,6 +212,41 @@ def test_a_row_that_shaping_unscores_leaves_the_batchs_statistics_too():
   got = prepare(built(**lite, shape=drop), made)
   np.testing.assert_allclose(got.advantage[0, 0], 3**0.5, rtol=1e-6)  # std of 1, 0, 0
   assert np.asarray(got.valid).all()  # but not the B of `constant`
+
+
+def test_rows_that_shaping_unscores_have_no_advantage_whatever_is_subtracted_later():
+  made = batch([[1, 0, 0, 1]], ended=[[True, False, True, True]])
+  drop = dict(it=dict(fn="finished_only"))
+  for rescale, each in ("whiten", 2), ("batch_zscore", 1):  # samples a row: its tokens, or itself
+    slots = dict(advantage=dict(fn="raw"), rescale=dict(fn=rescale, eps=0.0), shape=drop)
+    scored = np.repeat([1.0, 0.0, 1.0], each)
+    expected = np.insert((scored - scored.mean())[::each] / scored.std(ddof=1), 1, 0.0)
+    got = prepare(built(**slots), made).advantage[0]
+    np.testing.assert_allclose(got, np.tile(expected[:, None], 2), rtol=1e-6, err_msg=rescale)
+
+
+def test_close_policies_have_a_kl_with_digits():
+  """e^x − 1 − x of x = 1e-4 is 5e-9, of which float32 has nothing left where e^x is near 1."""
+  made, logp = two_rows([[1e-4, -1e-4], [2e-4, 5e-5]])
+  x = np.float64(logp - made.old_logp)
+  seen = watched(built(), made, logp)
+  np.testing.assert_allclose(seen["ppo_kl"], (np.expm1(x) - x).mean(), rtol=2e-3)
+  close = made._replace(ref_logp=made.old_logp)
+  cost = jax.jit(penalty.kl_k3)(logp, close, None)
+  np.testing.assert_allclose(cost, np.expm1(-x) + x, rtol=5e-3)
+
+
+def test_no_contrast_is_no_advantage_also_of_a_mixed_baseline_and_of_entropies():
+  same = group([0.1] * 3, baseline=np.full(3, 0.7, np.float32))
+  mixed = jax.jit(advantage.mixed_baseline)
+  assert not np.any(mixed(same, mix=1.0)) and np.all(mixed(same, mix=0.5))
+  mask = np.float32([[1] * 7, [1] * 5 + [0] * 2, [1] * 3 + [0] * 4, [1] * 6 + [0]])
+  for entropy in (0.7, 1.3, 1e-9):  # the last is clamped
+    made = group([1, 1, 1, 0], mask, entropy=np.full(mask.shape, entropy, np.float32))
+    for fn in advantage.gtpo, advantage.grpo_s:
+      assert not np.any(jax.jit(partial(fn, pool="own"))(made)), (fn, entropy)
+  apart = made._replace(entropy=np.float32([[0.7], [0.71], [0.7], [0.7]]) + 0 * mask)
+  assert np.any(jax.jit(partial(advantage.grpo_s, pool="own"))(apart))
 
 
 def test_huge_ratios_stay_finite():
