@@ -130,7 +130,8 @@ def test_every_prompt_is_scored_once_by_one_of_the_processes(two, folder):
 
 def test_only_process_0_speaks_and_writes_and_both_save(two):
   workdir, (first, second) = two
-  said = [line for line in second.out.splitlines() if not line.startswith("[Gloo]")]
+  # Threads of Gloo write its lines, one into another.
+  said = [line for line in second.out.splitlines() if line and "peer ranks" not in line]
   assert "2 process(es)" in first.out and "report:" in first.out and said == []
   assert len((workdir / "commands.txt").read_text().splitlines()) == 1
   assert [r["step"] for r in metrics.read(workdir, "completions")] == list(range(1, STEPS + 1))
