@@ -205,6 +205,8 @@ def get_config(scale: str = "mini") -> ConfigDict:
   c.checkpoint = ConfigDict()
   c.checkpoint.every = 25  # steps; also at the end and on Ctrl-C
   c.checkpoint.keep = 2
+  c.checkpoint.allow_changed = ""  # goes on though this part differs from the checkpoint's: "config", "data",
+  # "devices" (their kind), "frozen" (weights under adapters), "run" (the checkpoint of another run), "all"
   scales[scale](c)
   return c
 

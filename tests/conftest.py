@@ -24,11 +24,13 @@ os.environ["HF_HUB_OFFLINE"] = "1"
 import jax
 import pytest
 
+from grpojax.runtime import program_cache
+
 # Many tests compile the same program.  They are kept between runs, by jax's version and the program itself.
 PROGRAMS = Path("~/.cache/grpojax-tests").expanduser() / jax.__version__
 
 jax.config.update("jax_numpy_rank_promotion", "raise")
-jax.config.update("jax_compilation_cache_dir", str(PROGRAMS))
+program_cache.use(PROGRAMS)
 jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.05)
 
 

@@ -9,7 +9,7 @@ from absl import app, flags, logging
 from ml_collections import ConfigDict, config_flags
 
 from grpojax.config import check_keys
-from grpojax.runtime import processes
+from grpojax.runtime import processes, program_cache
 
 CONFIG = config_flags.DEFINE_config_file(
   "config", None, "Recipe, e.g. configs/gspo.py or configs/gspo.py:mini.", lock_config=True
@@ -78,7 +78,7 @@ def start(argv) -> ConfigDict:
   if config.mesh.cpu_devices > 1:
     jax.config.update("jax_num_cpu_devices", config.mesh.cpu_devices)
   cache = Path(config.cache_dir).expanduser() / "programs"
-  jax.config.update("jax_compilation_cache_dir", str(cache))
+  program_cache.use(cache)
   try:
     processes.initialize({flag.name: flag.value for flag in PROCESSES}, HEARTBEAT.value)
   except ValueError as error:

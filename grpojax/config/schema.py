@@ -46,6 +46,7 @@ TEMPERATURE = Range(
   0, math.inf, "must be positive; greedy rollouts have no policy gradient (evaluation may use "
   "config.eval.temperature=0).", above=True,
 )  # fmt: skip
+PARTS = ("config", "data", "devices", "frozen", "run")  # of what a checkpoint stands on: train/manifest.py
 DTYPES = ("float32", "bfloat16", "float16")
 
 KEYS = {
@@ -203,6 +204,7 @@ KEYS = {
 
   "checkpoint.every": Key(COUNT, free=True),
   "checkpoint.keep": Key(COUNT, free=True),
+  "checkpoint.allow_changed": Key(choices=("", "all", *PARTS), free=True),
 }  # fmt: skip
 DATA_KEYS = tuple(key.removeprefix("data.") for key in KEYS if key.startswith("data."))  # of every task
 

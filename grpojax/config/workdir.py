@@ -1,7 +1,13 @@
-"""Keeps a workdir to one config: writes its config.json, and names the keys in which another differs."""
+"""Keeps a workdir to one run: its config in config.json, its name and what it has saved in run.json.
+
+Both are written by the process that holds the workdir's lock.
+"""
 
 import json
+import time
+import uuid
 from pathlib import Path
+from typing import Any, NamedTuple
 
 from ml_collections import ConfigDict
 
@@ -9,32 +15,74 @@ from grpojax.config import schema
 from grpojax.runtime import storage
 
 
-def claim(workdir: Path, config: ConfigDict) -> None:
-  """Writes config.json, or checks `config` against the one that is there; before anything compiles.
+class Run(NamedTuple):
+  """What a workdir knows of its run beside the records and the checkpoints."""
 
-  Raises ValueError naming every key that differs and is not free to change.
-  """
-  if changes := differences(workdir, config):
+  id: str  # of this run alone, also among runs with one config; every checkpoint has it
+  since: str  # UTC
+  saved: int = 0  # step of the newest checkpoint that was committed
+
+
+def check(workdir: Path, config: ConfigDict) -> None:
+  """Raises ValueError naming every key of config.json that differs and is not free to change."""
+  if changed := differences(workdir, config):
     raise ValueError(
-      f"--workdir={workdir} belongs to a run with another config ({changes}); "
+      f"--workdir={workdir} belongs to a run with another config ({changed}); "
       "choose another --workdir or give the same config."
     )
-  workdir.mkdir(parents=True, exist_ok=True)
-  now = json.loads(config.to_json_best_effort())
-  storage.write(workdir / "config.json", json.dumps(now, indent=2, sort_keys=True))
 
 
 def differences(workdir: Path, config: ConfigDict) -> str:
-  """Returns "key: before -> after, ..." of the keys that differ from config.json and are not free to change.
-
-  The text is empty where there is no such key, or no config.json.
-  """
+  """Returns `changes` from the workdir's config.json to `config`; "" where there is no such file."""
   path = workdir / "config.json"
-  if not path.exists():
+  return changes(_read(path), config) if path.exists() else ""
+
+
+def changes(before: dict, config: ConfigDict) -> str:
+  """Returns "key: before -> after, ..." of the keys that differ and are not free to change; "" for none.
+
+  `before` is what `plain` gave.  config.checkpoint.allow_changed may make every key free.
+  """
+  before, after = schema.flatten(before), schema.flatten(plain(config))
+  if config.checkpoint.allow_changed in ("config", "all"):
     return ""
-  before = schema.flatten(json.loads(path.read_text()))
-  after = schema.flatten(json.loads(config.to_json_best_effort()))
   keys = sorted(key for key in before.keys() | after.keys() if before.get(key) != after.get(key))
   rows = {key: schema.row(key) for key in keys}
   fixed = [key for key in keys if not (rows[key] and rows[key].free)]
   return ", ".join(f"{key}: {before.get(key)!r} -> {after.get(key)!r}" for key in fixed)
+
+
+def claim(workdir: Path, config: ConfigDict) -> Run:
+  """Writes config.json, and run.json where there is none; returns the run.  Raises as `check` does."""
+  check(workdir, config)
+  workdir.mkdir(parents=True, exist_ok=True)
+  _write(workdir / "config.json", plain(config))
+  if (workdir / "run.json").exists():
+    return Run(**_read(workdir / "run.json"))
+  return note(workdir, Run(uuid.uuid4().hex, time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime())))
+
+
+def note(workdir: Path, run: Run) -> Run:
+  """Writes run.json, and returns the run."""
+  _write(workdir / "run.json", run._asdict())
+  return run
+
+
+def plain(config: ConfigDict) -> dict[str, Any]:
+  """Returns the config as JSON has it."""
+  return json.loads(config.to_json_best_effort())
+
+
+def _read(path: Path) -> dict:
+  """Returns the content of a JSON file.  Raises ValueError naming a file that was cut or changed."""
+  try:
+    found = json.loads(path.read_text())
+  except ValueError as error:
+    raise ValueError(
+      f"{path} is no JSON ({error}): it was cut or changed; bring it back, or delete it to take this start's."
+    ) from None
+  return found
+
+
+def _write(path: Path, content: dict) -> None:
+  storage.write(path, json.dumps(content, indent=2, sort_keys=True))

@@ -13,6 +13,7 @@ import inspect
 import io
 import json
 import os
+import shutil
 import tempfile
 from collections import Counter
 from collections.abc import Collection
@@ -24,7 +25,7 @@ import numpy as np
 import tensorflow_datasets as tfds
 
 from grpojax.data import checksums, templates, text
-from grpojax.runtime import console
+from grpojax.runtime import console, lock
 from grpojax.types import Prompts
 
 
@@ -33,8 +34,9 @@ def prepare(config, data_dir: str | Path, common: Collection[str]) -> Path:
 
   `common` are the keys of config.data that every task has; the others are the builder's settings.
   The folder's name is a hash of the builder's settings, its source and, where it has a function
-  `source_files(settings)`, those files' contents.  The folder appears by one rename, so a killed or a
-  second process leaves no half of it.  Raises ValueError where its files are no longer what was written.
+  `source_files(settings)`, those files' contents.  One process at a time builds it, and the others take its
+  folder, which appears by one rename, so that a killed process leaves no half of it.  Raises ValueError where
+  its files are no longer what was written.
   """
   module, builder_class = _find_builder(config.task)
   settings = _builder_settings(config, builder_class, common)
@@ -44,12 +46,20 @@ def prepare(config, data_dir: str | Path, common: Collection[str]) -> Path:
     digest.update(_contents(builder_class.source_files(settings)))
   name = f"{module.__name__.split('.')[-1]}-{digest.hexdigest()[:16]}"
   folder = Path(data_dir).expanduser() / name
-  if folder.is_dir():
-    checksums.check(folder)
-    return folder
-  console.say(f"preparing the dataset {name} in {folder.parent}")
-  folder.parent.mkdir(parents=True, exist_ok=True)
-  with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".preparing-") as scratch:
+  if not folder.is_dir():
+    with lock.hold(folder.with_suffix(".lock"), f"dataset {folder}", wait=True):
+      if not folder.is_dir():  # else another process was first
+        console.say(f"preparing the dataset {name} in {folder.parent}")
+        _build(builder_class, settings, folder)
+  checksums.check(folder)
+  return folder
+
+
+def _build(builder_class, settings: dict[str, Any], folder: Path) -> None:
+  """Builds a dataset beside its folder and renames it; the caller holds the folder's lock."""
+  for left in folder.parent.glob(f".preparing-{folder.name}-*"):  # by a process that was killed
+    shutil.rmtree(left)
+  with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".preparing-{folder.name}-") as scratch:
     configs = builder_class.BUILDER_CONFIGS
     builder_config = type(configs[0])(name="grpojax", **settings) if configs else None
     tfds.disable_progress_bar()
@@ -57,12 +67,7 @@ def prepare(config, data_dir: str | Path, common: Collection[str]) -> Path:
       builder = builder_class(config=builder_config, data_dir=scratch, file_format="array_record")
       builder.download_and_prepare()
     checksums.write(Path(builder.data_dir))
-    try:
-      os.rename(builder.data_dir, folder)
-    except OSError:
-      if not folder.is_dir():  # else another process was first, with the same bytes
-        raise
-  return folder
+    os.rename(builder.data_dir, folder)
 
 
 def _find_builder(task: str):

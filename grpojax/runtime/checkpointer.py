@@ -1,17 +1,23 @@
 """Saves and restores Orbax checkpoints of all that a run changes.
 
-Device state (parameters, optimiser, reference) is the checkpoint; host state (data position, counters)
-rides along as its JSON metadata.  Randomness needs no saving: every key is derived from the seed
-and the step.  Saving is asynchronous; commits are atomic.
+Device state (parameters, optimiser, reference) is the checkpoint; host state (data position, what the run
+stands on) rides along as its JSON metadata, with a checksum of every array, all under one digest.  A folder's
+name proves nothing: the step is the host state's.  Randomness needs no saving: every key is derived from the
+seed and the step.  Saving is asynchronous; commits are atomic.
 """
 
 import contextlib
+import hashlib
+import json
+from collections.abc import Callable
 from pathlib import Path
 
 import jax
 from orbax.checkpoint import v1 as ocp
 
 from grpojax.runtime import checksums, console, processes, sharding, storage
+
+MOVING = ".moving"  # ends the name of a checkpoint's folder on its way to its own name
 
 
 def open_checkpoints(workdir: Path, keep: int) -> ocp.training.Checkpointer:
@@ -26,13 +32,17 @@ def open_checkpoints(workdir: Path, keep: int) -> ocp.training.Checkpointer:
 def save(checkpoints, step: int, tree, host: dict) -> None:
   """Starts saving the state after `step` steps; returns before it is on disk (`finish` waits).
 
-  Raises OSError where it cannot be written, or where there is no room for it.
+  `host` is plain data with an entry "step".  Raises OSError where it cannot be written, or where there is no
+  room for it.
   """
   finish(checkpoints)
   storage.check_room(checkpoints.directory, sum(x.nbytes for x in jax.tree.leaves(tree)))
   kept = {"host": host, "digests": checksums.of_leaves(tree)}
+  kept["sha256"] = _digest(kept)
   with _writing(checkpoints):
-    checkpoints.save_checkpointables_async(step, {"tree": tree}, custom_metadata=kept)
+    begun = checkpoints.save_checkpointables_async(step, {"tree": tree}, custom_metadata=kept)
+  if begun is None:  # Orbax saves no step below those that it finds
+    raise OSError(f"{checkpoints.directory}: step {step} was not saved, because of a folder of a later step")
 
 
 def finish(checkpoints) -> None:
@@ -50,16 +60,31 @@ def _writing(checkpoints):
     raise OSError(f"{checkpoints.directory}: a checkpoint could not be written ({error!r:.300})") from error
 
 
-def latest(checkpoints, shapes, shardings):
+def _digest(kept: dict) -> str:
+  """Returns the SHA-256 of a checkpoint's plain data."""
+  return hashlib.sha256(json.dumps(kept, sort_keys=True).encode()).hexdigest()
+
+
+def _kept(checkpoints, step: int) -> dict:
+  """Returns a checkpoint's plain data.  Raises ValueError where it is not what was saved."""
+  kept = dict(checkpoints.metadata(step).custom_metadata)
+  if kept.pop("sha256", None) != _digest(kept):
+    raise ValueError("its host state and checksums are not what was saved")
+  return kept
+
+
+def latest(checkpoints, shapes, shardings, check: Callable[[dict], None] = lambda host: None):
   """Restores (tree, host) of the newest checkpoint that is whole, laid out as `shardings`; None without one.
 
   A checkpoint that cannot be read, or is not what was saved, is moved to `damaged/`, and the one before it
-  is taken.  Raises ValueError where all are damaged, or one is of another model, optimiser or objective.
+  is taken; one under another step's name gets its own.  Raises ValueError where all are damaged, where one is
+  of another model, optimiser or objective, and what `check` raises of its host state.
   """
+  _rename(checkpoints)
   aside = checkpoints.directory.parent / "damaged"
   abstract = sharding.abstract(shapes, shardings)
   for step in sorted((one.step for one in checkpoints.checkpoints), reverse=True):
-    found, why = _whole(checkpoints, step, abstract)
+    found, why = _whole(checkpoints, step, abstract, check)
     why = next(filter(None, processes.gather_texts(why)), "")  # collective: damaged for one, for all
     if not why:
       return found
@@ -73,16 +98,43 @@ def latest(checkpoints, shapes, shardings):
   return None
 
 
-def _whole(checkpoints, step: int, abstract):
+def _rename(checkpoints) -> None:
+  """Collective: gives each checkpoint the name of the step that it holds, where that is free or will be."""
+  folder, own = checkpoints.directory, {}
+  for step in (one.step for one in checkpoints.checkpoints):
+    try:
+      own[step] = int(_kept(checkpoints, step)["host"]["step"])
+    except Exception:  # damaged: `_whole` says how
+      own[step] = step
+  own = {int(name): step for name, step in json.loads(processes.gather_texts(json.dumps(own))[0]).items()}
+  wrong = {name: step for name, step in own.items() if name != step and own.get(step) != step}
+
+  def move():  # in two turns, because two may have each other's name; a start that is killed leaves no third
+    for name, step in wrong.items():
+      storage.move(folder / str(name), folder / f"{step}{MOVING}")
+    for moving in [one for one in folder.iterdir() if one.name.endswith(MOVING)]:
+      storage.move(moving, folder / moving.name.removesuffix(MOVING))
+
+  if folder.exists():
+    processes.on_process_0(move)
+    checkpoints.reload()
+  for name, step in wrong.items():
+    console.say(f"checkpoint {step} was in a folder of the name {name}, and has its own again")
+
+
+def _whole(checkpoints, step: int, abstract, check: Callable[[dict], None]):
   """Returns ((tree, host), "") of a checkpoint, or (None, the damage in words)."""
   try:
     saved = checkpoints.checkpointables_metadata(step).metadata["tree"]
     if saved is None:
       return None, "the metadata of its arrays cannot be read"
-    kept = checkpoints.metadata(step).custom_metadata
+    kept = _kept(checkpoints, step)
     host, digests = kept["host"], kept["digests"]
+    if host["step"] != step:
+      return None, f"it holds step {host['step']}"
   except Exception as error:  # whatever Orbax and its storage make of a damaged file
     return None, f"{error!r:.300}"
+  check(host)
   _refuse_another(checkpoints.directory, step, saved, abstract)
   try:
     tree = checkpoints.load_checkpointables(step, {"tree": abstract})["tree"]
@@ -133,6 +185,12 @@ def steps(workdir: Path) -> list[int]:
     return [one.step for one in checkpoints.checkpoints]
 
 
+def host_state(workdir: Path, step: int) -> dict:
+  """Returns the plain data of a checkpoint.  Raises ValueError where it is not what was saved."""
+  with _read_only(workdir) as checkpoints:
+    return _kept(checkpoints, step)["host"]
+
+
 def trained(workdir: Path, shapes, shardings, step: int | None = None) -> tuple[int, dict]:
   """Returns (steps taken, trained parameters) of the newest checkpoint or of `step`; reads nothing else.
 
@@ -144,12 +202,21 @@ def trained(workdir: Path, shapes, shardings, step: int | None = None) -> tuple[
       raise ValueError(f"--workdir={workdir} holds no checkpoint; train first, or name another.")
     step = checkpoints.latest.step if step is None else step
     state = {"params": sharding.abstract(shapes, shardings)}
-    others = len(checkpoints.checkpointables_metadata(step).metadata["tree"]) - 1
     context = ocp.Context()
     context.pytree.loading.partial_load = True
-    with context:
-      tree = checkpoints.load_checkpointables(step, {"tree": (state, *[None] * others)})["tree"]
-    params, digests = tree[0]["params"], checkpoints.metadata(step).custom_metadata["digests"]
+    try:
+      digests = _kept(checkpoints, step)["digests"]
+      others = len(checkpoints.checkpointables_metadata(step).metadata["tree"]) - 1
+      with context:
+        tree = checkpoints.load_checkpointables(step, {"tree": (state, *[None] * others)})["tree"]
+    except (jax.errors.JaxRuntimeError, MemoryError):  # no room here says nothing of the files
+      raise
+    except Exception as error:  # whatever Orbax and its storage make of a damaged file
+      raise ValueError(
+        f"checkpoint {step} in --workdir={workdir} is damaged ({error!r:.300}); the command that trains takes"
+        " the one before it."
+      ) from error
+    params = tree[0]["params"]
     changed = _changed(({"params": params},), digests)
     if changed:
       what = ", ".join(changed)

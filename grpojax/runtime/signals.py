@@ -1,18 +1,22 @@
-"""Ctrl-C (SIGINT) and SIGTERM ask the loop to stop after the step it is in."""
+"""Ctrl-C (SIGINT), SIGTERM and a closing terminal (SIGHUP) ask the loop to stop after the step it is in."""
 
 import os
 import signal
 
 import jax
 
-USUAL = {signal.SIGINT: signal.default_int_handler, signal.SIGTERM: signal.SIG_DFL}
+USUAL = {
+  signal.SIGINT: signal.default_int_handler,
+  signal.SIGTERM: signal.SIG_DFL,
+  signal.SIGHUP: signal.SIG_DFL,
+}
 
 
 class Interrupt:
   """State of a request to stop: `with Interrupt() as interrupt: ... if interrupt.asked: save and leave`.
 
   A second signal acts as usual and ends the run at once; also where a shell had the signal ignored, as
-  SIGINT is in what a script starts with `&`.
+  SIGINT is in what a script starts with `&`.  But under nohup a SIGHUP stays ignored.
   """
 
   def __init__(self):
@@ -20,14 +24,15 @@ class Interrupt:
     self.speaks = jax.process_index() == 0
 
   def __enter__(self):
-    self.before = {s: signal.signal(s, self._ask) for s in USUAL}
+    nohup = signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
+    heard = [s for s in USUAL if not (s == signal.SIGHUP and nohup)]
+    self.before = {s: signal.signal(s, self._ask) for s in heard}
     return self
 
   def _ask(self, number, frame):
     self.asked = True
-    for number, usual in USUAL.items():
-      before = self.before[number]
-      signal.signal(number, usual if before == signal.SIG_IGN else before)
+    for number, before in self.before.items():
+      signal.signal(number, USUAL[number] if before == signal.SIG_IGN else before)
     if self.speaks:  # not by print: a handler may interrupt one, and Python 3.11 then writes other memory
       os.write(2, b"\nStopping after this step; once more to stop at once.\n")
 

@@ -8,7 +8,6 @@ beside it, and records that are lost with a machine belong to steps that are tak
 
 import atexit
 import contextlib
-import hashlib
 import os
 import shutil
 import tempfile
@@ -17,8 +16,6 @@ from pathlib import Path
 
 import jax
 from etils import epath
-
-MODEL_FILES = (".json", ".safetensors", ".jinja", ".model", ".txt")
 
 
 def in_bucket(path) -> bool:
@@ -116,34 +113,3 @@ def _stamps(folder: Path) -> dict[Path, tuple[int, int]]:
   """Returns file -> (size, time), which change when the file is written."""
   stats = {file: file.stat() for file in sorted(folder.rglob("*")) if file.is_file()}
   return {file: (stat.st_size, stat.st_mtime_ns) for file, stat in stats.items()}
-
-
-def fetch(name: str, key: str, cache_dir: str) -> Path:
-  """Returns a model's folder on this machine: `name` itself, or a bucket's copy, made at its first use.
-
-  Other files or sizes in the bucket make another copy.
-  """
-  folder = resolve(name, key)
-  if isinstance(folder, Path):
-    return folder
-  files = sorted(folder.iterdir()) if folder.is_dir() else []
-  sizes = {file: file.stat().length for file in files if file.suffix in MODEL_FILES and not file.is_dir()}
-  if not sizes:
-    raise ValueError(f"{key} = '{name}' has no files; name a folder with config.json and safetensors.")
-  digest = hashlib.sha256("".join(f"{file} {size}\n" for file, size in sizes.items()).encode())
-  copy = Path(cache_dir).expanduser() / "models" / f"{folder.name}-{digest.hexdigest()[:16]}"
-  if copy.is_dir():
-    return copy
-  copy.parent.mkdir(parents=True, exist_ok=True)
-  with tempfile.TemporaryDirectory(dir=copy.parent, prefix=".fetching-") as scratch:
-    whole = Path(scratch) / "whole"
-    whole.mkdir()
-    for file in sizes:
-      with file.open("rb") as source, (whole / file.name).open("wb") as target:
-        shutil.copyfileobj(source, target, 1 << 24)
-    try:
-      os.rename(whole, copy)
-    except OSError:
-      if not copy.is_dir():  # else another process was first, with the same bytes
-        raise
-  return copy

@@ -31,7 +31,7 @@ from grpojax.models import spec as spec_lib
 from grpojax.models.names import Row, row
 from grpojax.models.spec import Spec
 from grpojax.runtime import checkpointer, console, sharding, storage
-from grpojax.train import adapters, setup
+from grpojax.train import adapters, manifest, setup
 
 WEIGHTS = (".safetensors", ".safetensors.index.json", ".bin", ".bin.index.json", ".pth", ".pt", ".gguf")
 
@@ -139,6 +139,9 @@ def checkpoint_params(workdir: Path, model: Model, mesh, step: int | None = None
   model = setup.with_adapters(config, model)
   step, trained = trained_params(workdir, model, mesh, step)
   frozen = adapters.frozen(config, workdir, model, mesh)
+  saved = checkpointer.host_state(workdir, step)["frozen"]
+  if other := manifest.frozen_differences(saved, frozen, config):
+    raise ValueError(f"checkpoint {step} in --workdir={workdir} has adapters, and {other}; bring them back.")
   where = sharding.param_shardings(mesh, model.axes, model.shapes, model.rules)
   merge = jax.jit(lambda p: lora.merge_all(p, model.spec, model.lora.scale), out_shardings=where)
   return step, merge(frozen | trained)

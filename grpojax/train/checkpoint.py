@@ -3,36 +3,43 @@
 import jax
 import numpy as np
 
-from grpojax.runtime import checkpointer, console, sharding
-from grpojax.train import adapters, setup
+from grpojax.runtime import checkpointer, checksums, console, sharding
+from grpojax.train import adapters, manifest, setup
 from grpojax.train.setup import Job
 from grpojax.train.state import RunState, new_curriculum
 
 
-def restore(job: Job, checkpoints) -> tuple[RunState, list] | None:
+def restore(job: Job, checkpoints, stands_on: dict) -> tuple[RunState, list] | None:
   """Returns (the newest checkpoint's state, what was in flight); None where there is no checkpoint.
 
-  The prompt stream goes back to where it was.  Raises ValueError for a checkpoint of another run.
+  The prompt stream goes back to where it was.  `stands_on` is this start's manifest.  Raises ValueError for a
+  checkpoint that stands on something else.
   """
-  restored = checkpointer.latest(checkpoints, *tree_layout(job))
+  config = job.config
+  check = lambda host: manifest.compare(host["stands_on"], stands_on, config, host["step"])
+  restored = checkpointer.latest(checkpoints, *tree_layout(job), check)
   if not restored:
     return None
   (learner, policies, reward_average, known, in_flight), host = restored
   job.data.stream.set_state(host["stream"])
   with job.rollout.timer.phase("start"):
-    frozen = adapters.frozen(job.config, job.workdir, job.model, job.mesh)
+    frozen = adapters.frozen(config, job.workdir, job.model, job.mesh)
+    manifest.compare_frozen(host["frozen"], frozen, config, host["step"])
   console.say(f"resumed after step {host['step']} of {job.config.steps}")
   reward_average, known = jax.tree.map(np.asarray, (reward_average, known))
   state = RunState(host["step"], learner, policies or {}, reward_average, known, frozen)
   return state, list(zip(in_flight or (), host["in_flight"], strict=True))
 
 
-def checkpoint_tree(job: Job, state: RunState, in_flight: tuple[tuple, list]) -> tuple[tuple, dict]:
+def checkpoint_tree(
+  job: Job, state: RunState, in_flight: tuple[tuple, list], stands_on: dict
+) -> tuple[tuple, dict]:
   """Returns (arrays, plain data) of a checkpoint; `in_flight` is what Prefetcher.checkpoint gave."""
   params, plain = in_flight
   host_arrays = sharding.everywhere(job.mesh, (state.reward_average, state.curriculum))
   tree = (state.learner, state.policies or None, *host_arrays, params or None)
-  return tree, {"step": state.step, "stream": job.data.stream.get_state(), "in_flight": plain}
+  host = {"step": state.step, "stream": job.data.stream.get_state(), "in_flight": plain}
+  return tree, host | {"stands_on": stands_on, "frozen": checksums.of_leaves(state.frozen)}
 
 
 def tree_layout(job: Job) -> tuple[tuple, tuple]:

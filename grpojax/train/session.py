@@ -1,4 +1,4 @@
-"""What surrounds a run while it trains: records, checkpoints, watchdog, signals, profile.
+"""What surrounds a run while it trains: its workdir's lock, records, checkpoints, watchdog, signals, profile.
 
 The loop pushes metrics that may still be computed, and never waits for one: a step's record is written when
 the next step's is pushed, or before an evaluation and a checkpoint, so that no record up to it is missing.
@@ -16,26 +16,29 @@ from grpojax.runtime import metrics as metrics_lib
 from grpojax.runtime.profiling import profiler
 from grpojax.runtime.signals import Interrupt
 from grpojax.runtime.watchdog import watchdog
-from grpojax.train import checkpoint, step_log
+from grpojax.train import checkpoint, manifest, ownership, step_log
 from grpojax.train.setup import Job
 from grpojax.train.state import RunState
 from grpojax.types import Groups
 
 
 class Session:
-  """`with Session(job) as session`: opens the workdir's records and checkpoints, and closes them."""
+  """`with Session(job) as session`: locks the workdir and opens its records and checkpoints."""
 
   def __init__(self, job: Job):
     self.job, self.timer, self.pending = job, job.rollout.timer, None
 
   def __enter__(self):
-    job, self.stack = self.job, contextlib.ExitStack()
+    job = self.job
     self.timer.take()
-    self.checkpoints = checkpointer.open_checkpoints(job.workdir, job.config.checkpoint.keep)
-    self.restored = checkpoint.restore(job, self.checkpoints)
-    self.first = self.saved = self.restored[0].step if self.restored else 0
     with contextlib.ExitStack() as stack:
+      self.owner = stack.enter_context(ownership.own(job.workdir, job.config))
+      self.stands_on = manifest.describe(job, self.owner.run)
+      self.checkpoints = checkpointer.open_checkpoints(job.workdir, job.config.checkpoint.keep)
+      self.restored = checkpoint.restore(job, self.checkpoints, self.stands_on)
+      self.first = self.saved = self.restored[0].step if self.restored else 0
       self.files, self.upload = stack.enter_context(storage.mirror(job.workdir))
+      self.owner.check_resumed(self.first, self.files)
       self.writer = stack.enter_context(metrics_lib.Writer(self.files, self.first))
       self.stack = stack.pop_all()
     return self
@@ -56,6 +59,7 @@ class Session:
     ):
       yield
       checkpointer.finish(self.checkpoints)  # here, where a signal does not yet end the process
+      self.owner.note_saved(self.saved)
     self.checkpoints.close()
 
   def stop_requested(self) -> bool:
@@ -107,6 +111,8 @@ class Session:
     self.upload()
     if state.step == self.saved:
       return
-    tree, host = checkpoint.checkpoint_tree(self.job, state, rollouts.checkpoint())
+    tree, host = checkpoint.checkpoint_tree(self.job, state, rollouts.checkpoint(), self.stands_on)
+    self.owner.check()
     checkpointer.save(self.checkpoints, state.step, tree, host)
+    self.owner.note_saved(self.saved)  # the one before is on disk now
     self.saved = state.step

@@ -25,7 +25,7 @@ from grpojax.objective import Objective, stats
 from grpojax.rollout import sampler
 from grpojax.rollout.context import Data, RolloutContext
 from grpojax.rollout.sampler import Engine
-from grpojax.runtime import compiler_options, data_shards, processes, sharding, storage
+from grpojax.runtime import compiler_options, data_shards, fetch, processes, sharding
 from grpojax.runtime.compile import aot_jit
 from grpojax.runtime.data_shards import SINGLE_PROCESS, ProcessShards
 from grpojax.runtime.metrics import Timer
@@ -108,8 +108,7 @@ def prepare(config: ConfigDict, workdir: Path) -> Job:
     config, data, scorer, step_scorer, programs.sample, programs.sample_eval, shards, Timer(), Counter()
   )
   first_pass = logprobs.needs_old_logprobs(config)
-  # Last: who is refused and mends the config shall not find the workdir taken by what was refused.
-  processes.on_process_0(lambda: workdir_lib.claim(workdir, config))
+  processes.on_process_0(lambda: workdir_lib.check(workdir, config))
   return Job(config, workdir, mesh, objective, policies, programs, rollout, first_pass)
 
 
@@ -135,7 +134,7 @@ def model_folder(config: ConfigDict) -> Path:
   """Returns the tokenizer's folder: the model's own, fetched from a bucket, or the embedded one."""
   if "path" not in config.model:
     return text.EMBEDDED
-  return storage.fetch(config.model.path, "config.model.path", config.cache_dir)
+  return fetch.fetch(config.model.path, "config.model.path", config.cache_dir)
 
 
 def build_model(config: ConfigDict, tokenizer, mesh: Mesh | None = None) -> models.Model:

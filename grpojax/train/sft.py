@@ -4,9 +4,13 @@ SFT is REINFORCE with advantage one on somebody else's tokens, so the learner's 
 is: one completion per prompt, weight 1 / tokens.
 """
 
+import contextlib
 import hashlib
 import json
+import os
+import time
 from collections.abc import Callable
+from functools import partial
 from importlib import metadata
 from pathlib import Path
 
@@ -22,7 +26,7 @@ from grpojax.learner import logprobs, optimizer, rows
 from grpojax.learner.state import make_init
 from grpojax.learner.update import make_update
 from grpojax.models import Model
-from grpojax.runtime import checksums, console, data_shards, processes, sharding
+from grpojax.runtime import checksums, console, data_shards, lock, processes, sharding
 from grpojax.runtime.compile import aot_jit
 from grpojax.runtime.data_shards import ProcessShards
 from grpojax.runtime.metrics import Writer
@@ -69,16 +73,56 @@ def fingerprint(config: ConfigDict, model: Model, split, tokenizer) -> str:
 
 
 def cold_start(config: ConfigDict, model: Model, mesh, split, tokenizer, writer: Writer) -> dict:
-  """Returns the parameters after SFT, sharded over `mesh`; from the cache where they are there."""
-  where = sharding.param_shardings(mesh, model.axes, model.shapes, model.rules)
-  cache = Path(config.cache_dir).expanduser() / "cold_start" / fingerprint(config, model, split, tokenizer)
-  if not processes.any_process(not cache.exists()):  # collective: all read, or all train
-    console.say(f"cold start: from {cache}")
-    return ocp.load(cache, sharding.abstract(model.shapes, where))
-  params = train(config, model, mesh, split, tokenizer, writer)
-  if config.cold_start.steps:
-    ocp.save(cache, params)
+  """Collective: returns the parameters after SFT, sharded over `mesh`; from the cache where they are there.
+
+  One start at a time makes a cold start; another one of the same waits, and takes it.
+  """
+  key = fingerprint(config, model, split, tokenizer)
+  cache = Path(config.cache_dir).expanduser() / "cold_start" / key
+  if not config.cold_start.steps:
+    return train(config, model, mesh, split, tokenizer, writer)
+  params = _cached(cache, key, model, mesh)
+  if params is None:
+    with contextlib.ExitStack() as stack:
+      wait = partial(lock.hold, cache.with_suffix(".lock"), f"cold start {cache}", wait=True)
+      processes.on_process_0(lambda: stack.enter_context(wait()))
+      params = _cached(cache, key, model, mesh)  # another start may have made it meanwhile
+      if params is None:
+        params = train(config, model, mesh, split, tokenizer, writer)
+        ocp.save(cache, params, custom_metadata={"key": key, "digests": checksums.of_leaves(params)})
   return params
+
+
+def _cached(cache: Path, key: str, model: Model, mesh) -> dict | None:
+  """Collective: returns the cached parameters, None where there are none; damaged ones are moved aside."""
+  if processes.any_process(not cache.exists()):  # all read, or all train
+    return None
+  where = sharding.param_shardings(mesh, model.axes, model.shapes, model.rules)
+  params, why = None, ""
+  try:
+    kept = ocp.metadata(cache).custom_metadata or {}
+    params = ocp.load(cache, sharding.abstract(model.shapes, where))
+    changed = [name for name, sum in checksums.of_leaves(params).items() if kept["digests"].get(name) != sum]
+    if changed or kept["key"] != key:
+      why = "it is not what was saved" if changed else f"it is cold start {kept['key']}"
+  except (jax.errors.JaxRuntimeError, MemoryError):  # no room here says nothing of the files
+    raise
+  except Exception as error:  # whatever Orbax and its storage make of a damaged file
+    why = f"{error!r:.300}"
+  why = next(filter(None, processes.gather_texts(why)), "")
+  if not why:
+    console.say(f"cold start: from {cache}")
+    return params
+  aside = cache.with_name(f"{cache.name}-damaged-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}")
+
+
+  def move():
+    with contextlib.suppress(FileNotFoundError):  # another start was first
+      cache.rename(aside)
+
+  processes.on_process_0(move)
+  console.say(f"the cold start in the cache is damaged ({why}); it is now {aside}, and is trained anew")
+  return None
 
 
 def train(config: ConfigDict, model: Model, mesh, split, tokenizer, writer: Writer) -> dict:

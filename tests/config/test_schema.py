@@ -152,7 +152,8 @@ def test_the_keys_that_a_continuation_may_change():
   assert mesh < free
   assert free - mesh == {
     "steps", "verbose", "attention", "microbatches", "rows", "logprob_chunk", "eval.every",
-    "checkpoint.every", "checkpoint.keep", "cache_dir", "profile_steps", "print_sharding",
+    "checkpoint.every", "checkpoint.keep", "checkpoint.allow_changed", "cache_dir", "profile_steps",
+    "print_sharding",
     "guard.nonfinite", "guard.warn_mismatch", "guard.stop_mismatch", "guard.failed_rewards", "guard.minutes",
   }  # fmt: skip
 

@@ -7,7 +7,9 @@ import json
 import operator
 import random
 import re
+import shutil
 import threading
+import time
 
 import numpy as np
 import pytest
@@ -242,27 +244,38 @@ def test_a_failed_prepare_leaves_nothing_behind(tmp_path, monkeypatch):
     patch.setattr(mini_aime, "to_row", lambda *_: 1 / 0)
     with pytest.raises(ZeroDivisionError):
       pipeline.prepare(config(), tmp_path, DATA_KEYS)
-  assert not list(tmp_path.iterdir())
+  assert [path.suffix for path in tmp_path.iterdir()] == [".lock"]
   assert pipeline.prepare(config(), tmp_path, DATA_KEYS).is_dir()
 
 
-def test_processes_that_prepare_at_once_all_get_the_folder(tmp_path, monkeypatch):
-  barrier, folders = threading.Barrier(2), []
-  to_disk = pipeline.os.rename
+def test_of_processes_that_prepare_at_once_one_builds(tmp_path, monkeypatch, capsys):
+  folders, built = [], []
+  build = pipeline._build
 
-  def rename_together(*args):
-    barrier.wait(timeout=60)
-    to_disk(*args)
+  def slow(*args):
+    built.append(args)
+    time.sleep(0.3)  # so that the other one comes meanwhile
+    build(*args)
 
-  monkeypatch.setattr(pipeline.os, "rename", rename_together)
+  monkeypatch.setattr(pipeline, "_build", slow)
   one = lambda: folders.append(pipeline.prepare(config(train=20, test=3), tmp_path, DATA_KEYS))
   threads = [threading.Thread(target=one) for _ in range(2)]
   for thread in threads:
     thread.start()
   for thread in threads:
     thread.join()
-  assert len(folders) == 2 and folders[0] == folders[1]
-  assert [path for path in tmp_path.iterdir()] == folders[:1]
+  assert len(folders) == 2 and folders[0] == folders[1] and len(built) == 1
+  assert {path.name for path in tmp_path.iterdir()} == {folders[0].name, f"{folders[0].name}.lock"}
+  assert "waiting for it" in capsys.readouterr().out
+
+
+def test_what_a_killed_process_left_of_this_dataset_goes(tmp_path):
+  folder = pipeline.prepare(config(train=20, test=3), tmp_path, DATA_KEYS)
+  shutil.rmtree(folder)
+  (tmp_path / f".preparing-{folder.name}-abc").mkdir()
+  (tmp_path / ".preparing-another-0-abc").mkdir()  # perhaps under construction
+  assert pipeline.prepare(config(train=20, test=3), tmp_path, DATA_KEYS) == folder
+  assert [path.name for path in tmp_path.glob(".preparing-*")] == [".preparing-another-0-abc"]
 
 
 @pytest.mark.parametrize(

@@ -1,9 +1,7 @@
 """Checkpoints that storage has damaged, that are another run's, or that no disk has room for."""
 
-import importlib
 import json
 import os
-import re
 import shutil
 import subprocess
 import time
@@ -11,6 +9,7 @@ import time
 import jax
 import numpy as np
 import pytest
+from toy_run import config, disturbed, files, flip, newest, rewrite, timeless
 
 from grpojax import train
 from grpojax.config import workdir as workdir_lib
@@ -22,66 +21,6 @@ pytestmark = [
   pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),  # readers that gave up
   pytest.mark.usefixtures("quick_jobs"),
 ]
-
-
-def config(cache):
-  """The programs of test_staleness.py."""
-  c = importlib.import_module("configs.grpo").get_config("tiny")
-  c.update(steps=4, verbose=False, cache_dir=str(cache), updates_per_rollout=1)
-  c.mesh.data = 1
-  c.optimizer.warmup_steps = 0
-  c.eval.every = 100
-  c.checkpoint.update(every=2, keep=3)
-  c.reward.accuracy = dict(fn=f"{__name__}:short")
-  return c
-
-
-def short(sample):
-  return float(sample.length < 30)
-
-
-@pytest.fixture(scope="module")
-def finished(cache, tmp_path_factory):
-  """A run's folder, with checkpoints after steps 2 and 4; and its job."""
-  workdir = tmp_path_factory.mktemp("run")
-  job = train.prepare(config(cache), workdir)
-  train.run(job)
-  return workdir, job
-
-
-@pytest.fixture
-def run(finished, tmp_path):
-  copy = tmp_path / "run"
-  shutil.copytree(finished[0], copy)
-  return copy, finished[1]
-
-
-def newest(workdir, job):
-  checkpoints = checkpointer.open_checkpoints(workdir, 3)
-  try:
-    return checkpointer.latest(checkpoints, *checkpoint.tree_layout(job))
-  finally:
-    checkpoints.close()
-
-
-def timeless(workdir):
-  """The training records without what depends on the clock."""
-  clock = re.compile("time/|tokens_per_second/|wall$")
-  train = [r for r in metrics.read(workdir) if r["kind"] == "train"]
-  return [{k: v for k, v in r.items() if not clock.match(k)} for r in train]
-
-
-def files(folder, name):
-  return sorted((f for f in (folder / "tree").rglob(name) if f.is_file()), key=lambda f: f.stat().st_size)
-
-
-def rewrite(file, change):
-  data = bytearray(file.read_bytes())
-  file.write_bytes(change(data) or data)
-
-
-def flip(data):
-  data[len(data) // 2] ^= 4
 
 
 DAMAGE = {
@@ -120,7 +59,9 @@ def test_a_bit_that_storage_gives_back_without_a_word_is_found_by_its_leaf(run, 
   bits[5, 3] ^= 1
   params = state.params | {"embedding": jax.numpy.asarray(bits.view(np.float32))}
   tree = (state._replace(params=params), *others)
-  checkpoints.save_checkpointables(5, {"tree": tree}, custom_metadata=kept | {"host": host | {"step": 5}})
+  kept = {"host": host | {"step": 5}, "digests": kept["digests"]}
+  kept["sha256"] = checkpointer._digest(kept)
+  checkpoints.save_checkpointables(5, {"tree": tree}, custom_metadata=kept)
   checkpoints.close()
   with pytest.raises(ValueError, match=r"checkpoint 5 .* is not what was saved: 0/params/embedding\."):
     export.trained_params(workdir, job.model, job.mesh)
@@ -163,7 +104,6 @@ def test_a_checkpoint_of_another_model_or_optimiser_is_refused_and_left_alone(ru
   for c, what in (wide, wider), (alone, r"1/reference/embedding: float32\[260, 32\] -> missing"):
     with pytest.raises(ValueError, match=rf"of another model, optimiser or objective \(.*{what}"):
       newest(workdir, train.prepare(c, workdir / "none"))
-    shutil.rmtree(workdir / "none")
   assert not (workdir / "damaged").exists()
 
 
@@ -258,18 +198,6 @@ def immutable():
     subprocess.run(["chattr", "-R", "-i", folder], check=True)
 
 
-def disturbed(job, workdir, at: int, what):
-  """train.run, with `what` done to `workdir` before its update number `at`, one a step."""
-  seen = []
-  job.data.stream.set_state({"position": 0})  # of the job that the other tests ran
-
-  def update(*rest):
-    seen.append(what(workdir) if len(seen) + 1 == at else None)
-    return job.programs.update(*rest)
-
-  return train.run(job._replace(workdir=workdir, programs=job.programs._replace(update=update)))
-
-
 @pytest.mark.slow
 def test_a_folder_that_becomes_read_only_stops_the_run_and_it_goes_on(finished, tmp_path, immutable):
   whole, job = finished
@@ -293,4 +221,4 @@ def test_where_nothing_may_be_written_a_run_does_not_begin(cache, tmp_path, immu
   (tmp_path / "closed").mkdir()
   immutable(tmp_path / "closed")
   with pytest.raises(OSError, match=r"not permitted: '.*/closed/run'"):
-    train.prepare(config(cache), tmp_path / "closed" / "run")
+    train.run(train.prepare(config(cache), tmp_path / "closed" / "run"))

@@ -27,9 +27,9 @@ from grpojax.learner.state import create
 from grpojax.learner.update import make_update
 from grpojax.models import hf, lora, names, peft
 from grpojax.rollout import sampler
-from grpojax.runtime import metrics, sharding
+from grpojax.runtime import checksums, metrics, sharding
 from grpojax.tools import export
-from grpojax.train import adapters, setup
+from grpojax.train import adapters, manifest, setup
 
 ADAPTERS = Path(__file__).parents[1] / "data" / "adapters"
 ALL = "q|k|v|o|gate|up|down"
@@ -330,8 +330,10 @@ def test_other_weights_in_the_folder_are_noticed(tmp_path):
   moved = params | {"final_norm": params["final_norm"] * 2}
   shutil.rmtree(tmp_path / "qwen3")
   export.write_folder(moved, model.spec, FOLDERS / "qwen3", tmp_path / "qwen3", 10**9, "bfloat16")
-  with pytest.raises(ValueError, match="holds other weights than when the run"):
-    adapters.frozen(config, tmp_path, model, mesh())
+  other = manifest.frozen_differences(
+    checksums.of_leaves(params), adapters.frozen(config, tmp_path, model, mesh()), config
+  )
+  assert other == f"config.model.path = '{tmp_path / 'qwen3'}' holds other weights: final_norm"
 
 
 def even(sample):

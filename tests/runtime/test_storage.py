@@ -15,7 +15,7 @@ from test_train import comparable, tiny
 
 from grpojax import train
 from grpojax.data.local import files as data_files
-from grpojax.runtime import checkpointer, metrics, storage
+from grpojax.runtime import checkpointer, fetch, metrics, storage
 from grpojax.tools import export
 from grpojax.tools import report as report_command
 
@@ -169,15 +169,15 @@ def test_a_model_in_a_bucket_is_fetched_once_and_again_when_it_changes(bucket, t
   (bucket / "models" / "one" / "config.json").write_text("{}")
   (bucket / "models" / "one" / "model.safetensors").write_bytes(weights)
   (bucket / "models" / "one" / "pytorch_model.bin").write_bytes(b"not wanted")
-  fetch = lambda: storage.fetch("gs://bucket/models/one", "config.model.path", str(tmp_path))
-  first = fetch()
+  again = lambda: fetch.fetch("gs://bucket/models/one", "config.model.path", str(tmp_path))
+  first = again()
   assert {file.name for file in first.iterdir()} == {"config.json", "model.safetensors"}
   assert (first / "model.safetensors").read_bytes() == weights
   before = (first / "config.json").stat().st_mtime_ns
-  assert fetch() == first and (first / "config.json").stat().st_mtime_ns == before
+  assert again() == first and (first / "config.json").stat().st_mtime_ns == before
   (bucket / "models" / "one" / "config.json").write_text("{ }")
-  assert fetch() != first
+  assert again() != first
   shutil.rmtree(tmp_path / "models")
   with pytest.raises(ValueError, match=r"config.model.path = 'gs://bucket/models/none' has no files"):
-    storage.fetch("gs://bucket/models/none", "config.model.path", str(tmp_path))
-  assert storage.fetch("/a/folder", "config.model.path", str(tmp_path)).as_posix() == "/a/folder"
+    fetch.fetch("gs://bucket/models/none", "config.model.path", str(tmp_path))
+  assert fetch.fetch("/a/folder", "config.model.path", str(tmp_path)).as_posix() == "/a/folder"

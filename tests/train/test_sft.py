@@ -4,6 +4,9 @@ import builtins
 import importlib.util
 import io
 import json
+import shutil
+import threading
+import time
 from importlib import metadata
 from pathlib import Path
 
@@ -12,6 +15,7 @@ import data_toys
 import jax
 import numpy as np
 import pytest
+from orbax.checkpoint import v1 as ocp
 
 from grpojax.train import sft
 
@@ -118,3 +122,82 @@ def test_the_arithmetic_is_that_of_the_version():
   for name, expected in recorded["parameters"].items():
     # Compilers round up to 3e-6 apart; updates move an element by 2e-3 and more.
     np.testing.assert_allclose(now["parameters"][name], expected, rtol=0, atol=3e-5, err_msg=remedy)
+
+
+@pytest.fixture
+def cached(tmp_path, monkeypatch):
+  """cached(): what a start takes for its cold start, of a `train` that costs nothing; trained: how often."""
+  c = toy.config()
+  c.cache_dir = str(tmp_path)
+  model, mesh = toy.model(c), toy.sharding.make_mesh(c.mesh)
+  where = toy.sharding.param_shardings(mesh, model.axes, model.shapes, model.rules)
+  trained = []
+
+  def fake(*_):
+    trained.append(True)
+    time.sleep(0.2)  # so that another start comes meanwhile
+    draw, put = np.random.default_rng(0).normal, jax.device_put
+    return jax.tree.map(lambda x, to: put(draw(size=x.shape).astype(x.dtype), to), model.shapes, where)
+
+  monkeypatch.setattr(sft, "train", fake)
+  return lambda: sft.cold_start(c, model, mesh, toy.split(), toy.TOKENIZER, None), trained
+
+
+def entry(folder):
+  (found,) = [one for one in (folder / "cold_start").iterdir() if one.is_dir() and "damaged" not in one.name]
+  return found
+
+
+def biggest(folder):
+  return max((file for file in folder.rglob("*") if file.is_file()), key=lambda file: file.stat().st_size)
+
+
+def flip(file):
+  data = bytearray(file.read_bytes())
+  data[len(data) // 2] ^= 4
+  file.write_bytes(data)
+
+
+def another_value(folder):
+  """Sound files, other weights."""
+  kept = ocp.metadata(folder).custom_metadata
+  params = jax.tree.map(lambda x: x + 1, ocp.load(folder))
+  ocp.save(folder, params, overwrite=True, custom_metadata=kept)
+
+
+def another_key(folder):
+  kept, params = ocp.metadata(folder).custom_metadata, ocp.load(folder)
+  ocp.save(folder, params, overwrite=True, custom_metadata=kept | {"key": "0" * 16})
+
+
+DAMAGE = {
+  "a flipped bit": lambda folder: flip(biggest(folder)),
+  "another value": another_value,
+  "of another seed": another_key,
+  "truncated": lambda folder: biggest(folder).write_bytes(b"half"),
+  "empty": lambda folder: (shutil.rmtree(folder), folder.mkdir()),
+  "without metadata": lambda folder: [file.unlink() for file in folder.rglob("_*") if file.is_file()],
+}
+
+
+@pytest.mark.parametrize("what", DAMAGE)
+def test_a_damaged_cold_start_is_moved_aside_and_trained_anew(what, cached, tmp_path, capsys):
+  start, trained = cached
+  whole = start()
+  DAMAGE[what](entry(tmp_path))
+  jax.tree.map(np.testing.assert_array_equal, start(), whole)
+  jax.tree.map(np.testing.assert_array_equal, start(), whole)
+  said = capsys.readouterr().out
+  assert len(trained) == 2 and f"it is now {entry(tmp_path)}-damaged-" in said and "from" in said
+
+
+def test_two_starts_at_once_make_one_cold_start(cached, tmp_path, capsys):
+  start, trained = cached
+  found = []
+  threads = [threading.Thread(target=lambda: found.append(start())) for _ in range(2)]
+  for thread in threads:
+    thread.start()
+  for thread in threads:
+    thread.join()
+  jax.tree.map(np.testing.assert_array_equal, *found)
+  assert len(trained) == 1 and "waiting for it" in capsys.readouterr().out
