@@ -9,6 +9,7 @@ seed and the step.  Saving is asynchronous; commits are atomic.
 import contextlib
 import hashlib
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -78,8 +79,11 @@ def latest(checkpoints, shapes, shardings, check: Callable[[dict], None] = lambd
 
   A checkpoint that cannot be read, or is not what was saved, is moved to `damaged/`, and the one before it
   is taken; one under another step's name gets its own.  Raises ValueError where all are damaged, where one is
-  of another model, optimiser or objective, and what `check` raises of its host state.
+  a link or of another model, optimiser or objective, and what `check` raises of its host state.
   """
+  for one in checkpoints.checkpoints:
+    if os.path.islink(link := checkpoints.directory / str(one.step)):
+      raise ValueError(f"{link} is a link, which no save can delete; put the folder itself in its place.")
   _rename(checkpoints)
   aside = checkpoints.directory.parent / "damaged"
   abstract = sharding.abstract(shapes, shardings)

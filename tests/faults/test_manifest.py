@@ -139,6 +139,14 @@ def test_a_copy_under_another_name_is_set_aside_and_saving_goes_on(run):
   assert [one.name for one in (workdir / "damaged").iterdir()] == ["9"]
 
 
+def test_a_link_is_refused_at_the_start_and_not_when_it_is_to_be_deleted(run, tmp_path):
+  workdir, _ = run
+  (workdir / "checkpoints" / "2").rename(tmp_path / "elsewhere")
+  (workdir / "checkpoints" / "2").symlink_to(tmp_path / "elsewhere")
+  with pytest.raises(ValueError, match=r"checkpoints/2 is a link, .* put the folder itself in its place"):
+    go_on(run)
+
+
 def test_a_save_that_orbax_leaves_out_is_an_error(run):
   workdir, job = run
   checkpoints = checkpointer.open_checkpoints(workdir, 3)

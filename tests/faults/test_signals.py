@@ -76,6 +76,19 @@ def test_a_second_ctrl_c_counts_also_where_a_shell_had_it_ignored():
     signal.signal(signal.SIGINT, before)
 
 
+def test_a_terminal_that_closes_asks_for_a_stop_but_not_under_nohup():
+  with Interrupt() as interrupt:
+    signal.raise_signal(signal.SIGHUP)
+    assert interrupt.asked
+  before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+  try:
+    with Interrupt() as interrupt:
+      signal.raise_signal(signal.SIGHUP)
+      assert not interrupt.asked
+  finally:
+    signal.signal(signal.SIGHUP, before)
+
+
 def test_a_signal_during_a_print_writes_beside_it(capfd, monkeypatch):
   """Python 3.11's own print, called by a handler while another one writes, sends what else is in memory."""
   monkeypatch.setattr(sys, "stdout", None)
