@@ -49,18 +49,20 @@ def unit_tests(
 
 
 def read_tests(text: str) -> Tests | None:
+  """Returns the row's tests; None where they cannot be read, or are no text that a program could be given."""
   try:
     tests = json.loads(text)
     inputs, outputs, fn_name = tests["inputs"], tests["outputs"], tests.get("fn_name")
     if not inputs or len(inputs) != len(outputs):
       return None
     if not fn_name:
+      "".join(map(_text, inputs)).encode()  # raises for half a surrogate pair, which no stdin can hold
       return Tests([_text(x) for x in inputs], [_text(x) for x in outputs], None, False)
     if isinstance(inputs[0], str):
       inputs = [[json.loads(line) for line in x.splitlines() if line.strip()] for x in inputs]
       return Tests(inputs, [json.loads(x) for x in outputs], fn_name, False)
     return Tests([list(x) for x in inputs], outputs, fn_name, True)
-  except (ValueError, TypeError, KeyError, AttributeError):
+  except (ValueError, TypeError, KeyError, AttributeError, RecursionError):  # the last: nested too deep
     return None
 
 
@@ -91,9 +93,11 @@ def same_text(output: str, right: str) -> bool:
 
 
 def same_value(result, right) -> bool:
-  """Returns True for equal JSON values, floats to nine digits; true is not 1."""
+  """Returns True for equal JSON values, floats to nine digits; true is not 1, wherever it stands."""
   if isinstance(result, list) and isinstance(right, list):
     return len(result) == len(right) and all(map(same_value, result, right))
+  if isinstance(result, dict) and isinstance(right, dict):
+    return result.keys() == right.keys() and all(same_value(result[key], right[key]) for key in right)
   if isinstance(result, bool) or isinstance(right, bool):
     return result is right
   if isinstance(result, float) and isinstance(right, int | float):

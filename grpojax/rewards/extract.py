@@ -5,12 +5,13 @@ or a fence that is not closed.
 """
 
 import re
+from collections.abc import Iterator
 from fractions import Fraction
 from typing import NamedTuple
 
 _BRACE = re.compile(r"\\.|[{}]", re.DOTALL)  # \{ and \} are set brackets, not TeX's own braces
 _LINE = re.compile(r"[*_\s]*answer[*_\s]*:(.*)", re.IGNORECASE)
-_FENCE = re.compile(r"^[ \t]*```[ \t]*([\w+-]*)[^\n`]*$", re.MULTILINE)
+_WORD = re.compile(r"[\w+-]*")
 _DIGITS = r"(?:[0-9]{1,3}(?:,[0-9]{3})+|[0-9]+)"
 _NUMBER = re.compile(rf"([-+]?)({_DIGITS}(?:\.[0-9]*)?|\.[0-9]+)")
 _FRACTION = re.compile(
@@ -103,13 +104,31 @@ def program(text: str) -> str | None:
   """Returns the inside of the last ```python fence; None if it is not closed."""
   visible = after_thinking(text) or ""
   found, opened = None, None
-  for fence in _FENCE.finditer(visible):
+  for fence in _fences(visible):
     if opened is None:
       opened = fence
-      if fence.group(1).lower() in ("python", "py", "python3"):
+      if fence.language in ("python", "py", "python3"):
         found = None  # until it is closed
-    elif not fence.group(1):
-      if opened.group(1).lower() in ("python", "py", "python3"):
-        found = visible[opened.end() + 1 : fence.start()]
+    elif not fence.language:
+      if opened.language in ("python", "py", "python3"):
+        found = visible[opened.end : fence.start]
       opened = None
   return found
+
+
+class _Fence(NamedTuple):
+  """A line of three backticks and perhaps a language."""
+
+  start: int  # of the line, in characters
+  end: int  # of the line, its newline included
+  language: str  # in small letters; "" for none
+
+
+def _fences(text: str) -> Iterator[_Fence]:
+  """Yields the fences, line by line: a pattern for a whole line takes quadratic time on some."""
+  end = 0
+  for line in text.split("\n"):
+    start, end = end, end + len(line) + 1
+    marks, found, rest = line.lstrip(" \t").partition("```")
+    if found and not marks and "`" not in rest:
+      yield _Fence(start, end, _WORD.match(rest.lstrip(" \t")).group().lower())

@@ -5,25 +5,37 @@
 Between the trainer and the workers stands a server process: under the trainer itself, multiprocessing would
 import the trainer's main module, and with it jax, into every worker.  The server imports the function's
 module and forks workers, so that replacing a killed one is cheap.
+A call whose worker was killed, stopped or ran out of memory is done once more, alone in a new worker: what
+somebody else did to a worker changes no number, and what a call does to its own worker happens again.  So are
+all calls of a server that was killed or stopped, in a new server.
 No worker outlives the trainer, however the trainer ends.
 """
 
 import contextlib
+import ctypes
 import importlib
 import json
 import multiprocessing
 import os
 import resource
+import selectors
 import signal
 import subprocess
 import sys
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from pathlib import Path
 
 _LOCK = threading.Lock()
 _SERVERS: dict[tuple[str, int], subprocess.Popen] = {}
 _MEMORY = 2 << 30  # bytes of address space of one worker
 _MAX_TASKS = 2000  # then a worker is replaced: caches grow
+_SERVER_TRIES = 3
+_START = 60.0  # seconds that a server may take beside its calls, to import and to fork
+_AGAIN = ("ProcessExpired", "MemoryError")  # of a worker, perhaps for no fault of its call
+_STARTER = ThreadPoolExecutor(1)  # a thread that lasts: servers die with the thread that started them
 
 
 def call(function: str, arguments: list, *, timeout: float, workers: int) -> list:
@@ -31,26 +43,58 @@ def call(function: str, arguments: list, *, timeout: float, workers: int) -> lis
 
   `function` is 'module:name'; arguments and results are JSON.  A call without a result is an exception in
   the list: TimeoutError, or RuntimeError with the worker's own words.  Any thread may call this; it waits
-  without holding the GIL, and calls from several threads take turns.
+  without holding the GIL, and calls from several threads take turns.  Raises RuntimeError where one server
+  after the other died.
   """
   if not arguments:
     return []
   with _LOCK:
-    server = _server(function, workers)
-    try:
-      server.stdin.write(json.dumps([timeout, arguments]) + "\n")
-      server.stdin.flush()
-      outcomes = json.loads(server.stdout.readline())
-    except BaseException as error:  # also Ctrl-C: half a conversation cannot be continued
-      with contextlib.suppress(ProcessLookupError):
-        os.killpg(server.pid, signal.SIGKILL)  # its workers too
-      server.wait()
-      del _SERVERS[function, workers]
-      if isinstance(error, OSError | ValueError):
-        message = f"the worker pool of {function} died; the next call starts a new one"
-        raise RuntimeError(message) from error
-      raise
+    for again in reversed(range(_SERVER_TRIES)):
+      try:
+        outcomes = _ask(function, workers, timeout, arguments)
+        break
+      except (OSError, ValueError) as error:
+        if not again:
+          raise RuntimeError(f"{_SERVER_TRIES} worker pools of {function} died ({error})") from error
   return [value if not kind else _exception(kind, message) for value, kind, message in outcomes]
+
+
+def _ask(function: str, workers: int, timeout: float, arguments: list) -> list:
+  """Returns the outcomes of a server.  Raises OSError or ValueError, with the server killed, without them."""
+  server = _server(function, workers)
+  try:
+    server.stdin.write(json.dumps([timeout, arguments]) + "\n")
+    server.stdin.flush()
+    # Each call twice, all one after the other on each worker.
+    _wait(server, _START + 2 * timeout * -(-len(arguments) // workers))
+    return json.loads(server.stdout.readline())
+  except BaseException:  # also Ctrl-C: half a conversation cannot be continued
+    with contextlib.suppress(ProcessLookupError):
+      os.killpg(server.pid, signal.SIGKILL)  # its workers too
+    server.wait()
+    del _SERVERS[function, workers]
+    raise
+
+
+def _wait(server: subprocess.Popen, seconds: float) -> None:
+  """Waits for a server's answer.  Raises OSError where it was stopped, or nothing came."""
+  end = time.monotonic() + seconds
+  with selectors.DefaultSelector() as selector:
+    selector.register(server.stdout, selectors.EVENT_READ)
+    while not selector.select(1.0):
+      if _state(server.pid)[0] == "T":
+        raise ChildProcessError("it was stopped")
+      if time.monotonic() > end:
+        raise TimeoutError(f"it gave no answer in {seconds:g} s")
+
+
+def _state(pid: int) -> tuple[str, int]:
+  """Returns a process's state, a letter, and its session; ("", 0) without /proc, or where it has ended."""
+  try:
+    state, _, _, session = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[:4]
+  except OSError:
+    return "", 0
+  return state, int(session)
 
 
 def _exception(kind: str, message: str) -> Exception:
@@ -66,14 +110,15 @@ def _server(function: str, workers: int) -> subprocess.Popen:
       TPU_VISIBLE_DEVICES="",
       PYTHONPATH=os.pathsep.join(path for path in sys.path if path),
     )
-    _SERVERS[key] = subprocess.Popen(
+    _SERVERS[key] = _STARTER.submit(
+      subprocess.Popen,
       [sys.executable, "-m", __name__, function, str(workers), str(os.getpid())],
       stdin=subprocess.PIPE,
       stdout=subprocess.PIPE,
       env=environment,
       text=True,
       start_new_session=True,  # Ctrl-C is the trainer's to handle; and to be killed as one group
-    )
+    ).result()
   return _SERVERS[key]
 
 
@@ -81,18 +126,36 @@ def serve(function: str, workers: int, trainer: int) -> None:
   """Answers the trainer's lines until there are no more."""
   from pebble import ProcessPool
 
+  _die_with_parent()
   threading.Thread(target=_end_with, args=[trainer], daemon=True).start()
+  threading.Thread(target=_kill_stopped, daemon=True).start()
   answers = os.fdopen(os.dup(1), "w")
   os.dup2(2, 1)  # what libraries print is no answer
   module, _, name = function.partition(":")
   context = multiprocessing.get_context("forkserver")
   context.set_forkserver_preload([module])
   fn = getattr(importlib.import_module(module), name)
-  with ProcessPool(workers, max_tasks=_MAX_TASKS, initializer=_confine, context=context) as pool:
+  options = dict(initializer=_confine, context=context)
+  with ProcessPool(workers, max_tasks=_MAX_TASKS, **options) as pool:
     for line in sys.stdin:
       timeout, arguments = json.loads(line)
-      futures = [pool.schedule(fn, args=args, timeout=timeout) for args in arguments]
-      print(json.dumps([_outcome(future, timeout) for future in futures]), file=answers, flush=True)
+      outcomes = _outcomes(pool, fn, timeout, arguments)
+      again = [i for i, (_, kind, _) in enumerate(outcomes) if kind in _AGAIN]
+      if again:
+        with ProcessPool(workers, max_tasks=1, **options) as alone:  # each call has a worker of its own
+          second = _outcomes(alone, fn, timeout, [arguments[i] for i in again])
+        outcomes = [dict(zip(again, second, strict=True)).get(i, first) for i, first in enumerate(outcomes)]
+      print(json.dumps(outcomes), file=answers, flush=True)
+
+
+def _outcomes(pool, fn, timeout: float, arguments: list) -> list[tuple]:
+  """Returns the outcomes of the calls.  Ends this server where idle workers were killed."""
+  try:
+    futures = [pool.schedule(fn, args=args, timeout=timeout) for args in arguments]
+    return [_outcome(future, timeout) for future in futures]
+  except RuntimeError:  # pebble's; the trainer asks a new server
+    os.killpg(0, signal.SIGKILL)
+    raise
 
 
 def _outcome(future, timeout: float) -> tuple:
@@ -101,16 +164,36 @@ def _outcome(future, timeout: float) -> tuple:
     return future.result(), "", ""
   except TimeoutError:
     return None, "TimeoutError", f"no result in {timeout:g} s"
+  except BrokenProcessPool:
+    raise
   except Exception as error:
     return None, type(error).__name__, str(error)[:200]
 
 
 def _confine() -> None:
   """Limits a worker's memory, so that it raises MemoryError and takes none from the trainer."""
+  _die_with_parent()
   if sys.platform == "linux":
     allowed = resource.getrlimit(resource.RLIMIT_AS)[1]
     memory = _MEMORY if allowed == resource.RLIM_INFINITY else min(_MEMORY, allowed)
     resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
+
+
+def _die_with_parent() -> None:
+  """Lets the kernel kill this process when its parent ends; a stopped one would not notice by itself."""
+  if sys.platform == "linux":
+    ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
+
+
+def _kill_stopped() -> None:
+  """Kills workers that somebody stopped: their calls are done again."""
+  session = os.getsid(0)
+  while True:
+    time.sleep(0.5)
+    for folder in Path("/proc").glob("[0-9]*"):
+      if _state(int(folder.name)) == ("T", session):
+        with contextlib.suppress(ProcessLookupError):
+          os.kill(int(folder.name), signal.SIGKILL)
 
 
 def _end_with(trainer: int) -> None:

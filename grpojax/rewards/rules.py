@@ -3,8 +3,8 @@
 import operator
 import re
 
-# A minus may be the hyphen or U+2212, "1,234" and "$72" are numbers, "72.0" is the integer 72.
-_NUMBER = re.compile(r"\s*\$?\s*([-+\u2212]?)((?:[0-9]{1,3}(?:,[0-9]{3})+|[0-9]+))(?:\.0*)?")
+# A minus may be the hyphen or U+2212, "1,234" is a number, "72.0" is the integer 72.
+_NUMBER = re.compile(r"([-+\u2212]?)((?:[0-9]{1,3}(?:,[0-9]{3})+|[0-9]+))(?:\.0*)?")
 _END = re.compile(r"[.,;:!?]*(?:[\s)\]}$*\"']|</|$)")  # may follow: "72." and "72)", not "72-8"
 
 
@@ -20,6 +20,7 @@ def extract(text: str, marker: str) -> str | None:
 
 
 def _leading_integer(text: str) -> str | None:
+  text = text.lstrip().removeprefix("$").lstrip()  # a pattern for it takes quadratic time on spaces
   match = _NUMBER.match(text)
   if not match or not _END.match(text, match.end()):
     return None

@@ -3,6 +3,7 @@
 import functools
 import importlib
 import inspect
+import itertools
 import math
 import re
 import unicodedata
@@ -81,14 +82,12 @@ def language_consistency(sample, *, script: str = "LATIN") -> float:
 
 def _words(text: str) -> list[str]:
   """Returns runs of letters of one script; in scripts without spaces, every letter is a word."""
-  words, previous = [], ""
-  for letter in text:
-    script = _script(letter) if letter.isalpha() else ""
-    if script and script == previous and script not in ("CJK", "HIRAGANA", "KATAKANA", "THAI"):
-      words[-1] += letter
+  words = []
+  for script, letters in itertools.groupby(text, lambda x: _script(x) if x.isalpha() else ""):
+    if script in ("CJK", "HIRAGANA", "KATAKANA", "THAI"):
+      words.extend(letters)
     elif script:
-      words.append(letter)
-    previous = script
+      words.append("".join(letters))
   return words
 
 

@@ -146,17 +146,6 @@ def test_what_one_call_does_is_nobody_elses_matter():
   assert pool.call("os:getpid", [], timeout=1.0, workers=1) == []
 
 
-@pytest.mark.slow
-def test_a_dead_server_is_an_error_once():
-  key = ("operator:add", 1)
-  assert pool.call(key[0], [[1, 2]], timeout=30.0, workers=1) == [3]
-  pool._SERVERS[key].kill()
-  pool._SERVERS[key].wait()
-  with pytest.raises(RuntimeError, match="the next call starts a new one"):
-    pool.call(key[0], [[1, 2]], timeout=30.0, workers=1)
-  assert pool.call(key[0], [[1, 2]], timeout=30.0, workers=1) == [3]
-
-
 def test_scoring_runs_beside_other_work():
   """From a thread, with no signal, while this one goes on."""
   got, ticks = [], 0

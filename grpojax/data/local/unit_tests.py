@@ -64,5 +64,9 @@ def _from_cases(cases: list[dict], fn_name: str | None) -> str:
 def _dump(inputs: list, outputs: list, fn_name: str | None) -> str:
   if len(inputs) != len(outputs):
     raise ValueError(f"{len(inputs)} inputs, but {len(outputs)} outputs")
+  try:
+    "".join(map(str, inputs)).encode()
+  except UnicodeEncodeError as error:
+    raise ValueError(f"an input is no text ({error.reason}), and no program could be given it") from None
   tests = dict(inputs=inputs, outputs=outputs) | (dict(fn_name=fn_name) if fn_name else {})
   return json.dumps(tests) if inputs else ""
