@@ -38,7 +38,9 @@ def _checkpoint(workdir: Path):
     here = jax.sharding.SingleDeviceSharding(jax.devices()[0])
     abstract = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=here), saved)
     tree = checkpoints.load_checkpointables(step, {"tree": abstract})["tree"]
-    return jax.tree.map(np.asarray, tree), checkpoints.metadata(step).custom_metadata
+    kept = checkpoints.metadata(step).custom_metadata
+    kept["host"]["stands_on"].pop("run")  # each run has its own
+    return jax.tree.map(np.asarray, tree), kept["host"] | kept["digests"]
 
 
 def _leaves(ours, theirs) -> int:

@@ -68,7 +68,9 @@ def _digest(kept: dict) -> str:
 
 def _kept(checkpoints, step: int) -> dict:
   """Returns a checkpoint's plain data.  Raises ValueError where it is not what was saved."""
-  kept = dict(checkpoints.metadata(step).custom_metadata)
+  # Read without Orbax, which on a damaged folder also prints tracebacks of its threads.
+  file = checkpoints.directory / str(step) / "_CHECKPOINT_METADATA"
+  kept = json.loads(file.read_text())["custom_metadata"]
   if kept.pop("sha256", None) != _digest(kept):
     raise ValueError("its host state and checksums are not what was saved")
   return kept
@@ -129,13 +131,13 @@ def _rename(checkpoints) -> None:
 def _whole(checkpoints, step: int, abstract, check: Callable[[dict], None]):
   """Returns ((tree, host), "") of a checkpoint, or (None, the damage in words)."""
   try:
-    saved = checkpoints.checkpointables_metadata(step).metadata["tree"]
-    if saved is None:
-      return None, "the metadata of its arrays cannot be read"
     kept = _kept(checkpoints, step)
     host, digests = kept["host"], kept["digests"]
     if host["step"] != step:
       return None, f"it holds step {host['step']}"
+    saved = checkpoints.checkpointables_metadata(step).metadata["tree"]
+    if saved is None:
+      return None, "the metadata of its arrays cannot be read"
   except Exception as error:  # whatever Orbax and its storage make of a damaged file
     return None, f"{error!r:.300}"
   check(host)

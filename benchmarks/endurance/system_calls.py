@@ -1,0 +1,163 @@
+"""SIGKILL before each call of a save that changes which files there are, one after the other, all of them.
+
+    python -m benchmarks.endurance.system_calls
+
+One run (dapo:tiny, a checkpoint a step, two kept, so that each save also deletes one) is started again and
+again.  Each start goes on where the last one ended, and is killed in its first save: right before the first
+such call, then the second, ... until a save has fewer.  Then the run is let to its end and compared with one
+that nothing disturbed.  Calls are counted in all threads, by a library of our own (system_calls.c, which
+takes a C compiler).  Ends with 1 if a step is lost or anything differs.
+"""
+
+import argparse
+import os
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+from collections import Counter
+from pathlib import Path
+
+from benchmarks.endurance import compare
+from benchmarks.setting import ROOT, keep, report, setting, where
+
+# All that is imported is imported once; every start is a fork that has not used JAX yet.
+DRIVER = """
+import ctypes, os, sys
+from benchmarks.endurance.system_calls import one_start
+from benchmarks.endurance.killed import commandline, main
+
+for line in sys.stdin:
+  deadly, *flags = line.split()
+  if not (child := os.fork()):
+    sys.argv.extend(flags)
+    one_start(int(deadly))
+    commandline.run(main.main)
+  status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+  print("\\nended", status, flush=True)
+"""
+FLAGS = {
+  "config.verbose": False, "config.checkpoint.every": 1, "config.checkpoint.keep": 2,
+  "config.eval.every": 1000,
+  "config.rollout.max_tokens": 16, "config.rollout.segment": 4, "config.model.num_hidden_layers": 1,
+  "config.remat": "none",
+}  # fmt: skip
+MANY = 100_000  # steps, more than there are calls
+
+
+def one_start(deadly: int) -> None:
+  """Arms the library at the first save of this process, which ends at the second; 0: never.
+
+  With -n the process is killed when its n-th save begins.
+  """
+  import ctypes
+
+  from grpojax.train import session
+
+  arm, save, saves = ctypes.CDLL(None).arm, session.Session.save, []
+
+  def counted(self, *args):
+    if deadly < 0 and len(saves) + 1 == -deadly:
+      os.kill(os.getpid(), signal.SIGKILL)
+    if saves and deadly > 0:
+      session.checkpointer.finish(self.checkpoints)  # of the first, which goes on beside the next step
+      arm(ctypes.c_long(0))
+      print("all calls are over", flush=True)
+      os._exit(0)
+    saves.append(arm(ctypes.c_long(max(0, deadly))))
+    save(self, *args)
+
+  session.Session.save = counted
+
+
+def main():
+  parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+  parser.add_argument("--from", dest="first", type=int, default=1, help="the first call to be killed before")
+  parser.add_argument("--every", type=int, default=1, help="of the calls, each so many-th")
+  args = parser.parse_args()
+  with tempfile.TemporaryDirectory() as scratch:
+    found = measure(Path(scratch), args.first, args.every)
+  now = setting("benchmarks.endurance.system_calls")
+  keep("system_calls", now | found)
+  if args.first == args.every == 1:
+    report("system calls", f"{table(found)}\n\n{where(now)}\n", "faults")
+  else:
+    print(table(found))
+  sys.exit(bool(found["steps lost"] + found["otherwise"] + sum(found["differences"].values())))
+
+
+def measure(scratch: Path, first: int, every: int, *flags: str) -> dict:
+  """Kills, starts again, and compares; `flags` are more flags of the run."""
+  starts = Starts(scratch, flags)
+  otherwise = int(starts.start("cut", MANY, -4)[0] != -9)  # so that the next save deletes one
+  calls, lost, number, saved = Counter(), 0, first, starts.saved()
+  while True:
+    status, said = starts.start("cut", MANY, number)
+    resumed = re.search(r"resumed after step (\d+) of", said)
+    lost += max(0, saved - int(resumed[1] if resumed else 0))
+    saved = starts.saved()
+    if "all calls are over" in said:
+      break
+    killed = re.search(r"killed before (\w+)", said)
+    if status != -9 or not killed or "Traceback" in said:
+      otherwise += 1
+      print(said[-3000:], file=sys.stderr)
+      break
+    calls[killed[1]] += 1
+    print(f"before call {number}, {killed[1]}: step {saved} is saved", file=sys.stderr, flush=True)
+    number += every
+  last = starts.saved() + 2
+  ended = [starts.start(name, last, 0)[0] for name in ("cut", "whole")]
+  otherwise += sum(map(bool, ended))
+  different = compare.differences(scratch / "cut", scratch / "whole") if not any(ended) else {}
+  return {
+    "kills": dict(calls), "steps": last, "steps lost": lost, "otherwise": otherwise,
+    "differences": different,
+  }  # fmt: skip
+
+
+class Starts:
+  """Starts of the run, forked from one process that has imported all."""
+
+  def __init__(self, scratch: Path, flags: tuple[str, ...]):
+    self.scratch, library = scratch, scratch / "system_calls.so"
+    source = Path(__file__).with_suffix(".c")
+    subprocess.run(["cc", "-shared", "-fPIC", "-O1", "-o", library, source, "-ldl"], check=True)
+    fixed = [f"--{key}={value}" for key, value in FLAGS.items()]
+    command = [sys.executable, "-c", DRIVER, "--config=configs/dapo.py:tiny", *fixed, *flags]
+    env = os.environ | {"LD_PRELOAD": str(library), "PYTHONPATH": str(ROOT)}
+    pipes = dict(stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    self.driver = subprocess.Popen(command, cwd=ROOT, env=env, **pipes)
+
+  def start(self, name: str, steps: int, deadly: int) -> tuple[int, str]:
+    """Starts the run in the folder `name`; returns its status and its words."""
+    flags = f"--workdir={self.scratch / name} --config.steps={steps}"
+    print(deadly, flags, file=self.driver.stdin, flush=True)
+    said = []
+    for line in self.driver.stdout:
+      if ended := re.fullmatch(r"ended (-?\d+)\n", line):
+        return int(ended[1]), "".join(said)
+      said.append(line)
+    raise RuntimeError(f"the driver has ended: {''.join(said)[-3000:]}")
+
+  def saved(self) -> int:
+    """Returns the newest step that is committed, 0 for none."""
+    folder = self.scratch / "cut" / "checkpoints"
+    return max((int(one.name) for one in folder.glob("*") if one.name.isdigit()), default=0)
+
+
+def table(found: dict) -> str:
+  rows = {
+    **{f"SIGKILL before a call: {name}": n for name, n in sorted(found["kills"].items())},
+    "**all calls of a save**": sum(found["kills"].values()),
+    "**steps of the run**": found["steps"],
+    "**steps lost beyond the last whole checkpoint**": found["steps lost"],
+    "**starts that ended otherwise than by the kill, or with a traceback**": found["otherwise"],
+    **{f"**differences: {what}**": n for what, n in sorted(found["differences"].items())},
+  }
+  return "\n".join(["| | number |", "|---|---|", *(f"| {name} | {n} |" for name, n in rows.items())])
+
+
+if __name__ == "__main__":
+  main()
