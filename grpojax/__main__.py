@@ -6,6 +6,8 @@ A command's module is imported when it is called: a start costs what that comman
 import importlib
 import sys
 
+from grpojax.runtime import errors
+
 COMMANDS = {  # name -> (module with a function `command()`, one line)
   "train": ("grpojax.main", "train a policy by a recipe of configs/"),
   "evaluate": ("grpojax.tools.evaluate.command", "measure a checkpoint or a folder on held-out questions"),
@@ -27,13 +29,15 @@ def main() -> None:
     said = f"grpojax has no command {name!r}" if name else "grpojax needs a command"
     sys.exit(f"error: {said}.\n\n{usage()}")
   sys.argv = [f"grpojax {name}", *sys.argv[2:]]
-  importlib.import_module(COMMANDS[name][0]).command()
+  errors.take_flag()
+  errors.guarded(lambda: importlib.import_module(COMMANDS[name][0]).command())()
 
 
 def usage() -> str:
   """Returns the commands, one a line."""
   lines = (f"  {name:10}{purpose}" for name, (_, purpose) in COMMANDS.items())
-  return "\n".join(["usage: grpojax COMMAND ...", "", *lines, "", "grpojax COMMAND --help has its flags."])
+  last = "grpojax COMMAND --help has its flags; with --debug an error shows its trace."
+  return "\n".join(["usage: grpojax COMMAND ...", "", *lines, "", last])
 
 
 if __name__ == "__main__":

@@ -22,6 +22,8 @@ WORKDIR = flags.DEFINE_string("workdir", None, "Where the run lives: a folder or
 def main(argv):
   """Trains by the config of the flags, or prints its sharding; exits as the header says."""
   config = commandline.start(argv)
+  if WORKDIR.value == "":
+    sys.exit("error: --workdir= is empty; name a folder, or leave the flag out for runs/NAME.")
   try:
     if config.print_sharding:
       config_lib.check(config, jax.device_count())

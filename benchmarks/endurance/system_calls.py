@@ -108,9 +108,11 @@ def measure(scratch: Path, first: int, every: int, *flags: str) -> dict:
     print(f"before call {number}, {killed[1]}: step {saved} is saved", file=sys.stderr, flush=True)
     number += every
   last = starts.saved() + 2
-  ended = [starts.start(name, last, 0)[0] for name in ("cut", "whole")]
-  otherwise += sum(map(bool, ended))
-  different = compare.differences(scratch / "cut", scratch / "whole") if not any(ended) else {}
+  for name in ("cut", "whole"):
+    status, said = starts.start(name, last, 0)
+    if status:
+      raise RuntimeError(f"a start without a kill ended with {status}: {said[-3000:]}")
+  different = compare.differences(scratch / "cut", scratch / "whole")
   return {
     "kills": dict(calls), "steps": last, "steps lost": lost, "otherwise": otherwise,
     "differences": different,

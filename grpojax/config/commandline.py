@@ -9,7 +9,7 @@ from absl import app, flags, logging
 from ml_collections import ConfigDict, config_flags
 
 from grpojax.config import check_keys
-from grpojax.runtime import processes, program_cache
+from grpojax.runtime import errors, processes, program_cache
 
 CONFIG = config_flags.DEFINE_config_file(
   "config", None, "Recipe, e.g. configs/gspo.py or configs/gspo.py:mini.", lock_config=True
@@ -19,6 +19,7 @@ PROCESSES = [  # docs/hosts.md; on a TPU slice and under SLURM none of them is n
   flags.DEFINE_integer("num_processes", None, "Of this run; 1: one, whatever the environment says."),
   flags.DEFINE_integer("process_id", None, "Which of them this is, from 0."),
 ]
+flags.DEFINE_bool("debug", False, "Show the traceback of an error.")  # runtime/errors.py takes it
 HEARTBEAT = flags.DEFINE_integer(
   "heartbeat_timeout", processes.HEARTBEAT, "Seconds without a sign of a process until all end.",
   lower_bound=1,
@@ -89,4 +90,5 @@ def start(argv) -> ConfigDict:
 def run(main) -> None:
   """Runs main(argv) under absl, with --config required."""
   flags.mark_flag_as_required("config")
-  app.run(processes.end_together(main), flags_parser=parse)
+  errors.take_flag()
+  app.run(processes.end_together(errors.guarded(main)), flags_parser=parse)

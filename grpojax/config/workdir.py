@@ -35,7 +35,7 @@ def check(workdir: Path, config: ConfigDict) -> None:
 def differences(workdir: Path, config: ConfigDict) -> str:
   """Returns `changes` from the workdir's config.json to `config`; "" where there is no such file."""
   path = workdir / "config.json"
-  return changes(_read(path), config) if path.exists() else ""
+  return changes(storage.read_json(path), config) if path.exists() else ""
 
 
 def changes(before: dict, config: ConfigDict) -> str:
@@ -58,7 +58,7 @@ def claim(workdir: Path, config: ConfigDict) -> Run:
   workdir.mkdir(parents=True, exist_ok=True)
   _write(workdir / "config.json", plain(config))
   if (workdir / "run.json").exists():
-    return Run(**_read(workdir / "run.json"))
+    return Run(**storage.read_json(workdir / "run.json"))
   return note(workdir, Run(uuid.uuid4().hex, time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime())))
 
 
@@ -71,17 +71,6 @@ def note(workdir: Path, run: Run) -> Run:
 def plain(config: ConfigDict) -> dict[str, Any]:
   """Returns the config as JSON has it."""
   return json.loads(config.to_json_best_effort())
-
-
-def _read(path: Path) -> dict:
-  """Returns the content of a JSON file.  Raises ValueError naming a file that was cut or changed."""
-  try:
-    found = json.loads(path.read_text())
-  except ValueError as error:
-    raise ValueError(
-      f"{path} is no JSON ({error}): it was cut or changed; bring it back, or delete it to take this start's."
-    ) from None
-  return found
 
 
 def _write(path: Path, content: dict) -> None:

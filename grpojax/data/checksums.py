@@ -23,4 +23,5 @@ def check(folder: Path) -> None:
 
 def _sums(folder: Path) -> str:
   files = sorted(path for path in folder.iterdir() if path.name != NAME)
-  return "".join(f"{hashlib.sha256(path.read_bytes()).hexdigest()}  {path.name}\n" for path in files)
+  content = lambda path: path.read_bytes() if path.is_file() else b"a folder, which has been added"
+  return "".join(f"{hashlib.sha256(content(path)).hexdigest()}  {path.name}\n" for path in files)

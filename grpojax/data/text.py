@@ -1,11 +1,12 @@
 """Text to tokens and back.  Tokens in, tokens out: what was sampled is never encoded again."""
 
-import json
 from pathlib import Path
 
 import numpy as np
 from jinja2 import TemplateError
 from transformers import AutoTokenizer, PreTrainedTokenizerBase
+
+from grpojax.runtime import storage
 
 EMBEDDED = Path(__file__).parent / "tokenizer"
 
@@ -33,7 +34,7 @@ def eos_ids(tokenizer: PreTrainedTokenizerBase, folder: str | Path = EMBEDDED) -
   ids = [tokenizer.eos_token_id]
   path = Path(folder, "generation_config.json")
   if path.is_file():
-    listed = json.loads(path.read_text()).get("eos_token_id", [])
+    listed = storage.read_json(path).get("eos_token_id", [])
     ids += listed if isinstance(listed, list) else [listed]
   ids = tuple(sorted({i for i in ids if i is not None}))
   if not ids:

@@ -6,7 +6,6 @@ time, so host memory never sees the whole model.
 
 import functools
 import itertools
-import json
 from collections import defaultdict
 from pathlib import Path
 
@@ -17,7 +16,7 @@ from safetensors import safe_open
 from grpojax.models.decoder import Model
 from grpojax.models.names import Row, row
 from grpojax.models.spec import Spec
-from grpojax.runtime import sharding
+from grpojax.runtime import sharding, storage
 
 
 class Tensors:
@@ -28,7 +27,7 @@ class Tensors:
     index = folder / "model.safetensors.index.json"
     names = ["model.safetensors"]  # and not consolidated.safetensors, which has the same under other names
     if index.is_file():
-      names = sorted(set(json.loads(index.read_text())["weight_map"].values()))
+      names = sorted(set(storage.read_json(index)["weight_map"].values()))
     if foreign := [name for name in names if Path(name).name != name]:
       raise ValueError(f"{index} names {foreign[0]}, which is not a file of the folder; do not trust it.")
     lost = [name for name in names if not (folder / name).is_file()]

@@ -16,7 +16,7 @@ from safetensors import safe_open
 from safetensors.numpy import save_file
 
 from grpojax.models import Model, names
-from grpojax.runtime import sharding
+from grpojax.runtime import sharding, storage
 
 PLAIN = dict(
   peft_type="LORA", use_dora=False, use_rslora=False, fan_in_fan_out=False, bias="none", rank_pattern={},
@@ -80,7 +80,7 @@ def check(folder: Path, c: ConfigDict, model: Model) -> None:
   lost = [n for n in ("adapter_config.json", "adapter_model.safetensors") if not (folder / n).is_file()]
   if lost:
     raise ValueError(f"config.lora.path = '{folder}' lacks {' and '.join(lost)}; name a folder of PEFT's.")
-  theirs = json.loads((folder / "adapter_config.json").read_text())
+  theirs = storage.read_json(folder / "adapter_config.json")
   ours = dict(r=c.rank, lora_alpha=c.alpha) | PLAIN | NEWER
   differ = {k: theirs[k] for k in ours.keys() & theirs.keys() if (theirs[k] or None) != (ours[k] or None)}
   wrong = [f"{key} = {value!r} for {ours[key]!r}" for key, value in sorted(differ.items())]

@@ -4,7 +4,6 @@ One decoder implements every `Spec`; no architecture has code of its own.  A spe
 `model` keys (a small Qwen2) or from the config.json of a local folder.
 """
 
-import json
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -13,6 +12,7 @@ from ml_collections import ConfigDict
 from transformers import AutoConfig
 
 from grpojax.models.parts import ACTIVATIONS
+from grpojax.runtime import storage
 
 
 @dataclass(frozen=True)
@@ -136,7 +136,7 @@ def from_folder(folder: str | Path, dtype: str = "float32", param_dtype: str = "
   path = Path(folder) / "config.json"
   if not path.is_file():
     raise ValueError(f"{path} does not exist; name a local folder in Hugging Face's layout.")
-  family = json.loads(path.read_text()).get("model_type")
+  family = storage.read_json(path).get("model_type")
   if family not in _FAMILIES:
     raise ValueError(f"{path}: model_type = {family!r}, but this decoder has only {', '.join(_FAMILIES)}.")
   h = _config(folder)

@@ -24,6 +24,10 @@ STATUS = {
   "entropy": "entropy {:.2g}",
   "tokens_per_second/rollout": "{:.0f} tok/s",
 }
+# Controls (C0 but tab and newline, DEL, C1), and what turns the direction of writing or is a lone surrogate.
+_UNSEEN = re.compile(
+  "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]"
+)
 LABELS = {
   "eval/mean_length": ("mean length, tokens", 1),
   "eval/clipped_ratio": ("truncated, %", 100),
@@ -31,9 +35,18 @@ LABELS = {
 
 
 def say(text: str) -> None:
-  """Prints one line of a run."""
+  """Prints one line of a run; what it quotes cannot steer the terminal."""
   if jax.process_index() == 0:
-    write_line(text)
+    write_line(visible(text))
+
+
+def visible(text: str) -> str:
+  """Returns the text with control and bidirectional characters as escapes; lines and tabs stay."""
+  return "".join(map(_escaped, text)) if _UNSEEN.search(text) else text
+
+
+def _escaped(character: str) -> str:
+  return character.encode("unicode_escape").decode() if _UNSEEN.match(character) else character
 
 
 def write_line(text: str) -> None:

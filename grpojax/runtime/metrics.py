@@ -29,8 +29,9 @@ from tensorboardX import summary
 from tensorboardX.event_file_writer import EventsWriter
 from tensorboardX.proto.event_pb2 import Event, SessionLog
 
-from grpojax.runtime import storage
+from grpojax.runtime import console, storage
 
+KINDS = ("cold_start", "train", "eval")
 PHASES = ("start", "reshard", "rollout", "reward", "logprob", "update", "host", "eval", "checkpoint")
 
 
@@ -123,7 +124,8 @@ class _Board:
 
   def write(self, step: int, values: Mapping[str, float]) -> None:
     for name, value in values.items():
-      self.file.write_event(Event(wall_time=time.time(), step=step, summary=summary.scalar(name, value)))
+      scalar = summary.scalar(console.visible(name), value)
+      self.file.write_event(Event(wall_time=time.time(), step=step, summary=scalar))
 
 
 class Timer:
@@ -171,20 +173,69 @@ def over_updates(updates: list[Mapping[str, float]]) -> dict[str, float]:
 
 
 def read(workdir: str | os.PathLike, name: str = "metrics") -> list[dict]:
-  """Returns the records of `<workdir>/<name>.jsonl` in the order written; [] where the file is missing."""
-  path = Path(workdir) / f"{name}.jsonl"
-  if not path.exists():
-    return []
-  lines = path.read_text(encoding="ascii").splitlines()
-  records = []
-  for number, line in enumerate(lines, start=1):
-    try:
-      records.append(json.loads(line))
-    except json.JSONDecodeError as error:
-      if number < len(lines):
-        raise ValueError(f"{path}, line {number} is not JSON; delete that line.") from error
-      # A last line that was torn: its process was killed while it wrote.
+  """Returns the records of `<workdir>/<name>.jsonl` in the order written; [] where the file is missing.
+
+  Lines that are no records are said once, and left out.
+  """
+  records, spoilt = _parse(Path(workdir) / f"{name}.jsonl")
+  if spoilt:
+    console.say_once(spoilt_sentence(workdir, name))
   return records
+
+
+def spoilt_sentence(workdir: str | os.PathLike, name: str) -> str:
+  """Returns which lines of `<workdir>/<name>.jsonl` are no records; "" for none."""
+  path = Path(workdir) / f"{name}.jsonl"
+  spoilt = _parse(path)[1]
+  more = f" and {len(spoilt) - 5} more" if len(spoilt) > 5 else ""
+  which = ", ".join(map(str, spoilt[:5]))
+  return f"{path}: {len(spoilt)} spoilt lines are left out ({which}{more})" if spoilt else ""
+
+
+def _parse(path: Path) -> tuple[list[dict], list[int]]:
+  """Returns (records, numbers of the lines that are none)."""
+  if not path.exists():
+    return [], []
+  text = path.read_text(encoding="utf-8", errors="replace")
+  records, spoilt = [], []
+  for number, line in enumerate(text.split("\n"), start=1):
+    try:
+      record = json.loads(line)
+    except (ValueError, RecursionError):
+      record = None
+    if isinstance(record, dict) and FORMS[path.stem](record):
+      records.append(record)
+    elif line and number <= text.count("\n"):  # else a last line that was torn: its process was killed
+      spoilt.append(number)
+  return records, spoilt
+
+
+def _is_metrics(record: dict) -> bool:
+  """Returns True for a record of metrics.jsonl: a step, a kind, and numbers or null."""
+  numbers = [value for key, value in record.items() if key != "kind"]
+  plain = all(value is None or type(value) in (int, float) for value in numbers)
+  return plain and type(record.get("step")) is int and record.get("kind") in KINDS and "wall" in record
+
+
+def _is_group(record: dict) -> bool:
+  """Returns True for a record of completions.jsonl: as many rewards, lengths and ends as completions."""
+  parts = [record.get(key) for key in ("completions", "rewards", "lengths", "ended")]
+  if type(record.get("step")) is not int or not all(isinstance(part, list) for part in parts):
+    return False
+  texts, rewards, lengths, _ = parts
+  return (
+    len({len(part) for part in parts}) == 1
+    and isinstance(record.get("prompt"), str)
+    and all(isinstance(text, str) for text in texts)
+    and all(value is None or type(value) in (int, float) for value in (*rewards, *lengths))
+  )
+
+
+FORMS = {  # of each file: its records' form
+  "metrics": _is_metrics,
+  "completions": _is_group,
+  "items": lambda record: {"suite", "id"} <= record.keys(),  # of an evaluation
+}
 
 
 def phase_seconds(records: list[dict]) -> dict[str, float]:

@@ -8,6 +8,7 @@ beside it, and records that are lost with a machine belong to steps that are tak
 
 import atexit
 import contextlib
+import json
 import os
 import shutil
 import tempfile
@@ -85,6 +86,17 @@ def write(file: Path | epath.Path, text: str, **how) -> None:
   whole = file.with_suffix(".tmp")
   whole.write_text(text, **how)
   os.replace(whole, file)
+
+
+def read_json(file: Path | epath.Path) -> dict:
+  """Returns the object of a JSON file.  Raises ValueError naming a file that was cut or changed."""
+  try:
+    found = json.loads(file.read_text())
+  except (ValueError, RecursionError) as error:
+    raise ValueError(f"{file} is no JSON ({error}): it was cut or changed; bring it back.") from None
+  if not isinstance(found, dict):
+    raise ValueError(f"{file} is no JSON object: it was changed; bring it back.")
+  return found
 
 
 def check_room(folder: Path | epath.Path, nbytes: int) -> None:

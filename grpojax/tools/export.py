@@ -125,7 +125,7 @@ def _copy(source: Path, out: Path, spec: Spec, dtype: str) -> None:
     if file.is_file() and not file.name.endswith(WEIGHTS) and file.name != "README.md":
       shutil.copyfile(file, out / file.name)
   file = source / "config.json"  # the embedded tokenizer's folder has none
-  config = json.loads(file.read_text()) if file.is_file() else spec_lib.to_config(spec)
+  config = storage.read_json(file) if file.is_file() else spec_lib.to_config(spec)
   key = "dtype" if "dtype" in config else "torch_dtype"
   if config.get(key) != dtype:  # readers take the weights' precision from here
     (out / "config.json").write_text(json.dumps(config | {key: dtype}, indent=2))
@@ -133,7 +133,7 @@ def _copy(source: Path, out: Path, spec: Spec, dtype: str) -> None:
 
 def checkpoint_params(workdir: Path, model: Model, mesh, step: int | None = None) -> tuple[int, dict]:
   """Returns (steps taken, parameters) of the newest checkpoint or of `step`, adapters merged."""
-  config = ConfigDict(json.loads((workdir / "config.json").read_text()))
+  config = ConfigDict(storage.read_json(workdir / "config.json"))
   if not config.get("lora", {}).get("rank"):
     return trained_params(workdir, model, mesh, step)
   model = setup.with_adapters(config, model)
@@ -171,7 +171,7 @@ def main(argv: list[str] | None = None) -> None:
     args.workdir = storage.resolve(args.workdir, "--workdir")
     if not (args.workdir / "config.json").is_file():
       raise ValueError(f"--workdir={args.workdir} is no run: it has no config.json.")
-    config = ConfigDict(json.loads((args.workdir / "config.json").read_text()))
+    config = ConfigDict(storage.read_json(args.workdir / "config.json"))
     source = setup.model_folder(config)
     mesh = sharding.make_mesh(config.mesh)
     model = setup.build_model(config, text.load_tokenizer(source), mesh)

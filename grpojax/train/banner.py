@@ -1,11 +1,13 @@
 """What a person reads before the first step and after the last."""
 
+from pathlib import Path
+
 import jax
 
 from grpojax import objective as objective_lib
 from grpojax.models import Model, kernels
 from grpojax.rollout.sampler import build, weights
-from grpojax.runtime import console, metrics, sharding
+from grpojax.runtime import console, errors, metrics, sharding
 from grpojax.train.setup import Job
 
 
@@ -63,10 +65,8 @@ def finish(job: Job, session, step: int) -> None:
   """Writes the report and prints the final table, or where an interrupted run stands; on process 0."""
   if jax.process_index() != 0:
     return
-  from grpojax.runtime import report  # here: the library that draws would be a part of every start
-
   steps, files = job.config.steps, session.files
-  report.write(files)
+  _draw(files, job.workdir)
   session.upload()
   if step < steps:
     console.say(f"Stopped after step {step} and saved; the same command goes on from there.")
@@ -75,5 +75,18 @@ def finish(job: Job, session, step: int) -> None:
     first = session.first
     console.say(f"This run is finished at step {first}; raise --config.steps, or take another --workdir.")
   written = metrics.read(files)
-  evals = [r for r in written if r["kind"] == "eval"]
+  evals = [r for r in written if r["kind"] == "eval"] or [{}]
   console.final_table(evals[0], evals[-1], job.workdir / "report.html", metrics.phase_seconds(written))
+
+
+def _draw(files: Path, workdir: Path) -> None:
+  """Writes the report.  A run that is finished stays finished where the report cannot be drawn."""
+  from grpojax.runtime import report  # here: the library that draws would be a part of every start
+
+  try:
+    report.write(files)
+  except Exception as error:
+    console.say(
+      f"note: the report could not be drawn ({errors.sentence(error)}); the run has saved; grpojax report"
+      f" {workdir} tries again"
+    )

@@ -72,10 +72,32 @@ def test_a_torn_last_line_is_dropped(tmp_path, name):
   assert lines(tmp_path, name) == whole[:-1]
 
 
-def test_a_torn_line_in_the_middle_is_an_error_that_names_it(tmp_path):
-  (tmp_path / "metrics.jsonl").write_text('{"step": 1}\n{"st\n{"step": 3}\n')
-  with pytest.raises(ValueError, match=r"metrics\.jsonl, line 2 is not JSON"):
-    metrics.read(tmp_path)
+GOOD = '{"step": 1, "wall": 9.5, "kind": "train", "reward": null}'
+SPOILT = [
+  '{"st', "[1]", "7", '{"step": 2}', GOOD.replace("null", '"x"'), GOOD.replace("train", "other"),
+  GOOD.replace("1,", "1.5,"), "[" * 10**5, "\x00\xff",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("line", SPOILT, ids=lambda line: line[:20])
+def test_a_spoilt_line_is_said_and_left_out(tmp_path, capsys, line):
+  (tmp_path / "metrics.jsonl").write_bytes(f"{GOOD}\n{line}\n{GOOD}\n".encode("latin-1"))
+  assert metrics.read(tmp_path) == [json.loads(GOOD)] * 2
+  assert f"{tmp_path}/metrics.jsonl: 1 spoilt lines are left out (2)" in capsys.readouterr().out
+
+
+GROUP = {"step": 1, "prompt": "?", "completions": ["a"], "rewards": [1.0], "lengths": [3], "ended": [True]}
+
+
+CHANGES = {"prompt": 1}, {"rewards": []}, {"completions": [1]}, {"lengths": ["x"]}, {"ended": None}
+
+
+@pytest.mark.parametrize("change", CHANGES, ids=str)
+def test_a_group_without_its_parts_is_spoilt(tmp_path, capsys, change):
+  lines = [json.dumps(GROUP), json.dumps(GROUP | change)]
+  (tmp_path / "completions.jsonl").write_text("\n".join(lines) + "\n")
+  assert metrics.read(tmp_path, "completions") == [GROUP]
+  assert "1 spoilt lines" in capsys.readouterr().out
 
 
 def test_not_finite_becomes_null_and_stays_a_key(tmp_path):

@@ -262,3 +262,41 @@ def test_a_first_step_that_compiles_does_not_flatten_the_others():
   assert figure["note"] == "Beyond the top: 1 of 4 bars, up to 50.0 s."
   assert ">8<" in figure["svg"].replace(" ", "")  # the axis ends at four times the median
   assert ">10<" not in figure["svg"].replace(" ", "")
+
+
+def test_a_spoilt_run_has_a_report_that_says_so(tmp_path):
+  a_run(tmp_path, steps=8)
+  for name, at in (("metrics.jsonl", 5), ("completions.jsonl", 2)):
+    lines = (tmp_path / name).read_text().splitlines()
+    lines[at] = lines[at][:20]
+    (tmp_path / name).write_text("\n".join(lines) + "\n")
+  (tmp_path / "config.json").write_text('{"name": ')
+  (tmp_path / "commands.txt").write_bytes(b"python \xff\n")
+  page = html.unescape(report.write(tmp_path).read_text())
+  for said in ("metrics.jsonl: 1 spoilt lines", "completions.jsonl: 1 spoilt lines", "config.json is spoilt"):
+    assert said in page
+
+
+def test_control_and_bidi_characters_are_shown_as_escapes(tmp_path, capsys):
+  attack = "a\0b\x1b[31mred\x9b\u202eevil\u2066\r\ud800 tab\tline\n"
+  shown = r"a\x00b\x1b[31mred\x9b\u202eevil\u2066\r\ud800 tab" + "\tline\n"
+  a_run(tmp_path, steps=2)
+  with (tmp_path / "completions.jsonl").open("a") as file:
+    group = dict(step=2, prompt=attack, completions=[attack], rewards=[1.0], lengths=[1], ended=[True])
+    file.write(json.dumps(group) + "\n")
+  page = html.unescape(report.write(tmp_path).read_text())
+  assert shown in page and not set(page) & set("\0\x1b\x9b\u202e\u2066")
+  console.say(attack)
+  assert capsys.readouterr().out == f"{shown}\n"
+  assert console.visible("plain é 漢字 \U0001f600") == "plain é 漢字 \U0001f600"
+
+
+def test_a_report_that_cannot_be_drawn_does_not_fail_a_finished_run(tmp_path, monkeypatch, capsys):
+  from grpojax.train import banner
+
+  monkeypatch.setattr(figures, "draw", lambda records: records["none"])
+  a_run(tmp_path, steps=2)
+  banner._draw(tmp_path, tmp_path)
+  said = capsys.readouterr().out
+  assert "note: the report could not be drawn (TypeError in grpojax/runtime/report/__init__.py:" in said
+  assert said.endswith(f"the run has saved; grpojax report {tmp_path} tries again\n")

@@ -24,13 +24,18 @@ def write(workdir: str | os.PathLike) -> Path:
   records = metrics.read(workdir)
   if not records:
     raise FileNotFoundError(f"{workdir}/metrics.jsonl has no records; is this a run's --workdir?")
-  config = _text(workdir / "config.json")
+  config, settings = _text(workdir / "config.json"), {}
+  spoilt = [metrics.spoilt_sentence(workdir, name) for name in ("metrics", "completions")]
+  try:
+    settings = dict(json.loads(config or "{}"))
+  except (ValueError, TypeError):
+    spoilt.append(f"{workdir / 'config.json'} is spoilt")
   evals = [record for record in records if record["kind"] == "eval"]
   groups = metrics.read(workdir, "completions")
   html = page(PAGES).get_template("run.html").render(
-    title=json.loads(config or "{}").get("name") or workdir.resolve().name,
-    facts=_facts(records, json.loads(config or "{}")),
-    warnings=_warnings(records),
+    title=settings.get("name") or workdir.resolve().name,
+    facts=_facts(records, settings),
+    warnings=[*filter(None, spoilt), *_warnings(records)],
     evals=evals,
     rows=console.comparison(evals[0] if len(evals) > 1 else {}, evals[-1]) if evals else [],
     figures=figures.draw(records),
@@ -45,7 +50,10 @@ def write(workdir: str | os.PathLike) -> Path:
 def page(*folders: Path) -> jinja2.Environment:
   """Returns the templates of these folders.  What is filled in is escaped."""
   loader = jinja2.FileSystemLoader(folders)
-  return jinja2.Environment(loader=loader, autoescape=True, trim_blocks=True, lstrip_blocks=True)
+  seen = lambda value: console.visible(value) if isinstance(value, str) else value
+  return jinja2.Environment(
+    loader=loader, autoescape=True, trim_blocks=True, lstrip_blocks=True, finalize=seen
+  )
 
 
 def put(path: Path, html: str) -> Path:
@@ -89,4 +97,4 @@ def _first_and_last(groups) -> list[int]:
 
 
 def _text(path: Path) -> str:
-  return path.read_text(encoding="utf-8") if path.exists() else ""
+  return path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""

@@ -21,7 +21,7 @@ def claim(out: Path, settings: dict) -> dict[tuple[str, str], dict]:
   """
   path = out / "settings.json"
   if path.exists():
-    before, settings = json.loads(path.read_text()), json.loads(json.dumps(settings))
+    before, settings = storage.read_json(path), json.loads(json.dumps(settings))
     keys = sorted(key for key in before.keys() | settings.keys() if before.get(key) != settings.get(key))
     if keys:
       changes = ", ".join(f"{key}: {before.get(key)!r} -> {settings.get(key)!r}" for key in keys)

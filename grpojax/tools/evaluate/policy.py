@@ -47,7 +47,7 @@ def find(checkpoint: str, config: ConfigDict) -> tuple[Policy, ConfigDict]:
   folder, step = storage.resolve(path, "--checkpoint"), None if step is None else int(step)
   described = (folder / "config.json").is_file()
   if described and (folder / "checkpoints").is_dir():
-    model = json.loads((folder / "config.json").read_text())["model"]
+    model = storage.read_json(folder / "config.json")["model"]
     return Policy(folder, _saved(checkpoint, folder, step)), _with_model(config, model)
   if described and step is None and any(folder.glob("*.safetensors")):
     precision = {key: config.model.get(key, "float32") for key in ("dtype", "param_dtype")}

@@ -1,0 +1,60 @@
+"""The one door for errors: a command ends in one sentence and a status, or with --debug in a traceback.
+
+Statuses are those that launchers read: 1 for an error, 75 for "start me again", 130 for Ctrl-C.
+"""
+
+import functools
+import sys
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+
+FLAG = "--debug"  # of every command: what is raised shows its traceback
+INTERRUPTED = 130  # what a shell says of a process that Ctrl-C ended
+_PACKAGE = Path(__file__).parents[1]
+_LONGEST = 500  # characters of somebody else's message
+_debug = False
+
+
+def take_flag() -> None:
+  """Takes --debug out of the command line."""
+  global _debug
+  if FLAG in sys.argv:
+    sys.argv.remove(FLAG)
+    _debug = True
+
+
+def guarded(main: Callable) -> Callable:
+  """Returns `main` that ends the process with one sentence for whatever it raises."""
+
+  @functools.wraps(main)
+  def run(*args):
+    try:
+      return main(*args)
+    except KeyboardInterrupt:
+      print("Interrupted.", file=sys.stderr)
+      sys.exit(INTERRUPTED)
+    except Exception as error:
+      if _debug:
+        raise
+      sys.exit(f"error: {sentence(error)}")
+
+  return run
+
+
+def sentence(error: Exception) -> str:
+  """Returns one line: what our own code says of a mistake, or what was raised and where it met our code."""
+  text = " ".join(str(error).split())
+  if isinstance(error, MemoryError) or "RESOURCE_EXHAUSTED" in text:
+    said = text[:_LONGEST] or "the system gave no more"
+    return (
+      f"there is not enough memory ({said}); raise config.microbatches, or lower config.rollout.slots,"
+      " config.rollout.prompts or config.logprob_chunk."
+    )
+  frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename != __file__]
+  ours = [frame for frame in frames if _PACKAGE in Path(frame.filename).parents]
+  said_here = bool(ours) and frames[-1] is ours[-1]
+  if text and (isinstance(error, OSError) or (said_here and isinstance(error, ValueError | ArithmeticError))):
+    return text
+  where = f" in {Path(ours[-1].filename).relative_to(_PACKAGE.parent)}:{ours[-1].lineno}" if ours else ""
+  return f"{type(error).__name__}{where}: {text[:_LONGEST] or 'no message'}; {FLAG} shows the trace."

@@ -1,0 +1,107 @@
+"""The one door for errors: one sentence, a status, and with --debug the trace."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import subprocesses
+
+from grpojax.config import workdir
+from grpojax.runtime import errors, storage
+
+ROOT = Path(__file__).parents[2]
+
+
+def ends(capsys, do):
+  with pytest.raises(SystemExit) as error:
+    errors.guarded(do)()
+  return error.value.code
+
+
+def test_what_our_code_says_is_said_as_it_is(tmp_path, capsys):
+  (tmp_path / "config.json").write_text('{"steps": ')
+  said = ends(capsys, lambda: storage.read_json(tmp_path / "config.json"))
+  assert said.startswith(f"error: {tmp_path}/config.json is no JSON (Expecting value") and "\n" not in said
+
+
+def test_what_a_library_raises_names_where_it_met_our_code_and_the_flag(capsys):
+  said = ends(capsys, lambda: storage.read_json(None))
+  assert said.startswith("error: AttributeError in grpojax/runtime/storage.py:")
+  assert said.endswith("; --debug shows the trace.")
+
+
+def test_a_message_of_many_lines_is_one(capsys):
+  def fails():
+    raise RuntimeError("one\ntwo\n" + "x" * 9999)
+
+  said = ends(capsys, fails)
+  assert said.startswith("error: RuntimeError: one two xxx") and len(said) < 600
+
+
+@pytest.mark.parametrize("error", [MemoryError(), RuntimeError("RESOURCE_EXHAUSTED: Out of memory")])
+def test_memory_that_runs_out_names_the_keys_that_take_less(capsys, error):
+  def fails():
+    raise error
+
+  assert "; raise config.microbatches, or lower config.rollout.slots" in ends(capsys, fails)
+
+
+def test_ctrl_c_has_its_own_status(capsys):
+  def stops():
+    raise KeyboardInterrupt
+
+  assert ends(capsys, stops) == 130 and capsys.readouterr().err == "Interrupted.\n"
+
+
+def test_a_status_is_left_alone(capsys):
+  assert ends(capsys, lambda: sys.exit(75)) == 75
+
+
+def test_the_flag_is_taken_and_shows_the_trace(monkeypatch):
+  monkeypatch.setattr(errors, "_debug", False)
+  monkeypatch.setattr(sys, "argv", ["grpojax", "report", "--debug", "nosuch"])
+  errors.take_flag()
+  assert sys.argv == ["grpojax", "report", "nosuch"]
+  with pytest.raises(ZeroDivisionError):
+    errors.guarded(lambda: 1 / 0)()
+
+
+def command(*arguments, **options):
+  done = subprocess.run(
+    [sys.executable, "-m", "grpojax", *arguments], capture_output=True, text=True,
+    env=subprocesses.environment(), **{"cwd": ROOT} | options,
+  )  # fmt: skip
+  return done.returncode, done.stderr
+
+
+def test_a_report_of_nothing_is_one_sentence_and_status_1(tmp_path):
+  status, said = command("report", str(tmp_path / "nosuch"))
+  assert status == 1 and said.count("\n") == 1 and "has no records; is this a run's --workdir?" in said
+  status, said = command("report", str(tmp_path / "nosuch"), "--debug")
+  assert status == 1 and "Traceback" in said
+
+
+def test_a_current_folder_that_was_deleted_is_one_sentence(tmp_path):
+  gone = tmp_path / "gone"
+  gone.mkdir()
+  script = f"import os; os.chdir({str(gone)!r}); os.rmdir({str(gone)!r}); import grpojax.main"
+  done = subprocess.run(
+    [sys.executable, "-c", script], capture_output=True, text=True, env=subprocesses.environment()
+  )
+  assert done.returncode == 1 and done.stderr.startswith("error: the current folder has been deleted")
+
+
+@pytest.mark.parametrize("content", ["", "{", '"text"', "[1]", "[" * 10**5])
+def test_a_config_that_was_cut_short_is_named(tmp_path, content):
+  from configs import base
+
+  (tmp_path / "config.json").write_text(content)
+  with pytest.raises(ValueError, match=r"config\.json is no JSON.*; bring it back\."):
+    workdir.check(tmp_path, base.get_config())
+
+
+def test_an_object_is_read(tmp_path):
+  (tmp_path / "some.json").write_text(json.dumps({"a": 1}))
+  assert storage.read_json(tmp_path / "some.json") == {"a": 1}
