@@ -182,14 +182,14 @@ def get_config(scale: str = "mini") -> ConfigDict:
   c.cold_start.warmup_steps = 20
   c.cold_start.seed = 0
 
-  c.guard = ConfigDict()  # updates with a loss or gradient that is not finite are skipped, always
+  c.guard = ConfigDict()  # updates that are not finite in loss, gradient or result are skipped, always
   c.guard.nonfinite = 3  # so many steps in a row stop the run; 0: never
   c.guard.spike = 0.0  # skip updates whose gradient norm is so many times its moving average; 0: none
   c.guard.rate = 0.05  # weight of the newest step in that average
   c.guard.warn_mismatch = 0.1  # mean |log mu - log pi_old| of a step, in nats a token: said once; 0: never
   c.guard.stop_mismatch = 1.0  # and so much stops the run: the sampler has other weights; 0: never
   c.guard.failed_rewards = 0.5  # share of a step's completions that a reward fails on; 0: any number
-  c.guard.minutes = 60.0  # without progress (a step, an evaluation) dump all stacks and end; 0: never
+  c.guard.minutes = 60.0  # without progress, from the first second on: dump all stacks, end; 0: never
 
   c.eval = ConfigDict()
   c.eval.every = 25  # steps; also before the first and after the last

@@ -10,6 +10,7 @@ from configs import base
 from grpojax.config import schema
 
 _LARGEST = 2**31 - 1  # an integer of the device has 32 bits
+_LARGEST_FLOAT = 3.4e38  # nor does it have a larger one of these
 _SHOWN = 60  # characters of a value in a message
 
 
@@ -77,5 +78,7 @@ def _check_number(key: str, value: Real, row: schema.Key) -> None:
     return
   if isinstance(value, int) and value > _LARGEST:
     raise ValueError(f"config.{key} = {show(value)} is more than {_LARGEST}, the largest whole number here.")
+  if abs(value) > _LARGEST_FLOAT:
+    raise ValueError(f"config.{key} = {value} is more than {_LARGEST_FLOAT}, the largest number of 32 bits.")
   if row.range and not row.range.allows(value):
     raise ValueError(f"config.{key} = {value} {row.range.refusal}")

@@ -34,17 +34,33 @@ class Key(NamedTuple):
   open: bool = False  # a section with keys beside those that have rows: they follow from what is chosen there
 
 
+def at_most(range_: Range, most: float) -> Range:
+  """Returns the range with a last number, which is generous: what no machine or file has more of."""
+  return range_._replace(most=most, refusal=f"{range_.refusal.removesuffix('.')}, and at most {most:,}.")
+
+
 COUNT = Range(1, math.inf, "must be at least 1.")
 AMOUNT = Range(0, math.inf, "must not be negative.")
 POSITIVE = Range(0, math.inf, "must be positive.", above=True)
+TOKENS = at_most(COUNT, 2**22)  # of a sequence, or read at a time
+ROWS = at_most(COUNT, 2**20)  # of a batch
+SLOTS = at_most(AMOUNT, 2**20)
+WORKERS = at_most(COUNT, 2**16)  # pieces of a batch, and other things that the host counts one by one
+WIDTH = at_most(COUNT, 2**20)  # of an axis of the model
+LAYERS = at_most(COUNT, 2**12)
+EXPERTS = at_most(AMOUNT, 2**14)
+GIGABYTES = at_most(AMOUNT, 10**6)
+LEARNING_RATE = at_most(AMOUNT, 10**6)
+MINUTES = at_most(AMOUNT, 60 * 24 * 366)  # a year; threads wait for no more than some hundreds
 SHARE = Range(0, 1, "is a share, and lies in 0 to 1.")
+DECAY = Range(0, 1 - 1e-6, "must lie in 0 to 0.999999; at 1 a moving average would never move.")
 RATE = Range(0, 1, "is the weight of the new value, in (0, 1].", above=True)
 TOP_P = Range(0, 1, "must lie in (0, 1]; 1 turns it off.", above=True)
 MESH_AXIS = Range(-1, math.inf, "is no size of a mesh axis; set a positive one, or -1 for the rest.")
 CPU_DEVICES = Range(1, 1024, "must lie in 1 to 1024.")
 TEMPERATURE = Range(
-  0, math.inf, "must be positive; greedy rollouts have no policy gradient (evaluation may use "
-  "config.eval.temperature=0).", above=True,
+  1e-6, math.inf, "must be positive, from 1e-6 on; greedy rollouts have no policy gradient (evaluation may use "
+  "config.eval.temperature=0)."
 )  # fmt: skip
 PARTS = ("config", "data", "devices", "frozen", "run")  # of what a checkpoint stands on: train/manifest.py
 DTYPES = ("float32", "bfloat16", "float16")
@@ -77,25 +93,25 @@ KEYS = {
   "baseline.kind": Key(choices=("", "mean", "prompt")),
   "baseline.rate": Key(RATE),
 
-  "rollout.prompts": Key(COUNT),
-  "rollout.group_size": Key(COUNT),
-  "rollout.max_tokens": Key(COUNT),
+  "rollout.prompts": Key(ROWS),
+  "rollout.group_size": Key(ROWS),
+  "rollout.max_tokens": Key(TOKENS),
   "rollout.temperature": Key(TEMPERATURE),
   "rollout.top_k": Key(AMOUNT),
   "rollout.top_p": Key(TOP_P),
   "rollout.min_p": Key(SHARE),
-  "rollout.slots": Key(AMOUNT),
-  "rollout.prefill_chunk": Key(COUNT),
-  "rollout.segment": Key(COUNT),
-  "rollout.kv_memory_gb": Key(AMOUNT),
+  "rollout.slots": Key(SLOTS),
+  "rollout.prefill_chunk": Key(TOKENS),
+  "rollout.segment": Key(TOKENS),
+  "rollout.kv_memory_gb": Key(GIGABYTES),
   "rollout.weights": Key(choices=("full", "int8")),
   "rollout.kv_cache": Key(choices=("full", "int8")),
   "staleness": Key(AMOUNT),
 
   "dynamic_sampling.enabled": Key(),
-  "dynamic_sampling.max_tries": Key(COUNT),
+  "dynamic_sampling.max_tries": Key(WORKERS),
   "adaptive_group.stop": Key(choices=("", *adaptive_groups.STOPS)),
-  "adaptive_group.rounds": Key(COUNT),
+  "adaptive_group.rounds": Key(WORKERS),
   "adaptive_group.positive": Key(),
   "difficulty.kind": Key(choices=("", "ema", "beta")),
   "difficulty.rate": Key(RATE),
@@ -108,22 +124,22 @@ KEYS = {
   "reward": Key(open=True),
   "process.scorer": Key(),
   "process.knobs": Key(open=True),
-  "process.max_steps": Key(COUNT),
+  "process.max_steps": Key(WORKERS),
 
   "routing_replay": Key(choices=("", "R2", "R3")),
   "load_balance": Key(AMOUNT),
-  "updates_per_rollout": Key(COUNT),
+  "updates_per_rollout": Key(ROWS),
   "rows": Key(choices=("packed", "single", "grouped"), free=True),
-  "microbatches": Key(COUNT, free=True),
+  "microbatches": Key(ROWS, free=True),
   "remat": Key(choices=("none", *REMAT)),
   "attention": Key(choices=("auto", *kernels.BACKENDS), free=True),
-  "logprob_chunk": Key(COUNT, free=True),
+  "logprob_chunk": Key(TOKENS, free=True),
   "optimizer.fn": Key(choices=tuple(optimizer.RULES)),
-  "optimizer.learning_rate": Key(AMOUNT),
+  "optimizer.learning_rate": Key(LEARNING_RATE),
   "optimizer.warmup_steps": Key(AMOUNT),
-  "optimizer.b1": Key(SHARE),
-  "optimizer.b2": Key(SHARE),
-  "optimizer.momentum": Key(SHARE),
+  "optimizer.b1": Key(DECAY),
+  "optimizer.b2": Key(DECAY),
+  "optimizer.momentum": Key(DECAY),
   "optimizer.decay_rate": Key(SHARE),
   "optimizer.min_dim_size_to_factor": Key(COUNT),
   "optimizer.weight_decay": Key(AMOUNT),
@@ -132,7 +148,7 @@ KEYS = {
 
   "data": Key(open=True),  # beside the following, what the task's dataset builder takes
   "data.task": Key(),
-  "data.prompt_budget": Key(COUNT),
+  "data.prompt_budget": Key(TOKENS),
   "data.overlong_prompts": Key(choices=("drop", "error")),
   "data.template": Key(),
   "data.system": Key(),
@@ -140,23 +156,23 @@ KEYS = {
   "data.mixture": Key(open=True),
 
   "model.path": Key(),
-  "model.hidden_size": Key(COUNT),
-  "model.num_hidden_layers": Key(COUNT),
-  "model.num_attention_heads": Key(COUNT),
-  "model.num_key_value_heads": Key(COUNT),
-  "model.head_dim": Key(COUNT),
-  "model.intermediate_size": Key(COUNT),
+  "model.hidden_size": Key(WIDTH),
+  "model.num_hidden_layers": Key(LAYERS),
+  "model.num_attention_heads": Key(WIDTH),
+  "model.num_key_value_heads": Key(WIDTH),
+  "model.head_dim": Key(WIDTH),
+  "model.intermediate_size": Key(WIDTH),
   "model.rms_norm_eps": Key(AMOUNT),
   "model.rope_theta": Key(POSITIVE),
   "model.attention_bias": Key(),
   "model.tie_word_embeddings": Key(),
-  "model.num_experts": Key(AMOUNT),
-  "model.num_experts_per_tok": Key(AMOUNT),
-  "model.moe_intermediate_size": Key(COUNT),
+  "model.num_experts": Key(EXPERTS),
+  "model.num_experts_per_tok": Key(EXPERTS),
+  "model.moe_intermediate_size": Key(WIDTH),
   "model.norm_topk_prob": Key(),
   "model.dtype": Key(choices=DTYPES),
   "model.param_dtype": Key(choices=DTYPES),
-  "lora.rank": Key(AMOUNT),
+  "lora.rank": Key(EXPERTS),
   "lora.alpha": Key(POSITIVE),
   "lora.modules": Key(),
   "lora.path": Key(),
@@ -179,8 +195,8 @@ KEYS = {
   "mesh.cpu_devices": Key(CPU_DEVICES, free=True),
 
   "cold_start.steps": Key(AMOUNT),
-  "cold_start.batch_size": Key(COUNT),
-  "cold_start.learning_rate": Key(AMOUNT),
+  "cold_start.batch_size": Key(ROWS),
+  "cold_start.learning_rate": Key(LEARNING_RATE),
   "cold_start.warmup_steps": Key(AMOUNT),
   "cold_start.seed": Key(AMOUNT),
 
@@ -190,17 +206,17 @@ KEYS = {
   "guard.warn_mismatch": Key(AMOUNT, free=True),
   "guard.stop_mismatch": Key(AMOUNT, free=True),
   "guard.failed_rewards": Key(SHARE, free=True),
-  "guard.minutes": Key(AMOUNT, free=True),
+  "guard.minutes": Key(MINUTES, free=True),
 
   "eval.every": Key(COUNT, free=True),
   "eval.split": Key(),
-  "eval.prompts": Key(COUNT),
-  "eval.samples": Key(COUNT),
+  "eval.prompts": Key(ROWS),
+  "eval.samples": Key(ROWS),
   "eval.temperature": Key(AMOUNT),
   "eval.top_k": Key(AMOUNT),
   "eval.top_p": Key(TOP_P),
   "eval.min_p": Key(SHARE),
-  "eval.max_tokens": Key(COUNT),
+  "eval.max_tokens": Key(TOKENS),
 
   "checkpoint.every": Key(COUNT, free=True),
   "checkpoint.keep": Key(COUNT, free=True),

@@ -329,13 +329,8 @@ def take(split: Split, indices: np.ndarray, pad: int) -> Prompts:
   )
 
 
-def demonstrations(split: Split, tokenizer, batch_size: int, max_tokens: int, seed: int, step: int):
-  """Returns batch number `step` for supervised fine-tuning, a pure function of (seed, step).
-
-  The batch is tokens [rows, L + T] int32 (left-padded prompt, then demonstration and EOS), mask
-  [rows, T] float32, prompt_length and length [rows] int32, and cut: how many responses were longer than
-  T = max_tokens.  Those end at T without an EOS, as running into the budget does.
-  """
+def check_demonstrations(split: Split, batch_size: int) -> None:
+  """Raises ValueError where the split has no demonstrations, or too few for a batch."""
   if batch_size > len(split.records):
     raise ValueError(
       f"config.cold_start.batch_size = {batch_size} is more than the {len(split.records)} rows of"
@@ -345,6 +340,15 @@ def demonstrations(split: Split, tokenizer, batch_size: int, max_tokens: int, se
     raise ValueError(
       f"Split '{split.name}' has no demonstrations to imitate; set config.cold_start.steps = 0."
     )
+
+
+def demonstrations(split: Split, tokenizer, batch_size: int, max_tokens: int, seed: int, step: int):
+  """Returns batch number `step` for supervised fine-tuning, a pure function of (seed, step).
+
+  The batch is tokens [rows, L + T] int32 (left-padded prompt, then demonstration and EOS), mask
+  [rows, T] float32, prompt_length and length [rows] int32, and cut: how many responses were longer than
+  T = max_tokens.  Those end at T without an EOS, as running into the budget does.
+  """
   indices = _order(len(split.records), batch_size, seed)[step]
   prompts = take(split, indices, tokenizer.pad_token_id)
   responses = text.encode_responses(tokenizer, [row["demonstration"] for row in prompts.example])

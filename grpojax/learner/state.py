@@ -17,7 +17,7 @@ class RunStats(NamedTuple):
 
   kl_scale: jax.Array  # [] factor on every KL coefficient
   grad_norm: jax.Array  # [] moving average over the steps whose updates were all taken; NaN before the first
-  nonfinite: jax.Array  # [] int32, steps in a row up to the last with a loss or gradient that was not finite
+  nonfinite: jax.Array  # [] int32, steps in a row up to the last that had an update that was not finite
   sums: dict  # of the step under way: kl, grad_norm, skipped, nonfinite, updates
 
 

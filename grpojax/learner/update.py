@@ -46,8 +46,9 @@ def make_update(
 
   `objective` is an argument, so that a sweep over its numbers compiles once, and so is `frozen`: what
   else the policy is made of when only adapters are trained.  Metrics are those of the policy that the
-  update started from, over the whole optimiser batch, with `grad_norm` before clipping.  Where loss or
-  gradient is not finite, or the gradient's norm is a spike, parameters and optimiser stay as they are.
+  update started from, over the whole optimiser batch, with `grad_norm` before clipping.  Where the loss, the
+  gradient, or what the optimiser makes of it is not finite, or the gradient's norm is a spike, parameters and
+  optimiser stay as they are.
   `load_balance` is the coefficient of the loss of that name, where the batch has an `expert_cost`.
   """
   loss_fn = _make_loss(load_balance)
@@ -86,7 +87,7 @@ def _make_loss(load_balance: float) -> Callable:
 
 def _take_step(c: StatsConfig, state: State, moved: State, metrics: dict) -> tuple[State, dict]:
   """Returns (the state that the step leaves, metrics): `moved`, or the old one if the step is skipped."""
-  finite = jnp.isfinite(metrics["grad_norm"]) & jnp.isfinite(metrics["loss"])
+  finite = jnp.isfinite(metrics["grad_norm"]) & jnp.isfinite(metrics["loss"]) & _all_finite(moved)
   taken = finite & (metrics["grad_norm"] <= state_lib.limit(c, state.stats))
   metrics |= {"update/nonfinite": 1.0 - finite, "update/skipped": 1.0 - taken}
   stats = state_lib.after_update(c, state.stats, metrics)
@@ -95,3 +96,10 @@ def _take_step(c: StatsConfig, state: State, moved: State, metrics: dict) -> tup
     metrics["kl_scale"] = stats.kl_scale
   kept = jax.tree.map(partial(jnp.where, taken), moved, state)
   return kept._replace(stats=stats), metrics
+
+
+def _all_finite(moved: State) -> jax.Array:
+  """Returns True [] unless a parameter or a moment is not finite: a finite gradient may overflow a moment."""
+  leaves = jax.tree.leaves((moved.params, moved.opt_state))
+  numbers = [x for x in leaves if jnp.issubdtype(x.dtype, jnp.inexact)]
+  return jnp.stack([jnp.isfinite(x).all() for x in numbers]).all()

@@ -116,6 +116,9 @@ def check_rules(rules: Rules) -> None:
         f"config.mesh.rules.{name} = {rule!r}: {unknown[0]!r} is no axis of the mesh, which has "
         f"{', '.join(AXES)}."
       )
+    axes = mesh_axes(rule)
+    if len(set(axes)) < len(axes):
+      raise ValueError(f"config.mesh.rules.{name} = {rule!r} names an axis twice; name each once.")
   if rules["expert"] not in ("", "expert"):
     raise ValueError(f"config.mesh.rules.expert = {rules['expert']!r}; it is 'expert' or ''.")
   for name in ("heads", "kv_heads", "mlp"):

@@ -17,18 +17,19 @@ FAILED = re.compile(r"rewards/.+/failed")
 def check(config: ConfigDict, step: int, nonfinite_steps: int, metrics: dict[str, float]) -> None:
   """Warns of a step's metrics, or raises ArithmeticError.
 
-  `nonfinite_steps` counts the steps in a row, up to this one, with a loss or gradient that was not finite.
+  `nonfinite_steps` counts the steps in a row, up to this one, with an update that was not finite.
   The metrics are the same on every process, so that all processes stop at the same step.
   """
   c = config.guard
   if metrics["update/nonfinite"]:
-    console.say(f"step {step}: a loss or gradient was not finite; the update was skipped")
+    console.say(f"step {step}: {_what(metrics)} was not finite; the update was skipped")
   elif metrics["update/skipped"]:
     console.say(f"step {step}: gradient norm {metrics['grad_norm']:.3g} is a spike; the update was skipped")
   if c.nonfinite and nonfinite_steps >= c.nonfinite:
     raise FloatingPointError(
-      f"no finite loss and gradient in {c.nonfinite} steps in a row, up to step {step} (their batches are in "
-      "bad_batches/ of the workdir); lower config.optimizer.learning_rate, or see what the batches have"
+      f"no finite update in {c.nonfinite} steps in a row, up to step {step}, where {_what(metrics)} was not "
+      "finite (their batches are in bad_batches/ of the workdir); lower config.optimizer.learning_rate, or see "
+      "what the batches have"
     )
   graded = metrics["rewards/graded"]
   for name, failed in metrics.items():
@@ -38,7 +39,13 @@ def check(config: ConfigDict, step: int, nonfinite_steps: int, metrics: dict[str
         "config.guard.failed_rewards; mend the reward, whose first error was printed above"
       )
   apart = metrics.get(MISMATCH, 0.0)
-  if c.stop_mismatch and not apart <= c.stop_mismatch:
+  if c.stop_mismatch and not np.isfinite(apart):
+    raise FloatingPointError(
+      f"step {step}: log-probs of sampler or learner are not finite ({apart:.3g} nats a token apart), so the "
+      "parameters or the activations are not; lower config.optimizer.learning_rate, set config.model.dtype = "
+      "'float32', or see whether the weights that the run began with are finite"
+    )
+  if c.stop_mismatch and apart > c.stop_mismatch:
     raise ArithmeticError(
       f"step {step}: log-probs of sampler and learner are {apart:.3g} nats a token apart, more than "
       "config.guard.stop_mismatch; the sampler has other weights, or another model, than the learner"
@@ -48,6 +55,14 @@ def check(config: ConfigDict, step: int, nonfinite_steps: int, metrics: dict[str
       f"step {step}: log-probs of sampler and learner are {apart:.3g} nats a token apart, more than "
       "config.guard.warn_mismatch; see config.objective.correct"
     )
+
+
+def _what(metrics: dict[str, float]) -> str:
+  """Returns what of a step's update was not finite."""
+  for name, said in ("loss", "a loss"), ("grad_norm", "a gradient"):
+    if not np.isfinite(metrics[name]):
+      return said
+  return "what the optimiser made of a finite gradient"
 
 
 def keep(folder: Path, step: int, rank: int, groups: Groups) -> None:

@@ -29,6 +29,7 @@ from grpojax.runtime import compiler_options, data_shards, fetch, processes, sha
 from grpojax.runtime.compile import aot_jit
 from grpojax.runtime.data_shards import SINGLE_PROCESS, ProcessShards
 from grpojax.runtime.metrics import Timer
+from grpojax.train import memory
 
 
 class Policy(NamedTuple):
@@ -101,6 +102,9 @@ def prepare(config: ConfigDict, workdir: Path) -> Job:
   if config.lora.path:
     peft.check(Path(config.lora.path).expanduser(), config.lora, model)
   check_prompts(model, *splits)
+  memory.check(config, model, mesh)
+  if config.cold_start.steps:
+    pipeline.check_demonstrations(data.train, config.cold_start.batch_size)
   programs = build_programs(config, model, data.tokenizer, mesh)
   policy = Policy(model, data.tokenizer, programs.logp)
   policies = {"policy": policy} | ({"reference": policy} if config.reference else {})

@@ -153,6 +153,11 @@ def train(config: ConfigDict, model: Model, mesh, split, tokenizer, writer: Writ
       state, metrics = update(state, objective, sharding.to_device(mesh, batch_of(step - 1)))
       if step % 20 == 0 or step == c.steps:
         metrics = {k: float(v) for k, v in jax.device_get(metrics).items()}
+        if metrics["update/nonfinite"]:
+          raise FloatingPointError(
+            f"cold start, step {step}: the update was not finite; lower config.cold_start.learning_rate = "
+            f"{c.learning_rate}"
+          )
         writer.write("cold_start", step, {k: metrics[k] for k in ("loss", "grad_norm", "entropy")})
         if not progress.disable or step % 200 == 0:
           console.advance(progress, step, {"cold_start/loss": metrics["loss"]}, "cold start")

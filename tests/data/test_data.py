@@ -339,7 +339,7 @@ def test_missing_and_empty_fields_name_split_row_and_field(toy):
   assert len(pipeline.load_split(keys, path, "gap", TOKENIZER, ()).records) == 2
   split = pipeline.load_split(keys, path, "train", TOKENIZER)
   with pytest.raises(ValueError, match=r"no demonstrations to imitate"):
-    pipeline.demonstrations(split, TOKENIZER, 2, 8, 0, 0)
+    pipeline.check_demonstrations(split, 2)
 
 
 def test_a_flipped_bit_is_found_at_start_up(folder, tmp_path):
@@ -437,7 +437,7 @@ def test_batches_that_cannot_be_are_refused(train):
   with pytest.raises(ValueError, match=r"config.rollout.prompts = 6 must be a multiple of the 4"):
     pipeline.Stream(train, TOKENIZER, 6, 0, 0, 4)
   with pytest.raises(ValueError, match=r"config.cold_start.batch_size = 301 is more"):
-    pipeline.demonstrations(train, TOKENIZER, 301, 80, 0, 0)
+    pipeline.check_demonstrations(train, 301)
 
 
 def test_demonstrations_are_conversations_and_long_ones_lose_their_end(train):

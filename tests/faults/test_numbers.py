@@ -8,7 +8,9 @@ import numpy as np
 import pytest
 import subprocesses
 
+from configs import base
 from grpojax import train
+from grpojax.config import check_keys
 from grpojax.runtime import metrics
 from grpojax.train import guard
 
@@ -66,7 +68,7 @@ def test_an_update_that_is_not_finite_is_skipped_counted_and_kept(cache, tmp_pat
   assert [r["update/nonfinite"] for r in records] == [0, 1, 0, 0]
   moved = [not same(*pair) for pair in pairwise(states)]
   assert moved == [True, False, True]  # parameters, moments and the schedule's count
-  assert "step 2: a loss or gradient was not finite; the update was skipped\n" in capsys.readouterr().out
+  assert "step 2: a loss was not finite; the update was skipped\n" in capsys.readouterr().out
   (kept,) = (tmp_path / "bad_batches").iterdir()
   with np.load(kept, allow_pickle=False) as arrays:
     assert kept.name == "step_000002_process_0.npz"
@@ -147,3 +149,30 @@ def test_the_command_says_it_in_one_sentence(cache, tmp_path):
   done = subprocesses.run_one("grpojax.main", *flags)
   assert done.code == 1 and "Traceback" not in done.err
   assert done.err.splitlines()[-1].startswith("error: step 1: log-probs of sampler and learner are ")
+
+
+def test_an_update_that_only_the_optimiser_spoils_is_skipped_and_said(cache, tmp_path, capsys, monkeypatch):
+  """b1 = 1 divides 0 by 0; the schema refuses it, and any other way there is stopped here."""
+  c = config(cache, nonfinite=1)
+  c.steps = 1
+  c.optimizer.b1 = 1.0
+  monkeypatch.setattr(check_keys, "check", lambda c: None)
+  with pytest.raises(FloatingPointError, match="what the optimiser made of a finite gradient was not finite"):
+    run(c, tmp_path)
+  assert not (tmp_path / "checkpoints" / "1").exists()
+  assert "step 1: what the optimiser made of a finite gradient was not finite" in capsys.readouterr().out
+
+
+def test_log_probs_that_are_not_finite_are_no_other_weights():
+  c = base.get_config("tiny")
+  metrics = {"update/nonfinite": 0.0, "update/skipped": 0.0, "rewards/graded": 4.0, guard.MISMATCH: np.nan}
+  with pytest.raises(FloatingPointError, match="are not finite .* config.optimizer.learning_rate"):
+    guard.check(c, 1, 0, metrics)
+
+
+@pytest.mark.parametrize("key", ["b1", "b2", "momentum"])
+def test_moments_that_would_never_move_are_refused(key):
+  c = base.get_config("tiny")
+  c.optimizer[key] = 1.0
+  with pytest.raises(ValueError, match=rf"config.optimizer.{key} = 1.0 must lie in 0 to 0.999999"):
+    check_keys.check(c)

@@ -1,0 +1,71 @@
+"""What the settings take of a device's memory at the least, against what it has, before anything compiles.
+
+Each number is a lower bound of one array, so that nothing is refused that would run.  What a whole program
+takes is only known when it is compiled: `grpojax podcheck`.
+"""
+
+import os
+import resource
+
+import jax
+from jax.sharding import Mesh
+from ml_collections import ConfigDict
+
+from grpojax.models import Model
+from grpojax.rollout import sampler
+from grpojax.rollout.sampler import kv_budget
+from grpojax.runtime import sharding
+
+_FLOAT = 4  # bytes
+
+
+def check(config: ConfigDict, model: Model, mesh: Mesh) -> None:
+  """Raises ValueError for keys that ask for more memory than a device has."""
+  has = available(mesh)
+  for keys, needs in least(config, model, mesh).items():
+    if needs > has:
+      raise ValueError(
+        f"config.{keys} need at least {needs / 1e9:.3g} GB of a device, which has {has / 1e9:.3g} GB; "
+        "lower the largest of them."
+      )
+
+
+def available(mesh: Mesh) -> int:
+  """Returns the bytes that a device of this process has; on a CPU its share of the machine's, or of a limit's."""
+  device = mesh.local_devices[0]
+  limit = (device.memory_stats() or {}).get("bytes_limit")
+  if limit:
+    return limit
+  whole = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+  own, _ = resource.getrlimit(resource.RLIMIT_AS)
+  whole = whole if own == resource.RLIM_INFINITY else min(whole, own)
+  return whole // len(mesh.local_devices)
+
+
+def least(config: ConfigDict, model: Model, mesh: Mesh) -> dict[str, int]:
+  """Returns keys -> bytes of a device that one array takes which they decide."""
+  c, s, L = config.rollout, model.spec, config.data.prompt_budget
+  own = sharding.sampler_mesh(config.mesh, mesh)
+  shards, tensor = sharding.batch_shards(own), own.shape["tensor"]
+  here, columns = c.prompts // shards, L + c.max_tokens - 1
+  where = sharding.param_shardings(mesh, model.axes, model.shapes, model.rules)
+  vocabulary = -(-s.vocab_size // mesh.shape["tensor"])
+  found = {
+    "model": sharding.bytes_per_chip(model.shapes, where),
+    "rollout.prompts, .group_size, .max_tokens and config.data.prompt_budget":
+      _FLOAT * (c.prompts // sharding.batch_shards(mesh)) * c.group_size * columns,
+    "logprob_chunk": _FLOAT * min(config.logprob_chunk, c.max_tokens) * vocabulary,
+  }  # fmt: skip
+  for section, generation in ("rollout", sampler.build.rollout_spec), ("eval", sampler.build.eval_spec):
+    generation = generation(config)
+    slots = sampler.build.slots_that_fit(config, s, own, generation) or c.prompts * generation.group_size
+    decoded = slots // shards * kv_budget.ring(generation.max_tokens)
+    keys = f"{section}.max_tokens, config.rollout.slots, .prompts and config.data.prompt_budget"
+    found[keys] = kv_budget.kv_bytes(s, here * L + decoded, tensor, generation.kv_cache)
+  if c.slots:
+    read = -(-here * L // c.prefill_chunk) * c.prefill_chunk
+    found["rollout.prefill_chunk and .prompts"] = kv_budget.kv_bytes(s, L + read, tensor)
+    found["rollout.prefill_chunk and config.data.prompt_budget"] = (
+      _FLOAT * c.prefill_chunk * (L + c.prefill_chunk)  # how far each column is from each
+    )
+  return found
