@@ -24,24 +24,19 @@ def main(argv):
   config = commandline.start(argv)
   if WORKDIR.value == "":
     sys.exit("error: --workdir= is empty; name a folder, or leave the flag out for runs/NAME.")
-  try:
-    if config.print_sharding:
-      config_lib.check(config, jax.device_count())
-      print_sharding.show(config)
-      return
-    workdir = storage.resolve(WORKDIR.value or f"runs/{config.name}", "--workdir")
-    job = train.prepare(config, storage.absolute(workdir))
-  except (ValueError, OSError) as error:  # a config, a dataset or a disk that cannot work, in one sentence
-    sys.exit(f"error: {error}")
+  if config.print_sharding:
+    config_lib.check(config, jax.device_count())
+    print_sharding.show(config)
+    return
+  workdir = storage.resolve(WORKDIR.value or f"runs/{config.name}", "--workdir")
+  job = train.prepare(config, storage.absolute(workdir))
   try:
     finished = train.run(job)
   except KeyboardInterrupt:  # before the first step, or a second one
     sys.exit("Interrupted; the same command goes on from the last checkpoint, if there is one.")
-  except ArithmeticError as error:  # what guard.py stops
-    sys.exit(f"error: {error}.")
   except OSError as error:  # a disk that is full or has gone
     how = "the same command goes on from the last checkpoint once that is mended"
-    sys.exit(f"error: {workdir}: {error}; {how}.")
+    raise OSError(f"{workdir}: {error}; {how}.") from error
   if not finished:
     sys.exit(os.EX_TEMPFAIL)
 

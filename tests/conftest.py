@@ -11,7 +11,7 @@ import gc
 import os
 from pathlib import Path
 
-from subprocesses import QUICK
+from subprocesses import PROGRAMS, QUICK
 
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 os.environ["XLA_FLAGS"] = " ".join(
@@ -25,9 +25,6 @@ import jax
 import pytest
 
 from grpojax.runtime import program_cache
-
-# Many tests compile the same program.  They are kept between runs, by jax's version and the program itself.
-PROGRAMS = Path("~/.cache/grpojax-tests").expanduser() / jax.__version__
 
 jax.config.update("jax_numpy_rank_promotion", "raise")
 program_cache.use(PROGRAMS)

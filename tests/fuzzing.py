@@ -11,6 +11,8 @@ from typing import NamedTuple
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from grpojax.runtime import errors
+
 CPU_SECONDS = 20  # of one case; a call that takes longer hangs
 LONGEST = 2000  # characters of a message
 
@@ -33,6 +35,7 @@ def outcome(call, *args) -> Outcome:
   except (ValueError, OSError, SystemExit) as error:
     said = str(error)
     fine = type(error) in (ValueError, SystemExit) or isinstance(error, OSError)
+    fine = fine and errors.FLAG not in said  # the door's words for what nobody foresaw
     if fine and said and "\n" not in said and "Traceback" not in said and len(said) < LONGEST:
       return Outcome(None, said, "")
     return Outcome(None, "", where(error))

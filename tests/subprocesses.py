@@ -2,6 +2,7 @@
 
 import contextlib
 import functools
+import importlib.metadata
 import json
 import os
 import select
@@ -14,6 +15,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 ROOT = Path(__file__).parents[1]
+# Many tests compile the same program.  They are kept between runs, by jax's version and the program itself.
+PROGRAMS = Path("~/.cache/grpojax-tests").expanduser() / importlib.metadata.version("jax")
 QUICK = (
   "--xla_cpu_use_fusion_emitters=false"  # half the compile time, of programs that are as right
   " --xla_cpu_parallel_codegen_split_count=1"  # two thirds of it: parts of a small program cost more than it

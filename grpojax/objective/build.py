@@ -131,7 +131,7 @@ def _find(slot: str, name: str, path: str) -> Callable:
   module, function = name.split(":", 1)
   try:
     return getattr(importlib.import_module(module), function)
-  except (ImportError, AttributeError) as error:
+  except (ImportError, AttributeError, ValueError) as error:
     raise ValueError(f"{path}.fn = '{name}' cannot be imported: {error}.") from error
 
 

@@ -7,7 +7,6 @@ takes is only known when it is compiled: `grpojax podcheck`.
 import os
 import resource
 
-import jax
 from jax.sharding import Mesh
 from ml_collections import ConfigDict
 
@@ -31,7 +30,7 @@ def check(config: ConfigDict, model: Model, mesh: Mesh) -> None:
 
 
 def available(mesh: Mesh) -> int:
-  """Returns the bytes that a device of this process has; on a CPU its share of the machine's, or of a limit's."""
+  """Returns the bytes that a device of this process has; on a CPU its share of the machine's or a limit's."""
   device = mesh.local_devices[0]
   limit = (device.memory_stats() or {}).get("bytes_limit")
   if limit:

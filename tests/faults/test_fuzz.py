@@ -24,6 +24,7 @@ from grpojax.config.schema import DATA_KEYS
 from grpojax.data import pipeline
 from grpojax.data.local import sources
 from grpojax.objective.build import LISTS, SLOTS, functions, knobs_of
+from grpojax.runtime import errors
 
 SEED, TIMES = map(int, os.environ.get("GRPOJAX_FUZZ", "0:1").split(":"))
 TOKENIZER = data_toys.tokenizer()
@@ -278,7 +279,7 @@ def command(tmp_path, monkeypatch):
     small = ["--config.data.train=32", "--config.data.test=16"] if recipe.endswith(":tiny") else []
     argv = ["main", f"--config={recipe}", *own, "--config.mesh.data=1", *small, *overrides]
     monkeypatch.setattr(sys, "argv", argv)  # where config_flags looks for the keys
-    main.main(commandline.parse(argv))
+    errors.guarded(main.main)(commandline.parse(argv))
     return jobs[-1]
 
   return call

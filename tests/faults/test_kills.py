@@ -13,7 +13,7 @@ from random import Random
 
 import pytest
 import subprocesses
-from conftest import PROGRAMS
+from subprocesses import PROGRAMS
 
 ROOT = Path(__file__).parents[2]
 sys.path.append(str(ROOT))  # benchmarks/ is not installed
