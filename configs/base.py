@@ -129,6 +129,7 @@ def get_config(scale: str = "mini") -> ConfigDict:
   c.data.template = "none"  # a name in grpojax/data/templates.py, or a text with one {question}
   c.data.system = ""  # before prompts that bring no system message of their own
   c.data.chat = True  # through the tokenizer's chat template; False: text only, for base models
+  c.data.split_special_tokens = True  # those spelt in the data are text; False trusts who wrote the data
   c.data.mixture = ConfigDict()  # source -> share of what is drawn; empty: every row alike
 
   c.model = ConfigDict()  # Qwen2.5 architecture, keys as in Hugging Face's config.json
@@ -273,6 +274,7 @@ def _local(c):
   c.data.template = "boxed"
   c.data.system = ""
   c.data.chat = True
+  c.data.split_special_tokens = True
   c.data.mixture = ConfigDict()
   c.reward.accuracy = dict(fn="math:equivalent", form="boxed", timeout=3.0, workers=2)
 

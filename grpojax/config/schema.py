@@ -153,6 +153,7 @@ KEYS = {
   "data.template": Key(),
   "data.system": Key(),
   "data.chat": Key(),
+  "data.split_special_tokens": Key(),
   "data.mixture": Key(open=True),
 
   "model.path": Key(),

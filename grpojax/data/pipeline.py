@@ -143,6 +143,7 @@ class Split(NamedTuple):
   dropped: int  # rows left out because their prompt is longer than the budget
   notes: tuple[str, ...] = ()  # sentences about the split at the start of a run
   weights: np.ndarray | None = None  # [rows] float32, how often each is drawn; None: all alike
+  split_special_tokens: bool = True  # those that a row spells are text
 
 
 def load_split(
@@ -184,8 +185,16 @@ def load_split(
     ids=ids,
     budget=config.prompt_budget,
     dropped=int((~fits).sum()),
-    notes=_notes(path, split),
+    notes=(*_notes(path, split), *_note_of_special_tokens(form, tokenizer, records)),
+    split_special_tokens=form.split_special_tokens,
   )
+
+
+def _note_of_special_tokens(form: templates.Form, tokenizer, records: list[dict]) -> tuple[str, ...]:
+  """Returns a sentence on the prompts that spell special tokens, if there are some."""
+  n = templates.count_spelt(form, tokenizer, records)
+  how = "as text" if form.split_special_tokens else "as those tokens"
+  return (f"{n} prompts spell special tokens, encoded {how} (config.data.split_special_tokens)",) if n else ()
 
 
 def weigh(split: Split, mixture) -> Split:
@@ -351,7 +360,8 @@ def demonstrations(split: Split, tokenizer, batch_size: int, max_tokens: int, se
   """
   indices = _order(len(split.records), batch_size, seed)[step]
   prompts = take(split, indices, tokenizer.pad_token_id)
-  responses = text.encode_responses(tokenizer, [row["demonstration"] for row in prompts.example])
+  shown = [row["demonstration"] for row in prompts.example]
+  responses = text.encode_responses(tokenizer, shown, split.split_special_tokens)
   tokens = np.full((batch_size, max_tokens), tokenizer.pad_token_id, np.int32)
   length = np.array([min(len(response), max_tokens) for response in responses], np.int32)
   for row, response, n in zip(tokens, responses, length, strict=True):

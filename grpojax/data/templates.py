@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from grpojax.data import text
+from grpojax.data import special_tokens, text
 
 # The form of answer that each asks for is the one that a reward has to look for.
 TEMPLATES = {
@@ -39,16 +39,18 @@ class Form(NamedTuple):
   template: str = "{question}"
   system: str = ""
   chat: bool = True
+  split_special_tokens: bool = True  # those that a row spells are text
 
 
 PLAIN = Form()
 
 
-def build(template: str, system: str, chat: bool) -> Form:
+def build(template: str, system: str, chat: bool, split_special_tokens: bool = True) -> Form:
   """Returns the form of config.data.template: a name of TEMPLATES or a text with {question} in it.
 
   `system` goes before every prompt that has no system message of its own.  `chat` puts the prompt
-  through the tokenizer's chat template; without `chat` the model sees the text alone.  Raises ValueError.
+  through the tokenizer's chat template; without `chat` the model sees the text alone.  With
+  `split_special_tokens` a special token that is spelt in a prompt is text.  Raises ValueError.
   """
   found = TEMPLATES.get(template, template)
   if found.count("{question}") != 1:
@@ -56,15 +58,21 @@ def build(template: str, system: str, chat: bool) -> Form:
       f"config.data.template = '{template}' is none of {', '.join(TEMPLATES)} and no text with one"
       " {question} in it."
     )
-  return Form(found, system, chat)
+  return Form(found, system, chat, split_special_tokens)
 
 
 def encode(form: Form, tokenizer, records: list[dict[str, Any]]) -> list[np.ndarray]:
   """Encodes the prompt of each row; a row is its `question` and, in a chat, the messages before it."""
   chats = [to_chat(form, record) for record in records]
   if form.chat:
-    return text.encode_chats(tokenizer, chats)
-  return text.encode_texts(tokenizer, [_as_text(chat) for chat in chats])
+    return text.encode_chats(tokenizer, chats, form.split_special_tokens)
+  return text.encode_texts(tokenizer, [_as_text(chat) for chat in chats], form.split_special_tokens)
+
+
+def count_spelt(form: Form, tokenizer, records: list[dict[str, Any]]) -> int:
+  """Returns the number of prompts that spell a special token."""
+  contents = ([message["content"] for message in to_chat(form, record)] for record in records)
+  return sum(special_tokens.spells_any(tokenizer, texts) for texts in contents)
 
 
 def to_chat(form: Form, record: dict[str, Any]) -> list[dict[str, str]]:

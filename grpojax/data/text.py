@@ -1,11 +1,13 @@
 """Text to tokens and back.  Tokens in, tokens out: what was sampled is never encoded again."""
 
+import functools
 from pathlib import Path
 
 import numpy as np
 from jinja2 import TemplateError
 from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
+from grpojax.data import special_tokens
 from grpojax.runtime import storage
 
 EMBEDDED = Path(__file__).parent / "tokenizer"
@@ -42,18 +44,26 @@ def eos_ids(tokenizer: PreTrainedTokenizerBase, folder: str | Path = EMBEDDED) -
   return ids
 
 
-def encode_chats(tokenizer: PreTrainedTokenizerBase, chats: list[list[dict]]) -> list[np.ndarray]:
+def encode_chats(
+  tokenizer: PreTrainedTokenizerBase, chats: list[list[dict]], split_special_tokens: bool = True
+) -> list[np.ndarray]:
   """Encodes each list of messages (role, content) in the chat template, up to where the assistant speaks.
 
-  A message that spells a special token gets that token, as everywhere where templates are text.
+  A special token that a message spells is text, unless `split_special_tokens` is False.
   """
   if tokenizer.chat_template is None:
     raise ValueError(
       f"The tokenizer in '{tokenizer.name_or_path}' has no chat template; add one, or set"
       " config.data.chat = False for a model that is to see the text alone."
     )
+  fill_in = functools.partial(tokenizer.apply_chat_template, add_generation_prompt=True)
   try:
-    tokens = tokenizer.apply_chat_template(chats, add_generation_prompt=True, return_dict=False)
+    tokens = fill_in(chats, return_dict=False)
+    for i, chat in enumerate(chats):
+      contents = [message["content"] for message in chat]
+      if split_special_tokens and special_tokens.spells_any(tokenizer, contents):
+        covered, hidden = special_tokens.hide(tokenizer, chat)
+        tokens[i] = special_tokens.encode(tokenizer, fill_in(covered, tokenize=False), hidden)["input_ids"]
   except TemplateError as error:
     raise ValueError(
       f"The chat template of '{tokenizer.name_or_path}' refuses a prompt ({error}); some have no place"
@@ -62,14 +72,19 @@ def encode_chats(tokenizer: PreTrainedTokenizerBase, chats: list[list[dict]]) ->
   return [np.asarray(row, np.int32) for row in tokens]
 
 
-def encode_texts(tokenizer: PreTrainedTokenizerBase, texts: list[str]) -> list[np.ndarray]:
+def encode_texts(
+  tokenizer: PreTrainedTokenizerBase, texts: list[str], split_special_tokens: bool = True
+) -> list[np.ndarray]:
   """Encodes each text as it is, for a model without turns; with a BOS where the tokenizer has one."""
-  return [np.asarray(row, np.int32) for row in tokenizer(texts)["input_ids"]]
+  rows = tokenizer(texts, split_special_tokens=split_special_tokens)["input_ids"]
+  return [np.asarray(row, np.int32) for row in rows]
 
 
-def encode_responses(tokenizer: PreTrainedTokenizerBase, texts: list[str]) -> list[np.ndarray]:
+def encode_responses(
+  tokenizer: PreTrainedTokenizerBase, texts: list[str], split_special_tokens: bool = True
+) -> list[np.ndarray]:
   """Encodes each text as the assistant would sample it, with the EOS that closes its turn."""
-  rows = tokenizer(texts, add_special_tokens=False)["input_ids"]
+  rows = tokenizer(texts, add_special_tokens=False, split_special_tokens=split_special_tokens)["input_ids"]
   return [np.asarray([*row, tokenizer.eos_token_id], np.int32) for row in rows]
 
 

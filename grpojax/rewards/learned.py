@@ -14,7 +14,7 @@ import numpy as np
 from jax.sharding import AxisType, Mesh
 
 from grpojax import models
-from grpojax.data import templates, text
+from grpojax.data import special_tokens, templates, text
 from grpojax.models import hf
 from grpojax.runtime import sharding
 
@@ -110,6 +110,9 @@ def load(path: str, task: str, dtype: str) -> Classifier:
 def encode(tokenizer, sample, completion: str):
   """Encodes the conversation in the model's own template: input_ids, offset_mapping, and `text` itself."""
   chat = [*templates.to_chat(templates.PLAIN, sample.example), dict(role="assistant", content=completion)]
+  if special_tokens.spells_any(tokenizer, [message["content"] for message in chat]):  # they stay text
+    covered, hidden = special_tokens.hide(tokenizer, chat)
+    return special_tokens.encode(tokenizer, tokenizer.apply_chat_template(covered, tokenize=False), hidden)
   whole = tokenizer.apply_chat_template(chat, tokenize=False)
   encoded = tokenizer(whole, add_special_tokens=False, return_offsets_mapping=True)
   return dict(encoded) | {"text": whole}

@@ -129,7 +129,7 @@ def reader(config: ConfigDict, needs: tuple[str, ...]) -> tuple[Any, Path, Calla
   """Returns (the tokenizer, the folder of the prepared dataset, name of a split -> its rows)."""
   c = config.data
   tokenizer = text.load_tokenizer(model_folder(config))
-  form = templates.build(c.template, c.system, c.chat)
+  form = templates.build(c.template, c.system, c.chat, c.split_special_tokens)
   path = pipeline.prepare(c, Path(config.cache_dir) / "datasets", schema.DATA_KEYS)
   return tokenizer, path, lambda name: pipeline.load_split(c, path, name, tokenizer, needs, form)
 

@@ -57,6 +57,7 @@ LIBRARIES = ("jax", "jaxlib", "optax", "numpy", "flax", "grain")  # whose versio
 def fingerprint(config: ConfigDict, model: Model, split, tokenizer) -> str:
   """Returns a hash of all that decides the cold start's parameters; what only rounds them is not in it."""
   names, shapes = checksums.paths(model.shapes), jax.tree.leaves(model.shapes)
+  trusted = [] if split.split_special_tokens else ["special tokens"]
   decides = {
     "version": VERSION,
     "libraries": {name: metadata.version(name) for name in LIBRARIES},
@@ -66,7 +67,7 @@ def fingerprint(config: ConfigDict, model: Model, split, tokenizer) -> str:
     "parameters": {name: f"{x.dtype}{list(x.shape)}" for name, x in zip(names, shapes, strict=True)},
     "cold_start": config.cold_start.to_dict(),
     "max_tokens": config.rollout.max_tokens,
-    "demonstrations": [split.budget, pipeline.fingerprint(split)],
+    "demonstrations": [split.budget, pipeline.fingerprint(split), *trusted],
     "tokenizer": [tokenizer.pad_token_id, tokenizer.eos_token_id, tokenizer.backend_tokenizer.to_str()],
   }
   return hashlib.sha256(json.dumps(decides, sort_keys=True).encode()).hexdigest()[:16]

@@ -43,6 +43,7 @@ SPLITS = {
   "a prompt's tokens": lambda: toy.split()._replace(prompts=toy.split().prompts[::-1]),
   "fewer rows": lambda: toy.split()._replace(ids=toy.split().ids + 1),
   "the prompt budget": lambda: toy.split()._replace(budget=17),
+  "whether they are trusted": lambda: toy.split()._replace(split_special_tokens=False),
 }
 
 
