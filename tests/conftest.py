@@ -45,6 +45,17 @@ def pytest_collection_finish():
   gc.set_threshold(20_000, 20, 20)
 
 
+def pytest_terminal_summary(terminalreporter):
+  """Says in one line what was skipped for want of bubblewrap."""
+  skipped = terminalreporter.stats.get("skipped", [])
+  wanting = [one.nodeid.partition("::")[0] for one in skipped if "needs bubblewrap" in str(one.longrepr)]
+  if wanting:
+    terminalreporter.write_line(
+      f"{len(wanting)} tests were skipped for want of bubblewrap (apt-get install bubblewrap):"
+      f" {', '.join(sorted(set(wanting)))}"
+    )
+
+
 @pytest.fixture(scope="session")
 def cache() -> Path:
   """A config.cache_dir that the jobs of a worker share, and keep: datasets, cold starts and programs."""

@@ -28,7 +28,7 @@ def unit_tests(
   """Returns 1 if the program passes all tests, else 0; None if the row's tests cannot be read.
 
   A program has `timeout` seconds of CPU for all tests, three times as many on the clock, and `memory_mb`
-  for each of up to 6 processes; `workers` programs run at once.
+  for all of up to 6 processes; `workers` programs run at once.
   """
 
   def grade(pair: tuple[str, str | None]) -> float | Exception | None:

@@ -4,6 +4,7 @@ import json
 import os
 import shutil
 import socket
+import struct
 import subprocess
 import time
 from pathlib import Path
@@ -12,7 +13,7 @@ import numpy as np
 import pytest
 
 from grpojax import rewards
-from grpojax.rewards import extract, sandbox
+from grpojax.rewards import extract, sandbox, system_calls
 from grpojax.rewards.code import passes, read_tests, same_text, same_value, unit_tests
 
 
@@ -214,6 +215,15 @@ ESCAPES = {
   "more namespaces": "__import__('ctypes').CDLL(None).unshare(0x10000000) == 0",
   "more memory": "[__import__('resource').setrlimit(9, (-1, -1))]",
   "more processes": "[__import__('resource').setrlimit(6, (-1, -1))]",
+  "keyrings": "__import__('ctypes').CDLL(None).syscall(250, 0, -3, 1) > 0",  # keyctl
+  "a key": "__import__('ctypes').CDLL(None).syscall(248, b'user', b'k', b'v', 1, -3) > 0",  # add_key
+  "virtual machines": "__import__('socket').socket(40, 1)",  # AF_VSOCK
+  "any socket": "__import__('socket').socket(1)",
+  "a memory file": "__import__('os').memfd_create('x')",
+  "descriptors of others": "__import__('ctypes').CDLL(None).syscall(434, 1, 0) > 0",  # pidfd_open
+  "files of the harness": "__import__('os').listdir(f'/proc/{__import__(\"os\").getppid()}/fd')",
+  "files of init": "__import__('os').listdir('/proc/1/fd')",
+  "memory of init": "open('/proc/1/mem', 'rb')",
   "disks": "[n for n in __import__('os').listdir('/dev') if n not in 'fd null stdin stdout urandom'.split()]",
 }  # fmt: skip
 
@@ -247,6 +257,105 @@ def test_nothing_of_this_machine_is_within_reach(tmp_path):
   assert len(said) == len(ESCAPES) + 1
 
 
+@needs_sandbox
+@pytest.mark.parametrize("wall", sandbox._WALLS)
+def test_a_wall_that_does_not_stand_is_an_obstacle(wall, monkeypatch):
+  """A program could always do this, so that the wall looks open."""
+  monkeypatch.setitem(sandbox._WALLS, wall, "os.getpid()")
+  assert sandbox.obstacle.__wrapped__().startswith(f"the sandbox leaves open: {wall}; ")
+
+
+@needs_sandbox
+def test_the_walls_are_there_where_the_calls_themselves_work():
+  """Outside, the same expressions are true: they are not false because they are written wrongly."""
+  for name in ("any socket", "a memory file", "descriptors of others", "keyrings"):
+    assert eval(ESCAPES[name])
+
+
+TOTAL = {
+  "processes": "import os, time\nfor _ in range(2): os.fork()\nx = bytearray(50 << 20)\ntime.sleep(20)",
+  "shared memory": "import mmap, os, time\nx = mmap.mmap(-1, 60 << 20)\nx.write(b'x' * (30 << 20))\n"
+  "x.write(b'x' * (30 << 20))\nos.fork()\ntime.sleep(20)",
+  "inodes": "import time\nfor i in range(10**6): open(f'/tmp/{i}', 'w').close()\ntime.sleep(20)",
+}
+
+
+@needs_sandbox
+@pytest.mark.parametrize("what", TOTAL)
+def test_memory_is_bounded_for_all_that_a_program_starts(what, monkeypatch):
+  """Each stays within its own address space, and they would sleep until the clock says no."""
+  most = []
+  held = sandbox._held
+  monkeypatch.setattr(sandbox, "_held", lambda pid: most.append(held(pid)) or most[-1])
+  monkeypatch.setattr(sandbox, "_GRACE", 10**6)
+  assert sandbox.run(TOTAL[what] + "\nprint(6)", [""], None, timeout=60, memory_mb=128) == []
+  assert 128 << 20 < most[-1] < 600 << 20
+
+
+@needs_sandbox
+def test_the_next_input_meets_nobody_of_the_last():
+  program = (
+    "import os, time\nn = len([p for p in os.listdir('/proc') if p.isdigit()])\nprint(n, flush=True)\n"
+    "if os.fork() == 0:\n  time.sleep(60)\nelse:\n  os._exit(0)"
+  )
+  said = sandbox.run(program, ["", "", ""], None, timeout=5, memory_mb=256)
+  assert len(said) == 3 and len(set(said)) == 1
+
+
+@needs_sandbox
+def test_a_sandbox_that_fails_before_the_program_is_tried_again_and_after_it_is_a_zero(monkeypatch):
+  starts = []
+  run = sandbox._run
+
+  def once(limits, stdin, stdout, seconds):
+    starts.append(True)
+    return "killed by somebody" if len(starts) == 1 else run(limits, stdin, stdout, seconds)
+
+  monkeypatch.setattr(sandbox, "_run", once)
+  assert grade([(SOLVES, DOUBLE)]) == [1] and len(starts) == 2
+
+  def spoilt(limits, stdin, stdout, seconds):
+    said = run(limits, stdin, stdout, seconds)
+    stdout.seek(0)
+    stdout.truncate()
+    stdout.write(b"\xff{not json")
+    return said
+
+  monkeypatch.setattr(sandbox, "_run", spoilt)
+  assert grade([(SOLVES + " ", DOUBLE)]) == [0]
+
+
+CLOSED = (
+  "socket", "connect", "ptrace", "keyctl", "memfd_create", "pidfd_getfd", "unshare", "bpf", "sendmsg",
+)  # fmt: skip
+
+
+def test_a_filter_allows_what_is_listed_and_nothing_else():
+  """Interpreted here, as the kernel does."""
+  for machine, (arch, _) in system_calls.ARCHITECTURES.items():
+    code = system_calls.filter_program(machine)
+    program = [struct.unpack_from("HBBI", code, at) for at in range(0, len(code), 8)]
+    allowed = set(system_calls.allowed(machine).values())
+    assert len(program) < 256 and len(allowed) > 100
+    for number in [*range(600), 0x40000000, 0x40000001, 2**32 - 1]:
+      assert (decide(program, arch, number) == system_calls._ALLOW) == (number in allowed)
+      assert decide(program, arch ^ 1, number) == system_calls._DENY
+    assert not system_calls.allowed(machine).keys() & set(CLOSED)
+
+
+def decide(program, arch: int, number: int) -> int:
+  at, loaded = 0, 0
+  while True:
+    operation, yes, no, k = program[at]
+    at += 1
+    if operation == 0x06:
+      return k
+    if operation == 0x20:
+      loaded = {0: number, 4: arch}[k]
+    else:
+      at += yes if loaded == k else no
+
+
 # What a program can get of something, and the most that it may: (program that prints it, limit).
 LIMITS = {
   "processes": (PID + "n = 0\ntry:\n  while n < 100 and os.fork(): n += 1\n  if n == 100: print(n)\n"
@@ -258,7 +367,7 @@ LIMITS = {
   "megabytes of files": ("n = 0\ntry:\n  while n < 64:\n    open(f'/tmp/{n}', 'wb').write(b'x' * (1 << 20))\n"
                          "    n += 1\nexcept OSError: pass\nprint(n)", 16),
   "shared memory": (CTYPES + "said = libc.shmget(0, 1 << 20, 0o1600)\n"
-                    "print(1 if (said, ctypes.get_errno()) == (-1, 1) else 9)", 1),
+                    "print(1 if said == -1 else 9)", 1),
   "open files": (PID + "n = 0\ntry:\n  while n < 999: n = os.dup(1)\nexcept OSError: pass\nprint(n)", 64),
 }  # fmt: skip
 
@@ -291,7 +400,7 @@ def test_expected_outputs_do_not_enter_the_sandbox(monkeypatch):
   run = subprocess.Popen
 
   def spy(command, *, stdin, pass_fds, **others):
-    assert all(os.pread(fd, 99, 0) == sandbox._seccomp() for fd in pass_fds)
+    assert all(os.pread(fd, 1 << 16, 0) == system_calls.filter_program() for fd in pass_fds)
     jobs.append(" ".join(command) + stdin.read().decode())
     stdin.seek(0)
     return run(command, stdin=stdin, pass_fds=pass_fds, **others)
