@@ -28,8 +28,8 @@ def check(config: ConfigDict, step: int, nonfinite_steps: int, metrics: dict[str
   if c.nonfinite and nonfinite_steps >= c.nonfinite:
     raise FloatingPointError(
       f"no finite update in {c.nonfinite} steps in a row, up to step {step}, where {_what(metrics)} was not "
-      "finite (their batches are in bad_batches/ of the workdir); lower config.optimizer.learning_rate, or see "
-      "what the batches have"
+      "finite (their batches are in bad_batches/ of the workdir); lower config.optimizer.learning_rate, or "
+      "see what the batches have"
     )
   graded = metrics["rewards/graded"]
   for name, failed in metrics.items():
