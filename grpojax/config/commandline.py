@@ -9,7 +9,7 @@ from absl import app, flags, logging
 from ml_collections import ConfigDict, config_flags
 
 from grpojax.config import check_keys
-from grpojax.runtime import errors, processes, program_cache
+from grpojax.runtime import errors, limits, processes, program_cache
 
 CONFIG = config_flags.DEFINE_config_file(
   "config", None, "Recipe, e.g. configs/gspo.py or configs/gspo.py:mini.", lock_config=True
@@ -72,6 +72,7 @@ def start(argv) -> ConfigDict:
   logging.set_verbosity(logging.FATAL)
   config = CONFIG.value
   try:
+    limits.check()
     check_keys.check(config)
   except ValueError as error:
     sys.exit(f"error: {error}")

@@ -59,8 +59,8 @@ TOP_P = Range(0, 1, "must lie in (0, 1]; 1 turns it off.", above=True)
 MESH_AXIS = Range(-1, math.inf, "is no size of a mesh axis; set a positive one, or -1 for the rest.")
 CPU_DEVICES = Range(1, 1024, "must lie in 1 to 1024.")
 TEMPERATURE = Range(
-  1e-6, math.inf, "must be positive, from 1e-6 on; greedy rollouts have no policy gradient (evaluation may "
-  "use config.eval.temperature=0)."
+  1e-6, math.inf, "must be positive, from 1e-6 on; greedy rollouts have no policy gradient (evaluation "
+  "may use config.eval.temperature=0)."
 )  # fmt: skip
 PARTS = ("config", "data", "devices", "frozen", "run")  # of what a checkpoint stands on: train/manifest.py
 DTYPES = ("float32", "bfloat16", "float16")

@@ -6,7 +6,7 @@ from grpojax.rollout import curriculum, generate
 from grpojax.rollout.context import RolloutContext, rows_of, take_prompts
 from grpojax.rollout.curriculum import Difficulty
 from grpojax.rollout.groups import invalidate, outcomes_of
-from grpojax.runtime import console
+from grpojax.runtime import console, watchdog
 
 
 def estimate_difficulty(context: RolloutContext, frozen: dict, params: dict, known: Difficulty) -> Difficulty:
@@ -17,6 +17,7 @@ def estimate_difficulty(context: RolloutContext, frozen: dict, params: dict, kno
   starts = range(0, rows, P)
   with console.bar(len(starts) * passes, 0, config.verbose, "survey") as progress:
     for number in range(len(starts) * passes):
+      watchdog.progress(f"surveying prompts, batch {number + 1}")
       chunk = np.arange(starts[number // passes], starts[number // passes] + P)
       mine = shards.local(chunk)
       prompts = take_prompts(data, np.minimum(mine, rows - 1))

@@ -22,7 +22,7 @@ from pathlib import Path
 
 from etils import epath
 
-from grpojax.runtime import console, storage
+from grpojax.runtime import console, storage, watchdog
 
 RENEW = 15.0  # seconds between two writes of a lease
 LEASE = 60.0  # seconds without one after which its holder counts as dead
@@ -52,6 +52,7 @@ def hold(file: Path | epath.Path, what: str, wait: bool = False) -> Iterator[Cal
       if not told:
         console.say(f"{what}: {error}; waiting for it")
       told = True
+      watchdog.progress(f"waiting for another start at {file}")  # which has a watchdog of its own
       time.sleep(1.0)
 
 

@@ -15,7 +15,7 @@ from grpojax.runtime import checkpointer, console, processes, storage
 from grpojax.runtime import metrics as metrics_lib
 from grpojax.runtime.profiling import profiler
 from grpojax.runtime.signals import Interrupt
-from grpojax.runtime.watchdog import watchdog
+from grpojax.runtime.watchdog import progress, watchdog
 from grpojax.train import checkpoint, manifest, ownership, step_log
 from grpojax.train.setup import Job
 from grpojax.train.state import RunState
@@ -32,30 +32,36 @@ class Session:
     job = self.job
     self.timer.take()
     with contextlib.ExitStack() as stack:
-      self.owner = stack.enter_context(ownership.own(job.workdir, job.config))
-      self.stands_on = manifest.describe(job, self.owner.run)
-      self.checkpoints = checkpointer.open_checkpoints(job.workdir, job.config.checkpoint.keep)
-      self.restored = checkpoint.restore(job, self.checkpoints, self.stands_on)
-      self.first = self.saved = self.restored[0].step if self.restored else 0
-      self.files, self.upload = stack.enter_context(storage.mirror(job.workdir))
-      self.owner.check_resumed(self.first, self.files)
-      self.writer = stack.enter_context(metrics_lib.Writer(self.files, self.first))
+      stacks = job.workdir / f"stacks_{jax.process_index()}.txt"  # a bucket's are on stderr alone
+      stack.enter_context(watchdog(job.config.guard.minutes, "reading a checkpoint", stacks))
+      self._open(stack)
       self.stack = stack.pop_all()
     return self
+
+  def _open(self, stack: contextlib.ExitStack) -> None:
+    """Locks the workdir, opens what the session has, and restores the newest checkpoint."""
+    job = self.job
+    self.owner = stack.enter_context(ownership.own(job.workdir, job.config))
+    self.stands_on = manifest.describe(job, self.owner.run)
+    self.checkpoints = checkpointer.open_checkpoints(job.workdir, job.config.checkpoint.keep)
+    self.restored = checkpoint.restore(job, self.checkpoints, self.stands_on)
+    self.first = self.saved = self.restored[0].step if self.restored else 0
+    self.files, self.upload = stack.enter_context(storage.mirror(job.workdir))
+    self.owner.check_resumed(self.first, self.files)
+    self.writer = stack.enter_context(metrics_lib.Writer(self.files, self.first))
+    progress("making the initial policy")
 
   def __exit__(self, *error):
     return self.stack.__exit__(*error)
 
   @contextlib.contextmanager
   def watch(self):
-    """Watches over the steps: signals, profile, progress bar, watchdog; then waits for the last save."""
+    """Surrounds the steps with signals, profile and progress bar; then waits for the last save."""
     c, first = self.job.config, self.first
-    stacks = self.files / f"stacks_{jax.process_index()}.txt"
     with (
       Interrupt() as self.interrupt,
       profiler(c.profile_steps, self.files, first) as self.profile,
       console.bar(c.steps, first, c.verbose) as self.progress,
-      watchdog(c.guard.minutes, stacks) as self.alive,
     ):
       yield
       checkpointer.finish(self.checkpoints)  # here, where a signal does not yet end the process
@@ -68,7 +74,7 @@ class Session:
 
   def begin(self, step: int) -> None:
     """Notes that a step begins."""
-    self.alive()
+    progress(f"taking step {step}")
     self.profile(step)
 
   def push(self, step: int, updates: list[dict], metrics: dict, groups: Groups) -> None:
@@ -100,7 +106,7 @@ class Session:
     """Collective: measures the policy on held-out questions and writes the record."""
     if self.pending:
       self.flush()
-      self.alive()
+    progress(f"evaluating after step {step}")
     found = evaluate(self.job.rollout, params)
     self.writer.write("eval", step, found | self.timer.take())
 
@@ -111,6 +117,7 @@ class Session:
     self.upload()
     if state.step == self.saved:
       return
+    progress(f"saving step {state.step}")
     tree, host = checkpoint.checkpoint_tree(self.job, state, rollouts.checkpoint(), self.stands_on)
     self.owner.check()
     checkpointer.save(self.checkpoints, state.step, tree, host)

@@ -14,7 +14,7 @@ from ml_collections import ConfigDict
 from grpojax import models, rewards
 from grpojax import objective as objective_lib
 from grpojax.config import check as config_lib
-from grpojax.config import schema
+from grpojax.config import check_keys, schema
 from grpojax.config import workdir as workdir_lib
 from grpojax.data import pipeline, templates, text
 from grpojax.learner import logprobs, optimizer, rows, update
@@ -25,7 +25,7 @@ from grpojax.objective import Objective, stats
 from grpojax.rollout import sampler
 from grpojax.rollout.context import Data, RolloutContext
 from grpojax.rollout.sampler import Engine
-from grpojax.runtime import compiler_options, data_shards, fetch, processes, sharding
+from grpojax.runtime import compiler_options, data_shards, fetch, processes, sharding, watchdog
 from grpojax.runtime.compile import aot_jit
 from grpojax.runtime.data_shards import SINGLE_PROCESS, ProcessShards
 from grpojax.runtime.metrics import Timer
@@ -85,6 +85,13 @@ def prepare(config: ConfigDict, workdir: Path) -> Job:
 
   Collective: several processes must have the same code, config, workdir and data.
   """
+  check_keys.check(config)  # first, as the watchdog waits by one of them
+  with watchdog.watchdog(config.guard.minutes, "reading the data"):
+    return _prepare(config, workdir)
+
+
+def _prepare(config: ConfigDict, workdir: Path) -> Job:
+  """Prepares under the watchdog."""
   said = lambda: schema.flatten(config.to_dict(), "config.") | {"--workdir": workdir}
   processes.assert_equal(lambda: processes.code() | said())
   config_lib.check(config, jax.device_count())
@@ -98,6 +105,7 @@ def prepare(config: ConfigDict, workdir: Path) -> Job:
   data = load_data(config, scorer.needs, shards)
   splits = data.train, data.held_out
   processes.assert_equal(lambda: {f"split '{s.name}'": pipeline.fingerprint(s) for s in splits})
+  watchdog.progress("preparing the model and its programs")
   model = build_model(config, data.tokenizer, mesh)
   if config.lora.path:
     peft.check(Path(config.lora.path).expanduser(), config.lora, model)

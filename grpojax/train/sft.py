@@ -26,7 +26,7 @@ from grpojax.learner import logprobs, optimizer, rows
 from grpojax.learner.state import make_init
 from grpojax.learner.update import make_update
 from grpojax.models import Model
-from grpojax.runtime import checksums, console, data_shards, lock, processes, sharding
+from grpojax.runtime import checksums, console, data_shards, lock, processes, sharding, watchdog
 from grpojax.runtime.compile import aot_jit
 from grpojax.runtime.data_shards import ProcessShards
 from grpojax.runtime.metrics import Writer
@@ -151,6 +151,7 @@ def train(config: ConfigDict, model: Model, mesh, split, tokenizer, writer: Writ
   batch_of = _reader(config, split, tokenizer, data_shards.of(mesh))
   with console.bar(c.steps, 0, config.verbose, "cold start") as progress:
     for step in range(1, c.steps + 1):
+      watchdog.progress(f"taking step {step} of the cold start")
       state, metrics = update(state, objective, sharding.to_device(mesh, batch_of(step - 1)))
       if step % 20 == 0 or step == c.steps:
         metrics = {k: float(v) for k, v in jax.device_get(metrics).items()}

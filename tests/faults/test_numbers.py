@@ -166,7 +166,7 @@ def test_an_update_that_only_the_optimiser_spoils_is_skipped_and_said(cache, tmp
 def test_log_probs_that_are_not_finite_are_no_other_weights():
   c = base.get_config("tiny")
   metrics = {"update/nonfinite": 0.0, "update/skipped": 0.0, "rewards/graded": 4.0, guard.MISMATCH: np.nan}
-  with pytest.raises(FloatingPointError, match=r"are not finite .* config.optimizer.learning_rate"):
+  with pytest.raises(FloatingPointError, match=r"are not finite .* config\.optimizer\.learning_rate"):
     guard.check(c, 1, 0, metrics)
 
 
