@@ -41,7 +41,7 @@ with lock.hold(pathlib.Path(sys.argv[1]), "the run"):
 
 
 def test_a_second_one_is_told_who_holds_it_and_since_when(file):
-  said = rf"the run: process {os.getpid()} on .* is at work there since 20\d\d-.* UTC \(.*pytest"
+  said = rf"the run: process {os.getpid()} on .* is at work there since 20\d\d-.* UTC \(.*python"
   with lock.hold(file, "the run"), pytest.raises(lock.Held, match=said), lock.hold(file, "the run"):
     pytest.fail("two hold it")
   with lock.hold(file, "the run"):
