@@ -22,10 +22,13 @@ from pathlib import Path
 from random import Random
 
 from benchmarks.endurance import compare, faults, verifier
-from benchmarks.endurance.faults import FAULTS, Fault, Timing
+from benchmarks.endurance.faults import Fault, Timing
+from benchmarks.endurance.intruders import INTRUDERS
 from benchmarks.endurance.job import Attempt, Job
 from benchmarks.setting import keep, report, setting, where
 
+FAULTS = [*faults.FAULTS, *INTRUDERS]
+NEED_A_DISK = ("disk full", "disk becomes read-only")  # of their own
 A_RUN = 6  # faults, before it is let to its end
 
 
@@ -58,22 +61,25 @@ class Found:
 
   def __init__(self):
     self.runs = self.attempts = self.resumed = self.lost = self.left_behind = self.otherwise = 0
+    self.tracebacks = 0
     self.injected, self.verifiers, self.different = Counter(), Counter(), Counter()
 
   def wrong(self) -> int:
-    return self.lost + self.left_behind + self.otherwise + self.different.total()
+    return self.lost + self.left_behind + self.otherwise + self.tracebacks + self.different.total()
 
   def table(self) -> str:
     planted = {f"verifier {what}: completions left out": self.verifiers[what] for what in verifier.SHARES}
     rows = {
       **{fault.name: self.injected[fault.name] for fault in FAULTS},
-      "**faults of processes and disks**": self.injected.total(),
+      "**faults**": self.injected.total(),
+      "**kinds of fault**": sum(count > 0 for count in self.injected.values()),
       **planted,
       "**runs brought to their end**": self.runs,
       "**starts**": self.attempts,
       "**of which resumed from a checkpoint**": self.resumed,
       "**steps lost beyond the last whole checkpoint**": self.lost,
       "**processes left behind**": self.left_behind,
+      "**starts with a traceback**": self.tracebacks,
       "**processes that ended otherwise than promised**": self.otherwise,
       **{f"**differences: {what}**": n for what, n in sorted(self.different.items())},
     }
@@ -93,7 +99,7 @@ def _undisturbed(job: Job) -> Timing:
 
 def _deck(rng: Random, mounted: bool) -> Iterator[Fault]:
   """Yields faults for ever: every fault as often as it is in the deck, in another order each time."""
-  cards = [fault for fault in FAULTS for _ in range(fault.often) if mounted or fault.name != "disk full"]
+  cards = [fault for fault in FAULTS for _ in range(fault.often) if mounted or fault.name not in NEED_A_DISK]
   while True:
     yield from rng.sample(cards, len(cards))
 
@@ -135,6 +141,7 @@ def _note(found: Found, attempt: Attempt, damaged: bool, fault: Fault | None, en
     found.injected[fault.name] += 1
   otherwise = ended or (not fault and code)
   found.otherwise += bool(otherwise)
+  found.tracebacks += "Traceback (most recent call last)" in attempt.said()
   what = f"{attempt.job.workdir.name}: {fault.name if fault else 'no fault'}: began after {from_step}, saved"
   print(f"{what} {attempt.job.saved()}, status {code}, left behind {left}", file=sys.stderr, flush=True)
   if otherwise:

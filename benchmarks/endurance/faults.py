@@ -33,12 +33,12 @@ class Fault(NamedTuple):
   often: int = 1  # cards in the deck
 
 
-def _dies(attempt: Attempt) -> str | None:
+def dies(attempt: Attempt) -> str | None:
   code = attempt.wait()
   return "" if code == -signal.SIGKILL else None if code == 0 else f"status {code}"
 
 
-def _in_training(attempt: Attempt, rng: Random, timing: Timing) -> None:
+def in_training(attempt: Attempt, rng: Random, timing: Timing) -> None:
   """Waits for a moment of its second to fourth step."""
   steps = rng.choice([1, 2, 3])
   attempt.until(lambda: attempt.steps() >= steps)
@@ -49,28 +49,28 @@ def killed_at_the_start(attempt: Attempt, rng: Random, timing: Timing) -> str | 
   """Kills the process while it imports, restores, compiles or takes its first step."""
   attempt.until(lambda: False, rng.uniform(0, timing.start))
   attempt.signal(signal.SIGKILL)
-  return _dies(attempt)
+  return dies(attempt)
 
 
 def killed_in_training(attempt: Attempt, rng: Random, timing: Timing) -> str | None:
-  _in_training(attempt, rng, timing)
+  in_training(attempt, rng, timing)
   attempt.signal(signal.SIGKILL)
-  return _dies(attempt)
+  return dies(attempt)
 
 
 def killed_by_itself(attempt: Attempt, rng: Random, timing: Timing) -> str | None:
-  return _dies(attempt)
+  return dies(attempt)
 
 
 def preempted(attempt: Attempt, rng: Random, timing: Timing) -> str | None:
   """Sends SIGTERM: the step is finished and saved, status 75."""
-  _in_training(attempt, rng, timing)
+  in_training(attempt, rng, timing)
   attempt.signal(signal.SIGTERM)
   code = attempt.wait()
-  return None if code == 0 else _saved_as_said(attempt, code)
+  return None if code == 0 else saved_as_said(attempt, code)
 
 
-def _saved_as_said(attempt: Attempt, code: int) -> str:
+def saved_as_said(attempt: Attempt, code: int) -> str:
   said = re.search(r"Stopped after step (\d+) and saved", attempt.said())
   if code != os.EX_TEMPFAIL or not said:
     return f"status {code}"
@@ -80,7 +80,7 @@ def _saved_as_said(attempt: Attempt, code: int) -> str:
 
 def interrupted_twice(attempt: Attempt, rng: Random, timing: Timing) -> str | None:
   """Sends Ctrl-C twice: the second ends the run at once; what the first one saved may be there or not."""
-  _in_training(attempt, rng, timing)
+  in_training(attempt, rng, timing)
   attempt.signal(signal.SIGINT)
   attempt.until(lambda: False, rng.uniform(0, 1.5 * timing.step))
   again, too_late = time.monotonic(), not attempt.goes_on()
@@ -89,7 +89,7 @@ def interrupted_twice(attempt: Attempt, rng: Random, timing: Timing) -> str | No
   if code == 0:
     return None
   if code == os.EX_TEMPFAIL or too_late:  # the step had been over before
-    return _saved_as_said(attempt, code)
+    return saved_as_said(attempt, code)
   seconds = time.monotonic() - again
   if seconds > 10 + 2 * timing.step:
     return f"{seconds:.0f} s after the second"
@@ -98,7 +98,7 @@ def interrupted_twice(attempt: Attempt, rng: Random, timing: Timing) -> str | No
 
 def disk_filled(attempt: Attempt, rng: Random, timing: Timing) -> str | None:
   """Fills all but some bytes of the disk with another file; the run ends with one sentence."""
-  _in_training(attempt, rng, timing)
+  in_training(attempt, rng, timing)
   other = attempt.job.workdir.parent / "other"
   left = rng.choice([0, 4096, 100_000])
   _fill(other, left)
@@ -119,22 +119,36 @@ def _fill(file: Path, left: int) -> None:
         os.posix_fallocate(opened.fileno(), opened.seek(0, os.SEEK_END), room)
 
 
-def damaged(change: Callable, attempt: Attempt, rng: Random, timing: Timing) -> str | None:
+def damaged(choose: Callable, change: Callable, attempt: Attempt, rng: Random, timing: Timing) -> str | None:
   """Kills the run once there are two checkpoints, and then changes the newest on disk."""
   attempt.until(lambda: len(attempt.job.saved()) > 1)
   attempt.until(lambda: False, rng.uniform(0, 2 * timing.step))
   attempt.signal(signal.SIGKILL)
-  ended = _dies(attempt)
+  ended = dies(attempt)
   if ended == "":
-    newest = attempt.job.workdir / "checkpoints" / str(attempt.job.saved()[-1]) / "tree"
-    largest = max((f for f in newest.rglob("*") if f.is_file()), key=lambda f: f.stat().st_size)
-    largest.write_bytes(change(bytearray(largest.read_bytes())))
+    newest = attempt.job.workdir / "checkpoints" / str(attempt.job.saved()[-1])
+    file = choose(rng, newest)
+    file.write_bytes(change(bytearray(file.read_bytes())))
   return ended
+
+
+def _largest(rng: Random, newest: Path) -> Path:
+  """Returns the file with the most of the arrays."""
+  return max((f for f in (newest / "tree").rglob("*") if f.is_file()), key=lambda f: f.stat().st_size)
+
+
+def _host_state(rng: Random, newest: Path) -> Path:
+  """Returns the file of the plain data."""
+  return newest / "_CHECKPOINT_METADATA"
 
 
 def _flip(data: bytearray) -> bytes:
   data[len(data) // 2] ^= 4
   return bytes(data)
+
+
+def _cut(data: bytearray) -> bytes:
+  return bytes(data[: len(data) // 2])
 
 
 _KILLED = ("save", "commit", "rollout", "refill", "evaluation")
@@ -145,8 +159,9 @@ FAULTS = [
   Fault("SIGTERM", preempted, often=2),
   Fault("Ctrl-C twice", interrupted_twice, often=2),
   Fault("disk full", disk_filled, often=2),
-  Fault("newest checkpoint: a bit flipped", partial(damaged, _flip)),
-  Fault("newest checkpoint: truncated", partial(damaged, lambda data: bytes(data[: len(data) // 2]))),
+  Fault("newest checkpoint: a bit flipped", partial(damaged, _largest, _flip)),
+  Fault("newest checkpoint: truncated", partial(damaged, _largest, _cut)),
+  Fault("newest checkpoint: a bit of the host state flipped", partial(damaged, _host_state, _flip)),
 ]
 DAMAGES = {fault.name for fault in FAULTS if fault.name.startswith("newest")}
 

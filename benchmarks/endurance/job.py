@@ -1,6 +1,8 @@
 """The job that is disturbed: its start, its output, and its files on disk."""
 
+import contextlib
 import itertools
+import json
 import os
 import re
 import signal
@@ -21,23 +23,30 @@ class Job:
   """A command and its folder; every `start` is an attempt that goes on where the last one ended."""
 
   def __init__(self, recipe: str, steps: int, workdir: Path, logs: Path):
-    self.workdir, self.logs = workdir, logs
+    self.workdir, self.logs, self.cache = workdir, logs, logs.parent / "cache"
     self.flags = [f"--config=benchmarks/endurance/recipe.py:{recipe}", f"--config.steps={steps}"]
-    self.flags += [f"--workdir={workdir}"]
+    self.flags += [f"--workdir={workdir}", f"--config.cache_dir={self.cache}"]
 
-  def start(self, kill: str = "") -> "Attempt":
-    """Starts an attempt; `kill`, if given, is an argument of killed.py."""
+  def start(self, kill: str = "", flags: tuple[str, ...] = (), prefix: tuple[str, ...] = ()) -> "Attempt":
+    """Starts an attempt; `kill`, if given, is an argument of killed.py.
+
+    `flags` come last, and `prefix` is a command that runs the start.
+    """
     module = ["benchmarks.endurance.killed", kill] if kill else ["grpojax.main"]
-    return Attempt(self, [sys.executable, "-m", *module, *self.flags])
+    return Attempt(self, [*prefix, sys.executable, "-m", *module, *self.flags, *flags])
 
   def sampled(self) -> list[Path]:
     """Returns a file of each attempt, by verifier.py's `seen`."""
     return sorted(self.logs.glob(f"{self.workdir.name}-*.sampled"))
 
   def saved(self) -> list[int]:
-    """Returns the steps of the checkpoints that are committed, the newest last."""
-    folder = self.workdir / "checkpoints"
-    return sorted(int(one.name) for one in folder.iterdir() if one.name.isdigit()) if folder.is_dir() else []
+    """Returns the steps of the committed checkpoints, the newest last, whatever their folders' names."""
+    steps = set()
+    for file in self.workdir.glob("checkpoints/*/_CHECKPOINT_METADATA"):
+      if file.parent.name.isdigit():
+        with contextlib.suppress(OSError, ValueError, KeyError, TypeError):  # on its way out, or damaged
+          steps.add(json.loads(file.read_text())["custom_metadata"]["host"]["step"])
+    return sorted(steps)
 
 
 class Attempt:
@@ -48,7 +57,7 @@ class Attempt:
     self.mark = f"{os.getpid()}-{next(_NUMBERS)}"
     self.log = job.logs / f"{job.workdir.name}-{self.mark}.log"
     own = {MARK: self.mark, verifier.LOG: str(self.log.with_suffix(".sampled"))}
-    own |= {"PYTHONUNBUFFERED": "1", "PYTHONFAULTHANDLER": "1"}
+    own |= {"PYTHONUNBUFFERED": "1", "PYTHONFAULTHANDLER": "1", "PYTHONPATH": str(ROOT)}
     with self.log.open("w") as log:
       self.process = subprocess.Popen(
         command, cwd=ROOT, env=os.environ | own, stdout=log, stderr=subprocess.STDOUT
@@ -91,10 +100,14 @@ class Attempt:
     found = re.search(r"resumed after step (\d+) of", self.said())
     return int(found[1]) if found else 0 if self.steps() else None
 
+  def processes(self) -> list[int]:
+    """Returns the processes that the attempt has started, itself among them."""
+    return _marked(f"{MARK}={self.mark}".encode())
+
   def left_behind(self, seconds: float = 15) -> list[int]:
     """Returns processes that the attempt started and that are still there after so long."""
     end = time.monotonic() + seconds
-    while (found := _marked(f"{MARK}={self.mark}".encode())) and time.monotonic() < end:
+    while (found := self.processes()) and time.monotonic() < end:
       time.sleep(0.1)
     return found
 

@@ -26,9 +26,9 @@ def main(argv: list[str] | None = None) -> None:
   report.write(flags.out, results)
   figures.draw(flags.out, results)
 
-  table = Table("claim", "source", "verdict", title="What the literature says, and what holds here")
+  table = Table("claim", "source", "kind", "verdict", title="What the literature says, and what holds here")
   for claim in found:
-    table.add_row(claim.text, claim.source, claim.verdict)
+    table.add_row(claim.text, claim.source, "identity" if claim.identity else "finding", claim.verdict)
   console = Console()
   console.print(table)
   console.print(f"{time.perf_counter() - start:.0f} s; tables, numbers and figures are in {flags.out}")

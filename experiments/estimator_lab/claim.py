@@ -12,6 +12,7 @@ class Claim(NamedTuple):
   rule: str  # when it holds; written before anything is computed
   verdict: str  # "holds", "fails" or "holds only if ..."
   numbers: dict  # what decided
+  identity: bool = False  # algebra, whatever the policy: what is tested is the code, not the world
 
 
 def verdict(cases: dict[str, bool]) -> str:

@@ -28,8 +28,10 @@ def write(out: Path, results: dict) -> None:
 
 
 def claims_table(claims: list[Claim]) -> str:
-  """Returns one line per claim: text, source, verdict."""
-  return _markdown(("claim", "source", "verdict"), [(c.text, c.source, c.verdict) for c in claims])
+  """Returns one line per claim: text, source, whether it is algebra, rule with its thresholds, verdict."""
+  kind = {True: "identity", False: "finding"}
+  rows = [(c.text, c.source, kind[c.identity], c.rule, c.verdict) for c in claims]
+  return _markdown(("claim", "source", "kind", "rule", "verdict"), rows)
 
 
 def rows_table(rows: list[dict], names: tuple[str, ...], show) -> str:

@@ -3,6 +3,7 @@
 import inspect
 import itertools
 import json
+from pathlib import Path
 
 import jax
 import numpy as np
@@ -11,7 +12,7 @@ import pytest
 from experiments.estimator_lab import __main__ as lab
 from experiments.estimator_lab import claims, measure, policy, settings, variants
 from experiments.estimator_lab.claim import verdict
-from experiments.estimator_lab.claims import advantages, clipping, kl, mismatch
+from experiments.estimator_lab.claims import advantages, clipping, kl, mismatch, trust
 from experiments.estimator_lab.claims.common import WORLD
 from experiments.estimator_lab.size import FAST
 from grpojax import objective as objective_lib
@@ -19,7 +20,7 @@ from grpojax.objective import advantage, correct, penalty, surrogate
 
 THETA = policy.random_policy(WORLD, 5)
 MUST_HOLD = (
-  "rloo_unbiased", "dr_grpo_scale", "length_bias", "uniform_groups", "g2_sign", "on_policy_same",
+  "rloo_unbiased", "dr_grpo_scale", "length_bias", "uniform_groups", "g2_sign",
   "k1_useless", "k1_reward", "clip_higher", "upper_clip", "exact_ratio",
 )  # fmt: skip
 
@@ -47,6 +48,8 @@ def test_what_mathematics_demands_holds(results):
   verdicts = {claim["name"]: claim["verdict"] for claim in results["claims"]}
   assert {name: verdicts[name] for name in MUST_HOLD} == dict.fromkeys(MUST_HOLD, "holds")
   assert verdicts["k3_forward"] == verdicts["k2_reverse"] == "holds only if states are held fixed"
+  same = "gspo or gspo_token or gmpo or cispo or sapo or rloo"
+  assert verdicts["on_policy_same"] == f"holds only if {same}"  # and not with the product over the sequence
   assert verdicts["std_difficulty"] == "holds only if G = 4 or G = 8 or G = 16"
   assert verdicts["keep_gradient"] == "holds only if CISPO or SAPO or GMPO at |log r| < .4"
 
@@ -155,6 +158,53 @@ def test_clipping_takes_signal_only_where_the_policy_has_moved():
     )
   )
   assert narrow > wide > none == 0
+
+
+IDENTITIES = {"dr_grpo_scale", "uniform_groups", "g2_sign", "clip_higher", "upper_clip"}
+
+
+@pytest.mark.slow
+def test_the_page_has_every_rule_with_its_thresholds_and_says_what_is_algebra(results):
+  page = (Path(__file__).parents[2] / "docs" / "estimator_lab.md").read_text()
+  for claim in results["claims"]:
+    kind = "identity" if claim["identity"] else "finding"
+    assert claim["identity"] == (claim["name"] in IDENTITIES)
+    cells = (claim["text"], claim["source"], kind, claim["rule"])
+    assert "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " | " in page
+
+
+def measured(**numbers):
+  plain = dict.fromkeys(measure.Measurement._fields, 0.0)
+  return measure.Measurement(**plain | numbers)
+
+
+def test_a_learning_rate_does_not_decide_between_corrections():
+  """Twice the gradient has four times the variance and another bias, and the same cosine and noise."""
+  exact = measured(cosine=1.0, noise=10.0, bias=0.0, variance=10.0)
+  none = measured(cosine=0.9, noise=8.0, bias=0.5, variance=8.0)
+  for scale in (0.1, 1.0, 3.0):
+    scaled = dict(bias=abs(scale - 1), variance=9.0 * scale**2)
+    assert mismatch.quieter(measured(cosine=0.95, noise=9.0, **scaled), exact)
+    assert mismatch.straighter(measured(cosine=0.95, noise=9.0, **scaled), none)
+    assert not mismatch.quieter(measured(cosine=0.95, noise=11.0, **scaled), exact)
+    assert not mismatch.straighter(measured(cosine=0.89, noise=9.0, **scaled), none)
+
+
+def test_less_noise_around_a_worse_direction_is_not_quieter():
+  row = dict(log_noise_gspo_over_grpo=-0.075, error=0.019, cosine_grpo=0.77, cosine_gspo=0.57)
+  assert not trust.quieter(row) and trust.quieter(row | dict(cosine_gspo=0.77))
+  assert not trust.quieter(row | dict(cosine_gspo=0.9, error=0.05))
+
+
+def test_a_correction_that_never_acts_is_no_case():
+  claim = mismatch.corrections_remove_bias(FAST)
+  assert claim.numbers["temperature 0.8"]["wtrs"]["acts_in"] == 0.0
+  assert "temperature 0.8" not in claim.verdict or "wtrs" not in claim.verdict.split("temperature 0.8")[1]
+
+
+def test_rloos_clip_can_fire_on_more():
+  claim = clipping.rloo_clip_is_rare(FAST)
+  assert claim.verdict == "holds only if token at rate 0.1 or sequence_product at rate 0.1"
 
 
 def test_verdicts():

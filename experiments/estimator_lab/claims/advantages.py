@@ -39,7 +39,7 @@ def dr_grpo_is_a_scale(size: Size) -> Claim:
     worst[f"G = {G}"] = float(max(errors))
   good = verdict({G: error <= EXACT for G, error in worst.items()})
   text = "Dr. GRPO's expected gradient is (G−1)/G of RLOO's: a scale, no change of direction"
-  return Claim("dr_grpo_scale", text, DR_GRPO, rule, good, {"largest error": worst})
+  return Claim("dr_grpo_scale", text, DR_GRPO, rule, good, {"largest error": worst}, identity=True)
 
 
 def std_biases_by_difficulty(size: Size) -> Claim:
@@ -126,7 +126,7 @@ def uniform_groups_give_zero(size: Size) -> Claim:
     largest[name] = max(_uniform(objective, setting, reward) for reward in (0.1, 0.7, 1.0, 123.4))
   good = verdict({name: x == 0.0 for name, x in largest.items()})
   text = "A group of equal rewards gives exactly no gradient (penalties apart)"
-  return Claim("uniform_groups", text, "arXiv:2503.14476", rule, good, {"max |∇|": largest})
+  return Claim("uniform_groups", text, "arXiv:2503.14476", rule, good, {"max |∇|": largest}, identity=True)
 
 
 def _uniform(objective, setting: measure.Setting, reward: float) -> float:
@@ -149,20 +149,22 @@ def group_of_two_is_a_sign(size: Size) -> Claim:
   sign = all(abs(found[f"gap {gap:g}"] - 0.5**0.5) <= 1e-3 for gap in gaps[2:])
   good = verdict({"the gap is far above ε": sign and found["gap 0"] == 0.0})
   text = "With G = 2 the z-score is a pairwise sign, whatever the gap"
-  return Claim("g2_sign", text, GRPO, rule, good, {"A of the better one": found})
+  return Claim("g2_sign", text, GRPO, rule, good, {"A of the better one": found}, identity=True)
 
 
 def on_policy_surrogates_agree(size: Size) -> Claim:
   rule = f"|E ĝ − E ĝ(GRPO)| ≤ {EXACT} |E ĝ(GRPO)| with GRPO's advantage and sequence_mean, G = 3"
-  names = ("gspo", "gspo_token", "gmpo", "cispo", "sapo", "rloo")
+  others = {name: {} for name in ("gspo", "gspo_token", "gmpo", "cispo", "sapo", "rloo")}
+  others["grpo with sequence_product"] = dict(ratio=dict(fn="sequence_product"))
   same = dict(advantage=dict(fn="zscore"), aggregate=dict(fn="sequence_mean"), select={})
   s = settings(1)[0]
   groups = measure.enumerate_groups(s, 3)
   base = measure.measure(variants.build("grpo", **same), s, groups).gradient
-  error = {}
-  for name in names:
-    found = measure.measure(variants.build(name, **same), s, groups).gradient
+  error, cosine = {}, {}
+  for name, slots in others.items():
+    found = measure.measure(variants.build(name.split()[0], **same, **slots), s, groups).gradient
     error[name] = float(np.linalg.norm(found - base) / np.linalg.norm(base))
+    cosine[name] = float((found * base).sum() / (np.linalg.norm(found) * np.linalg.norm(base)))
   good = verdict({name: x <= EXACT for name, x in error.items()})
   text = "On-policy, all ratio units and clip rules are one estimator"
-  return Claim("on_policy_same", text, "each paper", rule, good, {"difference": error})
+  return Claim("on_policy_same", text, "each paper", rule, good, {"difference": error, "cosine": cosine})

@@ -30,7 +30,7 @@ def clip_higher_steps(size: Size) -> Claim:
     steps[f"ε = {high}"] = float(np.log(10) / np.log(inside))
   cases = {k: abs(steps[k] - n) <= 0.05 for k, n in (("ε = 0.2", 12.6), ("ε = 0.28", 9.3))}
   text = "From .01 to .1, clip-higher needs 9.3 saturated steps instead of 12.6"
-  return Claim("clip_higher", text, DAPO, rule, verdict(cases), {"steps": steps})
+  return Claim("clip_higher", text, DAPO, rule, verdict(cases), {"steps": steps}, identity=True)
 
 
 def upper_clip_needs_small_old(size: Size) -> Claim:
@@ -44,7 +44,8 @@ def upper_clip_needs_small_old(size: Size) -> Claim:
     wrong[f"ε = {high}"] = grid[binds != (grid < 1 / (1 + high))].tolist()
     cases[f"ε = {high}"] = not wrong[f"ε = {high}"]
   text = "The upper clip can bind only where π_old < 1/(1+ε)"
-  return Claim("upper_clip", text, DAPO, rule, verdict(cases), {"grid points that differ": wrong})
+  numbers = {"grid points that differ": wrong}
+  return Claim("upper_clip", text, DAPO, rule, verdict(cases), numbers, identity=True)
 
 
 def _with_high(high: float):
@@ -54,20 +55,22 @@ def _with_high(high: float):
 def rloo_clip_is_rare(size: Size) -> Claim:
   rule = (
     "RLOO's advantages with PPO's clip at .2 (token ratio; product over the sequence as TRL): clipped "
-    "tokens, averaged over drifts, + 2 standard errors < 5 % after 1, 2, 4 and 8 updates at rate .1"
+    "tokens, averaged over drifts, + 2 standard errors < 5 % after 1, 2, 4 and 8 updates, at rate .1, where "
+    "a token hardly moves, and at rate .5"
   )
   found, cases = {}, {}
-  for ratio in ("token", "sequence_product"):  # at rate .5 to see where it stops; no part of the rule
+  for ratio in ("token", "sequence_product"):
     objective = variants.build(
       "rloo", ratio=dict(fn=ratio), surrogate=dict(fn="ppo_clip", low=0.2, high=0.2)
     )
     for rate, updates in itertools.product((0.1, 0.5), (1, 2, 4, 8)):
       mean, error, moved = _clipped(objective, updates, rate, 2 * size.policies)
-      key = f"{ratio}, {updates} updates"
-      found[f"{key}, rate {rate}"] = dict(clipped=mean, error=error, mean_abs_log_ratio=moved)
-      if rate == 0.1:
-        cases[key] = mean + 2 * error < 0.05
-  text = "Near on-policy, RLOO's clip fires on less than 5 % of the tokens"
+      found[f"{ratio}, {updates} updates, rate {rate}"] = dict(
+        clipped=mean, error=error, mean_abs_log_ratio=moved
+      )
+      case = f"{ratio} at rate {rate}"
+      cases[case] = cases.get(case, True) and mean + 2 * error < 0.05
+  text = "In up to 8 updates, RLOO's clip fires on less than 5 % of the tokens"
   return Claim("rloo_clip", text, "arXiv:2402.14740", rule, verdict(cases), {"clipped": found})
 
 
