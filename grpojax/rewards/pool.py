@@ -12,7 +12,6 @@ No worker outlives the trainer, however the trainer ends.
 """
 
 import contextlib
-import ctypes
 import importlib
 import json
 import multiprocessing
@@ -26,7 +25,10 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
+from multiprocessing import forkserver
 from pathlib import Path
+
+from grpojax.rewards import die_with_parent
 
 _LOCK = threading.Lock()
 _SERVERS: dict[tuple[str, int], subprocess.Popen] = {}
@@ -126,14 +128,15 @@ def serve(function: str, workers: int, trainer: int) -> None:
   """Answers the trainer's lines until there are no more."""
   from pebble import ProcessPool
 
-  _die_with_parent()
+  die_with_parent.ask_kernel()  # also while it is stopped
   threading.Thread(target=_end_with, args=[trainer], daemon=True).start()
   threading.Thread(target=_kill_stopped, daemon=True).start()
   answers = os.fdopen(os.dup(1), "w")
   os.dup2(2, 1)  # what libraries print is no answer
   module, _, name = function.partition(":")
   context = multiprocessing.get_context("forkserver")
-  context.set_forkserver_preload([module])
+  context.set_forkserver_preload([die_with_parent.__name__, module])
+  forkserver.ensure_running()  # by this thread: the kernel's "parent" is the thread that started a process
   fn = getattr(importlib.import_module(module), name)
   options = dict(initializer=_confine, context=context)
   with ProcessPool(workers, max_tasks=_MAX_TASKS, **options) as pool:
@@ -172,17 +175,11 @@ def _outcome(future, timeout: float) -> tuple:
 
 def _confine() -> None:
   """Limits a worker's memory, so that it raises MemoryError and takes none from the trainer."""
-  _die_with_parent()
+  die_with_parent.ask_kernel()
   if sys.platform == "linux":
     allowed = resource.getrlimit(resource.RLIMIT_AS)[1]
     memory = _MEMORY if allowed == resource.RLIM_INFINITY else min(_MEMORY, allowed)
     resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
-
-
-def _die_with_parent() -> None:
-  """Lets the kernel kill this process when its parent ends; a stopped one would not notice by itself."""
-  if sys.platform == "linux":
-    ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
 
 
 def _kill_stopped() -> None:
