@@ -1,6 +1,7 @@
 """Importing this module lets the kernel kill this process when its parent ends, however that ends.
 
-A fork server preloads it: as long as a worker hangs, that holds the pipe whose end tells a fork server to end.
+A fork server preloads it: the pipe whose end tells a fork server to end is held by its workers, too, and one
+of them may hang.
 """
 
 import ctypes
