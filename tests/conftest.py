@@ -11,6 +11,7 @@ import gc
 import os
 from pathlib import Path
 
+import shared_programs
 from subprocesses import PROGRAMS, QUICK
 
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
@@ -73,30 +74,10 @@ def _kept_programs():
   jax.config.update("jax_compilation_cache_dir", str(PROGRAMS))
 
 
-# Keys of a config that decide no program; "seed" also stands for what begins with it.
-NO_PROGRAM = (
-  "name", "steps", "seed", "cache_dir", "verbose", "reward", "objective", "checkpoint", "profile_steps",
-  "data.train", "data.validation", "data.test", "eval.every", "eval.prompts", "cold_start", "reference",
-  "baseline", "difficulty", "staleness",
-)  # fmt: skip
-BUILT = {}  # (mesh, config without those keys) -> programs
-
-
 @pytest.fixture
 def quick_jobs(monkeypatch):
   """Jobs in this process share the programs that are the same, and draw no report."""
-  from grpojax.config import schema
   from grpojax.runtime import report  # here: the process that deals the tests needs none of it
-  from grpojax.train import setup
 
-  build = setup.build_programs
-
-  def build_once(config, model, tokenizer, mesh):
-    keys = schema.flatten(config.to_dict()).items()
-    decides = mesh, *(f"{key}={value}" for key, value in keys if not key.startswith(NO_PROGRAM))
-    if decides not in BUILT:
-      BUILT[decides] = build(config, model, tokenizer, mesh)
-    return BUILT[decides]
-
-  monkeypatch.setattr(setup, "build_programs", build_once)
+  shared_programs.share(monkeypatch)
   monkeypatch.setattr(report, "write", lambda files: None)
