@@ -39,7 +39,8 @@ def _checkpoint(workdir: Path):
     abstract = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=here), saved)
     tree = checkpoints.load_checkpointables(step, {"tree": abstract})["tree"]
     kept = checkpoints.metadata(step).custom_metadata
-    kept["host"]["stands_on"].pop("run")  # each run has its own
+    for own in ("run", "records"):  # each run has its own name and its own clock
+      kept["host"]["stands_on"].pop(own)
     return jax.tree.map(np.asarray, tree), kept["host"] | kept["digests"]
 
 

@@ -14,6 +14,7 @@ completions.jsonl holds one group of G completions a line, lengths in tokens:
 """
 
 import contextlib
+import hashlib
 import json
 import math
 import os
@@ -51,10 +52,10 @@ class Writer:
     workdir.mkdir(parents=True, exist_ok=True)
     with (workdir / "commands.txt").open("a" if resume_step else "w", encoding="utf-8") as file:
       file.write(shlex.join(sys.orig_argv) + "\n")
-    self.files = {}
+    self.files, self.hashes = {}, {}
     for name in ("metrics", "completions"):
       path = workdir / f"{name}.jsonl"
-      _cut(path, resume_step)
+      self.hashes[name] = hashlib.sha256(_cut(path, resume_step).encode())
       self.files[name] = path.open("a", encoding="ascii")
     # TensorBoard cuts by step too, run by run; the cold start is a run of its own, to survive it.
     purge = resume_step + 1 if resume_step else 0
@@ -96,8 +97,14 @@ class Writer:
     for file in (*self.files.values(), *self.board.values()):
       file.close()
 
+  def digests(self) -> dict[str, str]:
+    """Returns the SHA-256 of the records so far, by file; {} on the other processes."""
+    return {name: hash.hexdigest() for name, hash in self.hashes.items()} if self.active else {}
+
   def _append(self, name: str, record: dict) -> None:
-    self.files[name].write(json.dumps(record, allow_nan=False) + "\n")
+    line = json.dumps(record, allow_nan=False) + "\n"
+    self.hashes[name].update(line.encode())
+    self.files[name].write(line)
     self.files[name].flush()
 
   def __enter__(self):
@@ -250,16 +257,18 @@ def phase_seconds(records: list[dict]) -> dict[str, float]:
   return {phase: seconds for phase, seconds in total.items() if seconds > 0}
 
 
-def _cut(path: Path, resume_step: int) -> None:
-  """Cuts the records after `resume_step`, and a torn last line, by replacing the whole file."""
+def _cut(path: Path, resume_step: int) -> str:
+  """Cuts the records after `resume_step`, and a torn last line, by replacing the file; returns the rest."""
   if not path.exists():
-    return
+    return ""
   kept = [
     record
     for record in read(path.parent, path.stem)
     if resume_step > 0 and (record["step"] <= resume_step or record.get("kind") == "cold_start")
   ]
-  storage.write(path, "".join(json.dumps(record) + "\n" for record in kept), encoding="ascii")
+  text = "".join(json.dumps(record) + "\n" for record in kept)
+  storage.write(path, text, encoding="ascii")
+  return text
 
 
 def _finite(value: float) -> float | None:

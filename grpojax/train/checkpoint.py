@@ -1,5 +1,7 @@
 """Checkpoints of a run: its state, the rollouts in flight, the position in the prompt stream."""
 
+from typing import NamedTuple
+
 import jax
 import numpy as np
 
@@ -9,8 +11,16 @@ from grpojax.train.setup import Job
 from grpojax.train.state import RunState, new_curriculum
 
 
-def restore(job: Job, checkpoints, stands_on: dict) -> tuple[RunState, list] | None:
-  """Returns (the newest checkpoint's state, what was in flight); None where there is no checkpoint.
+class Restored(NamedTuple):
+  """What a run goes on from."""
+
+  state: RunState
+  in_flight: list  # of Prefetcher
+  records: dict[str, str]  # SHA-256 of the records up to the checkpoint, by file
+
+
+def restore(job: Job, checkpoints, stands_on: dict) -> Restored | None:
+  """Returns what the newest checkpoint holds; None where there is no checkpoint.
 
   The prompt stream goes back to where it was.  `stands_on` is this start's manifest.  Raises ValueError for a
   checkpoint that stands on something else.
@@ -28,7 +38,8 @@ def restore(job: Job, checkpoints, stands_on: dict) -> tuple[RunState, list] | N
   console.say(f"resumed after step {host['step']} of {job.config.steps}")
   reward_average, known = jax.tree.map(np.asarray, (reward_average, known))
   state = RunState(host["step"], learner, policies or {}, reward_average, known, frozen)
-  return state, list(zip(in_flight or (), host["in_flight"], strict=True))
+  in_flight = list(zip(in_flight or (), host["in_flight"], strict=True))
+  return Restored(state, in_flight, host["stands_on"]["records"])
 
 
 def checkpoint_tree(

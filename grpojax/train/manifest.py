@@ -49,6 +49,12 @@ def compare(saved: dict, now: dict, config: ConfigDict, step: int) -> None:
     console.say(f"note: the code has changed since checkpoint {step}: {versions}; last digits may differ")
 
 
+def compare_records(saved: dict[str, str], now: dict[str, str], step: int) -> None:
+  """Says which records up to checkpoint `step` are no longer those that the run had written."""
+  for name in sorted(name for name in now if now[name] != saved[name]):
+    console.say(f"note: {name}.jsonl has changed since checkpoint {step}: a record of it is another, or lost")
+
+
 def compare_frozen(saved: dict[str, int], frozen: dict, config: ConfigDict, step: int) -> None:
   """Raises ValueError where the weights under the adapters are not those of checkpoint `step`."""
   if what := frozen_differences(saved, frozen, config):

@@ -44,11 +44,14 @@ class Session:
     self.owner = stack.enter_context(ownership.own(job.workdir, job.config))
     self.stands_on = manifest.describe(job, self.owner.run)
     self.checkpoints = checkpointer.open_checkpoints(job.workdir, job.config.checkpoint.keep)
-    self.restored = checkpoint.restore(job, self.checkpoints, self.stands_on)
-    self.first = self.saved = self.restored[0].step if self.restored else 0
+    found = checkpoint.restore(job, self.checkpoints, self.stands_on)
+    self.restored = (found.state, found.in_flight) if found else None
+    self.first = self.saved = found.state.step if found else 0
     self.files, self.upload = stack.enter_context(storage.mirror(job.workdir))
     self.owner.check_resumed(self.first, self.files)
     self.writer = stack.enter_context(metrics_lib.Writer(self.files, self.first))
+    if found:
+      manifest.compare_records(found.records, self.writer.digests(), self.first)
     progress("making the initial policy")
 
   def __exit__(self, *error):
@@ -118,7 +121,8 @@ class Session:
     if state.step == self.saved:
       return
     progress(f"saving step {state.step}")
-    tree, host = checkpoint.checkpoint_tree(self.job, state, rollouts.checkpoint(), self.stands_on)
+    stands_on = self.stands_on | {"records": self.writer.digests()}
+    tree, host = checkpoint.checkpoint_tree(self.job, state, rollouts.checkpoint(), stands_on)
     self.owner.check()
     checkpointer.save(self.checkpoints, state.step, tree, host)
     self.owner.note_saved(self.saved)  # the one before is on disk now

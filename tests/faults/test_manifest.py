@@ -1,6 +1,7 @@
 """A run goes on from what it stands on, and says what differs; folders' names prove nothing."""
 
 import json
+import re
 import shutil
 
 import jax
@@ -234,6 +235,18 @@ def test_records_that_are_lost_in_the_middle_are_said(run, capsys):
   (workdir / "metrics.jsonl").write_text("\n".join(kept) + "\n")
   go_on(run)
   assert "note: metrics.jsonl has lost the records of 1 steps (2)" in capsys.readouterr().out
+
+
+def test_a_record_that_was_changed_is_said(run, capsys):
+  workdir, _ = run
+  file = workdir / "metrics.jsonl"
+  go_on(run)
+  assert "has changed since" not in capsys.readouterr().out
+  file.write_text(re.sub(r'"reward": (-?)\d', r'"reward": \g<1>7', file.read_text(), count=1))
+  go_on(run)
+  said = capsys.readouterr().out
+  assert "note: metrics.jsonl has changed since checkpoint 4: a record of it is another, or lost" in said
+  assert "completions.jsonl has changed" not in said
 
 
 def test_weights_under_adapters_are_those_of_the_checkpoint(finished):

@@ -176,7 +176,8 @@ def test_a_death_ends_the_other_too_and_the_same_command_goes_on_bit_equal(two, 
   assert re.search(r"resumed after step [1-3] of", again[0].out)
   same(comparable(folder / "cut"), comparable(two[0]), rel=0, abs=0)
   (ours, host), (theirs, other) = (final_tree(folder, path) for path in (folder / "cut", two[0]))
-  assert host["stands_on"].pop("run") != other["stands_on"].pop("run")
+  for own in ("run", "records"):  # its name, and its clock
+    assert host["stands_on"].pop(own) != other["stands_on"].pop(own)
   assert host == other
   jax.tree.map(np.testing.assert_array_equal, ours, theirs)
 
