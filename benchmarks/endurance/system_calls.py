@@ -19,30 +19,13 @@ import tempfile
 from collections import Counter
 from pathlib import Path
 
-from benchmarks.endurance import compare
-from benchmarks.setting import ROOT, keep, report, setting, where
+from benchmarks.endurance import compare, forked
+from benchmarks.setting import keep, report, setting, where
 
-# All that is imported is imported once; every start is a fork that has not used JAX yet.
-DRIVER = """
-import ctypes, os, sys
-from benchmarks.endurance.system_calls import one_start
-from benchmarks.endurance.killed import commandline, main
-
-for line in sys.stdin:
-  deadly, *flags = line.split()
-  if not (child := os.fork()):
-    sys.argv.extend(flags)
-    one_start(int(deadly))
-    commandline.run(main.main)
-  status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-  print("\\nended", status, flush=True)
-"""
-FLAGS = {
-  "config.verbose": False, "config.checkpoint.every": 1, "config.checkpoint.keep": 2,
-  "config.eval.every": 1000,
-  "config.rollout.max_tokens": 16, "config.rollout.segment": 4, "config.model.num_hidden_layers": 1,
-  "config.remat": "none",
-}  # fmt: skip
+FLAGS = dict(
+  verbose=False, checkpoint__every=1, checkpoint__keep=2, eval__every=1000, rollout__max_tokens=16,
+  rollout__segment=4, model__num_hidden_layers=1, remat="none",
+)  # fmt: skip
 MANY = 100_000  # steps, more than there are calls
 
 
@@ -87,9 +70,9 @@ def main():
   sys.exit(bool(found["steps lost"] + found["otherwise"] + sum(found["differences"].values())))
 
 
-def measure(scratch: Path, first: int, every: int, *flags: str) -> dict:
-  """Kills, starts again, and compares; `flags` are more flags of the run."""
-  starts = Starts(scratch, flags)
+def measure(scratch: Path, first: int, every: int) -> dict:
+  """Kills, starts again, and compares."""
+  starts = Starts(scratch)
   otherwise = int(starts.start("cut", MANY, -4)[0] != -9)  # so that the next save deletes one
   calls, lost, number, saved = Counter(), 0, first, starts.saved()
   while True:
@@ -120,28 +103,19 @@ def measure(scratch: Path, first: int, every: int, *flags: str) -> dict:
 
 
 class Starts:
-  """Starts of the run, forked from one process that has imported all."""
+  """Starts of the run, with the library that counts."""
 
-  def __init__(self, scratch: Path, flags: tuple[str, ...]):
+  def __init__(self, scratch: Path):
     self.scratch, library = scratch, scratch / "system_calls.so"
     source = Path(__file__).with_suffix(".c")
     subprocess.run(["cc", "-shared", "-fPIC", "-O1", "-o", library, source, "-ldl"], check=True)
-    fixed = [f"--{key}={value}" for key, value in FLAGS.items()]
-    command = [sys.executable, "-c", DRIVER, "--config=configs/dapo.py:tiny", *fixed, *flags]
-    env = os.environ | {"LD_PRELOAD": str(library), "PYTHONPATH": str(ROOT)}
-    pipes = dict(stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-    self.driver = subprocess.Popen(command, cwd=ROOT, env=env, **pipes)
+    self.driver = forked.Driver(os.environ | {"LD_PRELOAD": str(library)})
 
   def start(self, name: str, steps: int, deadly: int) -> tuple[int, str]:
     """Starts the run in the folder `name`; returns its status and its words."""
-    flags = f"--workdir={self.scratch / name} --config.steps={steps}"
-    print(deadly, flags, file=self.driver.stdin, flush=True)
-    said = []
-    for line in self.driver.stdout:
-      if ended := re.fullmatch(r"ended (-?\d+)\n", line):
-        return int(ended[1]), "".join(said)
-      said.append(line)
-    raise RuntimeError(f"the driver has ended: {''.join(said)[-3000:]}")
+    folder, cache = self.scratch / name, self.scratch / "cache"
+    flags = forked.flags_of("configs/dapo.py:tiny", folder, cache, **FLAGS, steps=steps)
+    return self.driver.start(flags, "benchmarks.endurance.system_calls:one_start", deadly)
 
   def saved(self) -> int:
     """Returns the newest step that is committed, 0 for none."""
