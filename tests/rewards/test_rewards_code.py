@@ -499,6 +499,9 @@ def test_outputs_are_compared_word_by_word(said, right, same):
     ([1], [1, 2], False),
     (None, None, True),
     ({"a": 1}, {"a": 1}, True),
+    ({"a": True}, {"a": 1}, False),
+    ({"a": 0.1 + 0.2}, {"a": 0.3}, True),
+    ([{"a": [1, {"b": True}]}], [{"a": [1, {"b": 1}]}], False),
     ("1", 1, False),
     (float("nan"), float("nan"), False),
   ],
@@ -523,9 +526,11 @@ def test_apps_wraps_results_and_every_test_counts():
   [
     "", "[]", "7", "{}", '{"inputs": [], "outputs": []}', '{"inputs": ["1"], "outputs": []}', "null",
     '{"inputs": ["x"], "outputs": ["1"], "fn_name": "f"}', '{"inputs": [3], "outputs": [4], "fn_name": "f"}',
+    '{"inputs": ["\\ud800"], "outputs": ["1"]}', f'{{"inputs": {"[" * 3000}{"]" * 3000}, "outputs": [1]}}',
   ],
 )  # fmt: skip
 def test_tests_that_cannot_be_read_are_none(tests):
+  """Such as an input that no pipe can carry, or what nests too deep: they cost their row alone."""
   assert read_tests(tests) is None
 
 
