@@ -49,6 +49,13 @@ def test_the_one_before_a_damaged_one_is_taken(kind, run, capsys):
   assert [one.name for one in (workdir / "damaged").iterdir()] == ["4"]
 
 
+def test_an_export_of_a_damaged_one_is_refused_in_one_sentence(run):
+  workdir, job = run
+  DAMAGE["truncated"](workdir / "checkpoints" / "4")
+  with pytest.raises(ValueError, match=r"checkpoint 4 in --workdir=\S+ is damaged .*one before it\.$"):
+    export.trained_params(workdir, job.model, job.mesh)
+
+
 def test_a_bit_that_storage_gives_back_without_a_word_is_found_by_its_leaf(run, capsys):
   """The leaf is written anew with one bit changed, so that every file is sound; the digests are old."""
   workdir, job = run

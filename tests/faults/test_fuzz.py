@@ -232,6 +232,16 @@ def test_a_prepared_dataset_that_was_damaged_is_refused(tmp_path, share):
   assert len(load(c, tmp_path / "cache")[1]) == 2
 
 
+def test_a_folder_among_the_files_of_a_prepared_dataset_is_said(tmp_path):
+  path = data_toys.write(tmp_path / "file.jsonl", [MAKE["gsm8k"](k) for k in range(40)])
+  c = base.get_config("local").data
+  c.update(entry("gsm8k", path), held_out=4)
+  folder = pipeline.prepare(c, tmp_path / "cache", DATA_KEYS)
+  (folder / "sub").mkdir()
+  with pytest.raises(ValueError, match=rf"{folder} is not what was written \('sub'\); delete it"):
+    load(c, tmp_path / "cache")
+
+
 RECIPES = ("grpo", "dapo", "gspo", "gtpo", "gigpo", "spo", "moe", "stack", "reinforce_pp", "quantized")
 VALUES = {
   bool: ["2", "maybe", "", "nan", "None", "-1"],
@@ -317,6 +327,11 @@ def test_what_is_refused_last_has_not_taken_the_workdir(command, tmp_path):
   """Or the same command, mended, would be refused as another run's."""
   found = fuzzing.outcome(command, "configs/grpo.py:tiny", "--config.load_balance=0.1")
   assert "is for mixtures" in found.error and not (tmp_path / "run").exists()
+
+
+def test_an_empty_workdir_is_refused_and_no_run_of_another_name_begins(command):
+  found = fuzzing.outcome(command, "configs/grpo.py:tiny", "--workdir=")
+  assert found.error == "error: --workdir= is empty; name a folder, or leave the flag out for runs/NAME."
 
 
 @some_or_all
