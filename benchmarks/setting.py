@@ -50,6 +50,11 @@ def keep(name: str, found: dict) -> None:
   (RESULTS / f"{name}.json").write_text(json.dumps(found, indent=1))
 
 
+def recorded(name: str) -> dict:
+  """Reads benchmarks/results/<name>.json."""
+  return json.loads((RESULTS / f"{name}.json").read_text())
+
+
 def report(name: str, text: str, page: str = "performance") -> None:
   """Prints a table with the line below it, and puts both into a page of docs/, between its marks."""
   print(text)

@@ -25,7 +25,7 @@ from benchmarks.endurance import compare, faults, verifier
 from benchmarks.endurance.faults import Fault, Timing
 from benchmarks.endurance.intruders import INTRUDERS
 from benchmarks.endurance.job import Attempt, Job
-from benchmarks.setting import keep, report, setting, where
+from benchmarks.setting import keep, recorded, report, setting, where
 
 FAULTS = [*faults.FAULTS, *INTRUDERS]
 NEED_A_DISK = ("disk full", "disk becomes read-only")  # of their own
@@ -38,6 +38,7 @@ def main():
   parser.add_argument("--recipe", default="dapo")
   parser.add_argument("--steps", type=int, default=12)
   parser.add_argument("--seed", type=int, default=0)
+  parser.add_argument("--add", action="store_true", help="to what is recorded, of this commit and another seed")
   args = parser.parse_args()
   end, rng = time.monotonic() + 60 * args.minutes, Random(args.seed)
   with tempfile.TemporaryDirectory() as scratch, _small_disk(Path(scratch) / "disk") as (disk, mounted):
@@ -51,6 +52,10 @@ def main():
       job = Job(args.recipe, args.steps, disk / f"run-{found.runs}", logs)
       _one_run(job, undisturbed, found, deck, rng, timing, end)
   now = setting("benchmarks.endurance")
+  before = recorded("endurance") if args.add else {}
+  if before:
+    found.add(before)
+    now["command"] = f"{before['command']}`, `{now['command']}"
   keep("endurance", now | vars(found) | {"timing": timing._asdict()})
   report("endurance", f"{found.table()}\n\n{where(now)}\n", "faults")
   sys.exit(bool(found.wrong()))
@@ -63,6 +68,11 @@ class Found:
     self.runs = self.attempts = self.resumed = self.lost = self.left_behind = self.otherwise = 0
     self.tracebacks = 0
     self.injected, self.verifiers, self.different = Counter(), Counter(), Counter()
+
+  def add(self, before: dict) -> None:
+    """Adds the counts of a sitting before this one."""
+    for name, count in vars(self).items():
+      setattr(self, name, count + type(count)(before[name]))
 
   def wrong(self) -> int:
     return self.lost + self.left_behind + self.otherwise + self.tracebacks + self.different.total()
