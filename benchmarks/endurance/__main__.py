@@ -1,7 +1,7 @@
 """The default job under random faults, against the same job left alone: one table of the cost.
 
     python -m benchmarks.endurance --minutes=30
-    python -m benchmarks.endurance --minutes=5 --steps=6 --seed=1 --recipe=gspo
+    python -m benchmarks.endurance --minutes=20 --seed=1 --add           # a second sitting, added up
 
 Real processes, started again as a launcher would, on a small file system of their own (a tmpfs, which takes
 the right to mount one; without it, no disk is filled).  Faults come from a shuffled deck, several to a run,
@@ -38,7 +38,7 @@ def main():
   parser.add_argument("--recipe", default="dapo")
   parser.add_argument("--steps", type=int, default=12)
   parser.add_argument("--seed", type=int, default=0)
-  parser.add_argument("--add", action="store_true", help="to what is recorded, of this commit and another seed")
+  parser.add_argument("--add", action="store_true", help="to what is recorded, of another seed")
   args = parser.parse_args()
   end, rng = time.monotonic() + 60 * args.minutes, Random(args.seed)
   with tempfile.TemporaryDirectory() as scratch, _small_disk(Path(scratch) / "disk") as (disk, mounted):
