@@ -63,7 +63,7 @@ class Writer:
     if not self.active:
       return
     values = {name: _finite(float(value)) for name, value in metrics.items()}
-    values |= {f"loggers/{each.name}/lost": each.lost for each in self.loggers if getattr(each, "lost", 0)}
+    values |= {f"loggers/{each.name}/lost": each.lost for each in self.loggers if each.lost}
     self._append("metrics", dict(step=int(step), wall=round(time.time(), 3), kind=kind, **values))
     finite = {console.visible(name): value for name, value in values.items() if value is not None}
     for logger in self.loggers:

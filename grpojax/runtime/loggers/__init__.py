@@ -6,7 +6,8 @@ A file has a class `Logger`, which is made of a `Run` and has
     completions(step, rows)        one sampled group, a dict a completion
     close()
 
-It imports its library at the top, and nobody imports it unless it is named.
+It imports its library at the top, and nobody imports it unless it is named.  The Writer of metrics.py sees the
+same, and flush, name and lost (records that were not taken), of each Feed and of TensorBoard itself.
 """
 
 import importlib
@@ -49,7 +50,8 @@ def named(to: str) -> list[str]:
 def check(to: str) -> None:
   """Raises ValueError where a logger lacks its library, or an account that it needs."""
   for name in named(to):
-    if name in REMOTE and (lacks := getattr(_module(name, to), "lacks", lambda: "")()):
+    module = _module(name, to)
+    if name == "wandb" and (lacks := module.lacks()):
       raise ValueError(f"config.log.to = '{to}': {lacks}.")
 
 

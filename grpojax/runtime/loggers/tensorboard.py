@@ -21,6 +21,8 @@ class Logger:
   is a run of its own, to survive it.
   """
 
+  name, lost = "tensorboard", 0  # a disk that takes no event ends the run
+
   def __init__(self, run: loggers.Run):
     purge = run.resume_step + 1 if run.resume_step else 0
     first = {"cold_start": None if run.resume_step else 0, "train": purge, "eval": purge}
