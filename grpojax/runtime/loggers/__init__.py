@@ -6,8 +6,8 @@ A file has a class `Logger`, which is made of a `Run` and has
     completions(step, rows)        one sampled group, a dict a completion
     close()
 
-It imports its library at the top, and nobody imports it unless it is named.  The Writer of metrics.py sees the
-same, and flush, name and lost (records that were not taken), of each Feed and of TensorBoard itself.
+It imports its library at the top, and nobody imports it unless it is named.  What metrics.Writer is given, a
+Feed for each or TensorBoard itself, also has flush(), a name, and lost: how many records it did not take.
 """
 
 import importlib
