@@ -89,7 +89,7 @@ def _entry(slot: str, knobs: dict, path: str):
 def _slot(slot: str, knobs: dict, path: str) -> Partial:
   """Returns the bound function of a dict of fn and knobs."""
   _require_slot(knobs, path)
-  fn, knobs = find(slot, knobs["fn"], path), _without(knobs, "fn")
+  fn, knobs = _find(slot, knobs["fn"], path), _without(knobs, "fn")
   takes = knobs_of(fn)
   menu = f"it takes {', '.join(takes)}" if takes else "it takes nothing but fn"
   for key in knobs:
@@ -119,11 +119,8 @@ def _require_slot(knobs, path: str) -> None:
     raise ValueError(f"{path} is {knobs!r}, but must be a dict of fn and its keyword arguments.")
 
 
-def find(slot: str, name: str, path: str) -> Callable:
-  """Returns 'sequence' of grpojax/objective/<slot>.py, or the function that 'module:function' names.
-
-  Raises ValueError naming the key `path` where there is none.
-  """
+def _find(slot: str, name: str, path: str) -> Callable:
+  """Finds 'sequence' in grpojax/objective/<slot>.py, or the function that 'module:function' names."""
   if ":" not in name:
     menu = functions(slot)
     if name not in menu:

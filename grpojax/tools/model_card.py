@@ -7,7 +7,7 @@ from typing import NamedTuple
 from huggingface_hub import ModelCard, ModelCardData
 from ml_collections import ConfigDict
 
-from grpojax.objective import equation
+from grpojax.objective import text as objective_text
 from grpojax.runtime import console, metrics
 
 HUB_ID = re.compile(r"(?:hf://)?([\w.-]+/[\w.-]+?)(?:@[\w./-]+)?")
@@ -30,15 +30,15 @@ class Exported(NamedTuple):
 
 def text(exported: Exported) -> str:
   """Returns the whole card: the hub's front matter in YAML, then Markdown."""
-  objective = exported.config.objective
+  loss, *functions = objective_text.formula(exported.config.objective.to_dict())
   parts = [
     f"# {exported.name}",
     _opening(exported),
     _table(["", ""], _facts(exported.config)),
     "## Objective",
-    f"    {equation.loss(objective)}",
+    f"    {loss}",
     "The sum is over prompts, completions and tokens.",
-    _table(["", "slot", "function", "formula"], [list(term) for term in equation.terms(objective)]),
+    "\n".join(f"- {line}" for line in functions),
     *_evaluations(exported),
     "## Versions",
     _table(["", ""], [list(entry) for entry in exported.versions.items()]),
