@@ -23,6 +23,11 @@ def get_config(scale: str = "mini") -> ConfigDict:
   c.profile_steps = 0  # traced for TensorBoard or XProf, from the second on; 0: none
   c.cache_dir = "~/.cache/grpojax"  # cold starts, datasets, compiled programs; safe to delete
 
+  c.log = ConfigDict()  # where records go beside metrics.jsonl, which has them all; docs/metrics.md
+  c.log.to = "tensorboard"  # and "wandb", "trackio", "mlflow", with commas between them; "": nowhere
+  c.log.project = "grpojax"  # of W&B and trackio; MLflow's experiment
+  c.log.completions_every = 10  # steps between the groups of completions that loggers get; 0: none
+
   c.objective = ConfigDict()
   # R -> A inside one group.  ddof=1 and eps=1e-6 as verl, tunix and slime do; the paper says only "std".
   c.objective.advantage = dict(fn="zscore", eps=1e-6, ddof=1)

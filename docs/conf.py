@@ -58,6 +58,7 @@ myst_enable_extensions = ["dollarmath"]
 myst_heading_anchors = 3
 nitpicky = True
 
+autodoc_mock_imports = ["wandb", "trackio", "mlflow"]  # extras, for a file each of runtime/loggers
 autodoc_member_order = "bysource"
 autodoc_typehints = "none"  # signatures stay short; the source is a click away
 autodoc_preserve_defaults = True

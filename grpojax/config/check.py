@@ -11,12 +11,13 @@ from grpojax.config import check_keys
 from grpojax.learner import optimizer
 from grpojax.learner.batching import extra_fields
 from grpojax.rewards import load_scorer
-from grpojax.runtime import sharding
+from grpojax.runtime import loggers, sharding
 
 
 def check(c: ConfigDict, devices: int) -> None:
   """Raises ValueError for the first thing wrong with `c` on this many devices."""
   check_keys.check(c)
+  loggers.named(c.log.to)
   _check_sampling(c)
   sharding.check_rules(c.mesh.rules)
   _check_rows(c)

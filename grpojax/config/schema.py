@@ -74,6 +74,9 @@ KEYS = {
   "print_sharding": Key(free=True),
   "profile_steps": Key(AMOUNT, free=True),
   "cache_dir": Key(free=True),
+  "log.to": Key(free=True),  # runtime/loggers knows the names
+  "log.project": Key(free=True),
+  "log.completions_every": Key(AMOUNT, free=True),
 
   "objective.advantage": Key(open=True),
   "objective.rescale": Key(open=True),

@@ -1,4 +1,4 @@
-"""A dict of floats -> metrics.jsonl and TensorBoard, and back.
+"""A dict of floats -> metrics.jsonl and the loggers, and back.
 
 metrics.jsonl is the source of truth, one record a line:
 
@@ -21,14 +21,11 @@ import os
 import shlex
 import sys
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import jax
 import numpy as np
-from tensorboardX import summary
-from tensorboardX.event_file_writer import EventsWriter
-from tensorboardX.proto.event_pb2 import Event, SessionLog
 
 from grpojax.runtime import console, storage
 
@@ -41,11 +38,15 @@ class Writer:
 
   `resume_step` is the step of the restored checkpoint: records of later steps are cut, because they
   will be written again.  At 0 nothing was restored and the run starts with empty files.
-  commands.txt gets the command line of every start.
+  commands.txt gets the command line of every start.  What is written goes to `loggers` too
+  (runtime/loggers), completions every so many steps, at 0 never.
   """
 
-  def __init__(self, workdir: str | os.PathLike, resume_step: int = 0):
+  def __init__(
+    self, workdir: str | os.PathLike, resume_step: int = 0, loggers: Sequence = (), completions_every: int = 0
+  ):
     self.active = jax.process_index() == 0
+    self.loggers, self.completions_every = loggers, completions_every
     if not self.active:
       return
     workdir = Path(workdir)
@@ -57,22 +58,17 @@ class Writer:
       path = workdir / f"{name}.jsonl"
       self.hashes[name] = hashlib.sha256(_cut(path, resume_step).encode())
       self.files[name] = path.open("a", encoding="ascii")
-    # TensorBoard cuts by step too, run by run; the cold start is a run of its own, to survive it.
-    purge = resume_step + 1 if resume_step else 0
-    board = workdir / "tensorboard"
-    self.board = {
-      "cold_start": _Board(board / "cold_start", None if resume_step else 0),
-      "train": _Board(board / "train", purge),
-      "eval": _Board(board / "eval", purge),
-    }
 
   def write(self, kind: str, step: int, metrics: Mapping[str, float]) -> None:
     """Appends one record; `metrics` are floats that have left the device."""
     if not self.active:
       return
     values = {name: _finite(float(value)) for name, value in metrics.items()}
+    values |= {f"loggers/{each.name}/lost": each.lost for each in self.loggers if each.lost}
     self._append("metrics", dict(step=int(step), wall=round(time.time(), 3), kind=kind, **values))
-    self.board[kind].write(step, {name: value for name, value in values.items() if value is not None})
+    finite = {console.visible(name): value for name, value in values.items() if value is not None}
+    for logger in self.loggers:
+      logger.write(kind, int(step), finite)
 
   def completions(self, step: int, records: list[dict]) -> None:
     """Appends one line per group: dicts of prompt, completions, rewards, lengths and ended."""
@@ -81,6 +77,9 @@ class Writer:
     for record in records:
       rewards = [_finite(float(reward)) for reward in record["rewards"]]
       self._append("completions", {"step": int(step), **record, "rewards": rewards})
+      if self.completions_every and step % self.completions_every == 0:
+        for logger in self.loggers:
+          logger.completions(int(step), _rows(record))
 
   def flush(self) -> None:
     """Puts all records on disk.  A checkpoint comes after a flush, so that no step up to it is missing."""
@@ -88,14 +87,14 @@ class Writer:
       return
     for file in self.files.values():
       os.fsync(file.fileno())
-    for board in self.board.values():
-      board.flush()
+    for logger in self.loggers:
+      logger.flush()
 
   def close(self) -> None:
     if not self.active:
       return
-    for file in (*self.files.values(), *self.board.values()):
-      file.close()
+    for each in (*self.files.values(), *self.loggers):
+      each.close()
 
   def digests(self) -> dict[str, str]:
     """Returns the SHA-256 of the records so far, by file; {} on the other processes."""
@@ -112,27 +111,6 @@ class Writer:
 
   def __exit__(self, *_):
     self.close()
-
-
-class _Board:
-  """Writer of one TensorBoard run, without a thread.
-
-  tensorboardX's own SummaryWriter has a thread, which ends at the first error of the disk; its caller then
-  waits for ever, because nothing empties the queue of ten numbers.
-  """
-
-  def __init__(self, folder: Path, purge: int | None):
-    """Hides what an earlier start wrote of step `purge` and later."""
-    folder.mkdir(parents=True, exist_ok=True)
-    self.file = EventsWriter(str(folder / "events"))
-    if purge is not None:
-      self.file.write_event(Event(step=purge, session_log=SessionLog(status=SessionLog.START)))
-    self.flush, self.close = self.file.flush, self.file.close
-
-  def write(self, step: int, values: Mapping[str, float]) -> None:
-    for name, value in values.items():
-      scalar = summary.scalar(console.visible(name), value)
-      self.file.write_event(Event(wall_time=time.time(), step=step, summary=scalar))
 
 
 class Timer:
@@ -269,6 +247,16 @@ def _cut(path: Path, resume_step: int) -> str:
   text = "".join(json.dumps(record) + "\n" for record in kept)
   storage.write(path, text, encoding="ascii")
   return text
+
+
+def _rows(record: dict) -> list[dict]:
+  """Returns a record of completions.jsonl as a dict a completion, with texts that any logger can show."""
+  columns = (record[key] for key in ("completions", "rewards", "lengths", "ended"))
+  prompt, see = console.visible(record["prompt"]), console.visible
+  return [
+    dict(prompt=prompt, completion=see(text), reward=float(reward), length=length, ended=ended)
+    for text, reward, length, ended in zip(*columns, strict=True)
+  ]
 
 
 def _finite(value: float) -> float | None:

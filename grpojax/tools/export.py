@@ -2,8 +2,9 @@
 
     grpojax export --workdir=runs/gspo --out=exported/gspo [--dtype=bfloat16]
     grpojax export --workdir=runs/mine --out=exported/adapters --adapters
+    grpojax export --workdir=runs/gspo --out=exported/gspo --push=org/name     # private, unless --public
 
-The folder the model came from gives everything but the weights.  Weights that are read and
+The folder the model came from gives everything but the weights and the card.  Weights that are read and
 exported in one dtype are bitwise equal.  Adapters are merged, or written alone in PEFT's format, in float32.
 """
 
@@ -11,6 +12,7 @@ import argparse
 import itertools
 import json
 import os
+import shlex
 import shutil
 import sys
 from pathlib import Path
@@ -31,6 +33,7 @@ from grpojax.models import spec as spec_lib
 from grpojax.models.names import Row, row
 from grpojax.models.spec import Spec
 from grpojax.runtime import checkpointer, console, sharding, storage
+from grpojax.tools import model_card, push
 from grpojax.train import adapters, manifest, setup
 
 WEIGHTS = (".safetensors", ".safetensors.index.json", ".bin", ".bin.index.json", ".pth", ".pt", ".gguf")
@@ -47,9 +50,10 @@ class Tensor(NamedTuple):
 
 
 def write_folder(
-  params: dict, spec: Spec, source: str | Path, out: str | Path, max_shard_bytes: int, dtype: str
-) -> None:
-  """Writes `params` in `dtype` to the new folder `out`, beside copies of `source`'s other files.
+  params: dict, spec: Spec, source: str | Path, out: str | Path, max_shard_bytes: int, dtype: str,
+  card: str = "",
+) -> None:  # fmt: skip
+  """Writes `params` in `dtype` to the new folder `out`, beside copies of `source`'s other files and the card.
 
   Collective: all processes gather each tensor and process 0 writes it, holding one shard of at most
   `max_shard_bytes` (or one tensor, if that is more) at a time.  The folder appears under its name when it
@@ -65,6 +69,8 @@ def write_folder(
     shutil.rmtree(partial, ignore_errors=True)
     partial.mkdir(parents=True)
     _copy(source, partial, spec, dtype)
+    if card:
+      (partial / "README.md").write_text(card, encoding="utf-8")
   for name, members in shards.items():
     arrays = {tensor.name: _fetch(tensor, dtype) for tensor in members}
     if writes:
@@ -120,7 +126,7 @@ def _index(shards: dict[str, list[Tensor]], dtype: str) -> str:
 
 
 def _copy(source: Path, out: Path, spec: Spec, dtype: str) -> None:
-  """Copies everything but the weights and the model card, which describes another model now."""
+  """Copies everything but the weights and the model card, which describes another model."""
   for file in sorted(source.iterdir()):
     if file.is_file() and not file.name.endswith(WEIGHTS) and file.name != "README.md":
       shutil.copyfile(file, out / file.name)
@@ -162,6 +168,8 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
   add("--dtype", default="bfloat16", choices=["bfloat16", "float16", "float32"])
   add("--adapters", action="store_true", help="write the adapters alone, in PEFT's format")
   add("--shard_mb", default=5000, type=int, help="largest shard, in millions of bytes")
+  add("--push", default="", metavar="ORG/NAME", help="upload the folder to this repository of the hub too")
+  add("--public", action="store_true", help="a repository that --push makes is public, not private")
   return parser.parse_args(argv)
 
 
@@ -171,26 +179,47 @@ def main(argv: list[str] | None = None) -> None:
     args.workdir = storage.resolve(args.workdir, "--workdir")
     if not (args.workdir / "config.json").is_file():
       raise ValueError(f"--workdir={args.workdir} is no run: it has no config.json.")
-    config = ConfigDict(storage.read_json(args.workdir / "config.json"))
-    source = setup.model_folder(config)
-    mesh = sharding.make_mesh(config.mesh)
-    model = setup.build_model(config, text.load_tokenizer(source), mesh)
-    if args.adapters:
-      step = _write_adapters(args, config, model, mesh)
-    else:
-      step, params = checkpoint_params(args.workdir, model, mesh)
-      write_folder(params, model.spec, source, args.out, args.shard_mb * 10**6, args.dtype)
+    if args.out.exists():
+      raise ValueError(f"{args.out} exists already; name a new folder to export to.")
+    if args.push and jax.process_index() == 0:
+      push.prepare(args.push, args.public)
+    step = _export(args)
+    console.say(f"the policy after step {step} is in {args.out}")
+    if args.push and jax.process_index() == 0:
+      console.say(f"and at {push.upload(args.push, args.out, step)}")
   except ValueError as error:
     sys.exit(f"error: {error}")
-  console.say(f"the policy after step {step} is in {args.out}")
 
 
-def _write_adapters(args, config: ConfigDict, model: Model, mesh) -> int:
+def _export(args: argparse.Namespace) -> int:
+  """Writes the folder; returns the step of the checkpoint."""
+  config = ConfigDict(storage.read_json(args.workdir / "config.json"))
+  source = setup.model_folder(config)
+  mesh = sharding.make_mesh(config.mesh)
+  model = setup.build_model(config, text.load_tokenizer(source), mesh)
+  if not args.adapters:
+    step, params = checkpoint_params(args.workdir, model, mesh)
+    card = _card(args, config, step, source)
+    write_folder(params, model.spec, source, args.out, args.shard_mb * 10**6, args.dtype, card)
+    return step
   if not model.lora:
     raise ValueError(f"--adapters: the run in {args.workdir} has none (config.lora.rank = 0); leave it out.")
   step, trained = trained_params(args.workdir, model, mesh)
+  card = _card(args, config, step, source)
   peft.write(trained, model, config.lora, config.model.get("path"), args.out)
+  if jax.process_index() == 0:
+    (args.out / "README.md").write_text(card, encoding="utf-8")
   return step
+
+
+def _card(args: argparse.Namespace, config: ConfigDict, step: int, source: Path) -> str:
+  versions = checkpointer.host_state(args.workdir, step)["stands_on"]["versions"]
+  words = ["grpojax", "export", f"--workdir={args.workdir}", f"--out={args.out}", f"--dtype={args.dtype}"]
+  command = shlex.join(words + ["--adapters"] * args.adapters)
+  with storage.mirror(args.workdir) as (records, _):
+    name = args.push.rpartition("/")[2] or args.out.name
+    exported = (name, config, step, versions, records, source, args.adapters, command)
+    return model_card.text(model_card.Exported(*exported))
 
 
 def command() -> None:

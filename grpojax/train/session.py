@@ -8,10 +8,12 @@ import contextlib
 
 import jax
 
+from grpojax.config import schema
+from grpojax.config import workdir as workdir_lib
 from grpojax.rollout.evaluate import evaluate
 from grpojax.rollout.prefetch import Prefetcher
 from grpojax.rollout.score import sample_table
-from grpojax.runtime import checkpointer, console, processes, storage
+from grpojax.runtime import checkpointer, console, loggers, processes, storage
 from grpojax.runtime import metrics as metrics_lib
 from grpojax.runtime.profiling import profiler
 from grpojax.runtime.signals import Interrupt
@@ -49,10 +51,18 @@ class Session:
     self.first = self.saved = found.state.step if found else 0
     self.files, self.upload = stack.enter_context(storage.mirror(job.workdir))
     self.owner.check_resumed(self.first, self.files)
-    self.writer = stack.enter_context(metrics_lib.Writer(self.files, self.first))
+    self.writer = stack.enter_context(self._writer())
     if found:
       manifest.compare_records(found.records, self.writer.digests(), self.first)
     progress("making the initial policy")
+
+  def _writer(self) -> metrics_lib.Writer:
+    """Opens the records and the loggers beside them."""
+    c, job = self.job.config, self.job
+    settings = schema.flatten(workdir_lib.plain(c))
+    run = loggers.Run(self.owner.run.id, c.name, c.log.project, settings, self.files, self.first)
+    opened = loggers.open_all(c.log.to, run, job.workdir)
+    return metrics_lib.Writer(self.files, self.first, opened, c.log.completions_every)
 
   def __exit__(self, *error):
     return self.stack.__exit__(*error)

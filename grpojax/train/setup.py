@@ -25,7 +25,7 @@ from grpojax.objective import Objective, stats
 from grpojax.rollout import sampler
 from grpojax.rollout.context import Data, RolloutContext
 from grpojax.rollout.sampler import Engine
-from grpojax.runtime import compiler_options, data_shards, fetch, processes, sharding, watchdog
+from grpojax.runtime import compiler_options, data_shards, fetch, loggers, processes, sharding, watchdog
 from grpojax.runtime.compile import aot_jit
 from grpojax.runtime.data_shards import SINGLE_PROCESS, ProcessShards
 from grpojax.runtime.metrics import Timer
@@ -95,6 +95,7 @@ def _prepare(config: ConfigDict, workdir: Path) -> Job:
   said = lambda: schema.flatten(config.to_dict(), "config.") | {"--workdir": workdir}
   processes.assert_equal(lambda: processes.code() | said())
   config_lib.check(config, jax.device_count())
+  processes.on_process_0(lambda: loggers.check(config.log.to))  # which alone writes
   scorer, step_scorer = rewards.build(config.reward), None
   if config.process.scorer:
     step_scorer = rewards.load_scorer(config.process.scorer, config.process.knobs)

@@ -13,7 +13,7 @@ from toy_run import config, disturbed, files, flip, newest, rewrite, timeless
 
 from grpojax import train
 from grpojax.config import workdir as workdir_lib
-from grpojax.runtime import checkpointer, metrics
+from grpojax.runtime import checkpointer, loggers, metrics
 from grpojax.tools import export
 from grpojax.train import checkpoint
 
@@ -167,7 +167,8 @@ def test_the_config_of_a_run_outlives_a_disk_that_was_full_at_a_start(small_disk
 @pytest.mark.parametrize("left", [0, 5000])
 def test_records_for_which_there_is_no_room_are_an_error_and_nothing_waits(small_disk, left, monkeypatch):
   """Those of TensorBoard, when the file beside them still had its place."""
-  writer = metrics.Writer(small_disk / "run")
+  about = loggers.Run("id", "toy", "tests", {}, small_disk / "run", 0)
+  writer = metrics.Writer(small_disk / "run", 0, loggers.open_all("tensorboard", about, small_disk / "run"))
   monkeypatch.setattr(writer, "_append", lambda *_: None)
   (small_disk / "other").write_bytes(bytes(shutil.disk_usage(small_disk).free - left))
   many = {f"metric/{i}": 0.5 for i in range(50)}

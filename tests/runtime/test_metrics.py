@@ -7,6 +7,7 @@ import struct
 
 import jax
 import pytest
+from logged_run import run
 from tensorboardX.proto.event_pb2 import Event, SessionLog
 
 from grpojax.runtime import metrics
@@ -21,20 +22,6 @@ def lines(workdir, name="metrics"):
   text = (workdir / f"{name}.jsonl").read_text()
   assert text == "" or text.endswith("\n")
   return [json.loads(line, parse_constant=refuse) for line in text.splitlines()]
-
-
-def run(workdir, start, stop):
-  """Steps `start`+1 .. `stop`, an evaluation at 0 and every second step."""
-  with metrics.Writer(workdir, start) as writer:
-    if start == 0:
-      writer.write("cold_start", 30, {"loss": 1.5})
-      writer.write("eval", 0, {"eval/pass@1": 0.1})
-    for step in range(start + 1, stop + 1):
-      writer.write("train", step, {"reward": step / 10})
-      group = dict(prompt="1+1?", completions=["2"], rewards=[1.0], lengths=[1], ended=[True])
-      writer.completions(step, [group])
-      if step % 2 == 0:
-        writer.write("eval", step, {"eval/pass@1": step / 100})
 
 
 def without_wall(records):
@@ -131,7 +118,7 @@ def test_only_process_zero_writes(tmp_path, monkeypatch):
 
 
 def events(directory):
-  """The scalars of a TensorBoard run as its reader keeps them: a restart at step s purges >= s."""
+  """The scalars and texts of a TensorBoard run as its reader keeps them: a restart at step s purges >= s."""
   kept = []
   for path in sorted(directory.iterdir()):
     data = path.read_bytes()
@@ -140,20 +127,29 @@ def events(directory):
       event, data = Event.FromString(data[12 : 12 + length]), data[16 + length :]
       if event.session_log.status == SessionLog.START:
         kept = [old for old in kept if old[1] < event.step]
-      kept += [(value.tag, event.step, value.simple_value) for value in event.summary.value]
+      for value in event.summary.value:
+        text = value.tensor.string_val
+        kept.append((value.tag, event.step, text[0].decode() if text else value.simple_value))
   return kept
 
 
 def test_tensorboard_holds_the_same_numbers_once(tmp_path, monkeypatch):
   clock = itertools.count(10**9)  # event files are named by the second
   monkeypatch.setattr(metrics.time, "time", lambda: next(clock))
-  run(tmp_path, 0, 3)
-  run(tmp_path, 0, 7)
-  run(tmp_path, 4, 8)
-  train = events(tmp_path / "tensorboard" / "train")
+  run(tmp_path, 0, 3, "tensorboard")
+  run(tmp_path, 0, 7, "tensorboard")
+  run(tmp_path, 4, 8, "tensorboard")
+  both = events(tmp_path / "tensorboard" / "train")
+  train = [event for event in both if event[0] == "reward"]
   assert [event[:2] for event in train] == [("reward", step) for step in range(1, 9)]
   assert [event[2] for event in train] == pytest.approx([step / 10 for step in range(1, 9)])
   assert events(tmp_path / "tensorboard" / "cold_start") == [("loss", 30, 1.5)]
+  texts = [event for event in both if event[0] != "reward"]
+  assert [event[:2] for event in texts] == [("completions/text_summary", step) for step in (2, 4, 6, 8)]
+  assert texts[0][2].splitlines() == [
+    "    1+1?", "    <b>now</b>", "", "reward 1.0, 1 tokens", "", "    2", "",
+    "reward 0.0, 2 tokens, cut", "", "    ```", "    3\\x00\\ud800",
+  ]  # fmt: skip
 
 
 def test_timer_splits_a_step_into_phases(monkeypatch):

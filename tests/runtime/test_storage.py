@@ -1,9 +1,11 @@
 """Runs, models and data in a bucket: against an emulator of Google Cloud Storage on this machine."""
 
+import contextlib
 import importlib.util
 import shutil
 import socket
 import sys
+import types
 
 import jax
 import numpy as np
@@ -16,6 +18,7 @@ from test_train import comparable, tiny
 from grpojax import train
 from grpojax.data.local import files as data_files
 from grpojax.runtime import checkpointer, fetch, metrics, storage
+from grpojax.runtime.loggers.feed import Feed
 from grpojax.tools import export
 from grpojax.tools import report as report_command
 
@@ -125,6 +128,18 @@ def test_a_run_in_a_bucket_goes_on_from_there_alone(bucket, cache, tmp_path, mon
   assert "<html" in (place / "report.html").read_text()
   export.main(["--workdir=gs://bucket/run", f"--out={tmp_path / 'exported'}"])
   assert "after step 2" in capsys.readouterr().out
+
+
+@pytest.mark.slow
+def test_what_a_logger_got_is_noted_in_the_bucket_for_a_start_elsewhere(bucket):
+  got = []
+  write = lambda _, step, values: got.append((step, values["reward"]))
+  make = lambda: types.SimpleNamespace(write=write, close=lambda: None)
+  for start, steps in enumerate([(1, 2), (2, 3)]):
+    with contextlib.closing(Feed("toy", make, bucket / "logged" / "loggers" / "toy.json")) as feed:
+      for step in steps:
+        feed.write("train", step, {"reward": start})
+  assert got == [(1, 0), (2, 0), (3, 1)]
 
 
 @pytest.mark.parametrize("where_it_is", ["disk", pytest.param("bucket", marks=pytest.mark.slow)])

@@ -1,12 +1,16 @@
 """Exported folders are bitwise what was loaded, in shards that transformers' own index describes."""
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import jax
 import numpy as np
 import optax
 import pytest
+import subprocesses
+import upload_hub
 from model_folders import FAMILIES, FOLDERS, loaded, mesh
 from safetensors import safe_open
 
@@ -81,17 +85,38 @@ def test_one_shard_has_no_index_and_nothing_is_overwritten(tmp_path):
     export.write_folder(*args)
 
 
-def test_tokenizer_files_come_along_and_other_weights_and_the_model_card_do_not(tmp_path):
+def test_tokenizer_files_come_along_and_other_weights_and_the_card_of_the_base_do_not(tmp_path):
   source = tmp_path / "source"
   source.mkdir()
   for name in ("tokenizer.json", "chat_template.jinja", "README.md", "pytorch_model.bin", "LICENSE"):
     (source / name).write_text(name)
   (source / "config.json").write_text('{"torch_dtype": "bfloat16"}')
   model, params, _ = loaded("llama")
-  export.write_folder(params, model.spec, source, tmp_path / "out", 10**9, "bfloat16")
+  export.write_folder(params, model.spec, source, tmp_path / "out", 10**9, "bfloat16", "# ours\n")
   names = sorted(file.name for file in (tmp_path / "out").iterdir())
-  assert names == ["LICENSE", "chat_template.jinja", "config.json", "model.safetensors", "tokenizer.json"]
+  weights = "model.safetensors"
+  assert names == ["LICENSE", "README.md", "chat_template.jinja", "config.json", weights, "tokenizer.json"]
+  assert (tmp_path / "out" / "README.md").read_text() == "# ours\n"
   assert (tmp_path / "out" / "config.json").read_text() == '{"torch_dtype": "bfloat16"}'
+
+
+def saved_run(workdir: Path, experts: int = 0, with_reference: bool = False) -> tuple[models.Model, dict]:
+  """A workdir with checkpoints of two steps, each of which has added 1; (model, the first parameters)."""
+  config = base.get_config("tiny")
+  config.model.num_experts = experts
+  (workdir / "config.json").write_text(config.to_json_best_effort())
+  model = models.build(config.model, len(text.load_tokenizer()))
+  params = jax.jit(model.init)(jax.random.key(0))
+  tx = optax.adam(1e-3)
+  checkpoints = checkpointer.open_checkpoints(workdir, keep=2)
+  for step in (1, 2):
+    state = create(jax.tree.map(lambda x, step=step: x + step, params), tx)
+    reference = params if with_reference else None
+    host = {"step": step, "stands_on": {"versions": {"grpojax": f"of step {step}"}}}
+    checkpointer.save(checkpoints, step, (state, reference), host)
+  checkpointer.finish(checkpoints)
+  checkpoints.close()
+  return model, params
 
 
 @pytest.mark.parametrize(
@@ -99,21 +124,7 @@ def test_tokenizer_files_come_along_and_other_weights_and_the_model_card_do_not(
   [(True, 0), pytest.param(False, 0, marks=pytest.mark.slow), pytest.param(False, 4, marks=pytest.mark.slow)],
 )
 def test_the_newest_checkpoint_of_a_run_becomes_a_folder(tmp_path, with_reference, experts):
-  config = base.get_config("tiny")
-  config.model.num_experts = experts
-  (tmp_path / "config.json").write_text(config.to_json_best_effort())
-  tokenizer = text.load_tokenizer()
-  model = models.build(config.model, len(tokenizer))
-  params = jax.jit(model.init)(jax.random.key(0))
-  tx = optax.adam(1e-3)
-  checkpoints = checkpointer.open_checkpoints(tmp_path, keep=2)
-  for step in (1, 2):
-    state = create(jax.tree.map(lambda x, step=step: x + step, params), tx)
-    reference = params if with_reference else None
-    checkpointer.save(checkpoints, step, (state, reference), {"step": step})
-  checkpointer.finish(checkpoints)
-  checkpoints.close()
-
+  model, params = saved_run(tmp_path, experts, with_reference)
   args = [f"--workdir={tmp_path}", f"--out={tmp_path / 'out'}", "--dtype=float32", "--shard_mb=1"]
   export.main(args)
   out = models.from_spec(models.from_folder(tmp_path / "out"))
@@ -121,11 +132,28 @@ def test_the_newest_checkpoint_of_a_run_becomes_a_folder(tmp_path, with_referenc
   again = hf.load(tmp_path / "out", out, mesh())
   jax.tree.map(lambda a, b: np.testing.assert_array_equal(a, b + 2), again, params)
   # Of a Qwen2 folder transformers makes its own class, which adds <|endoftext|>; the ids are the same.
-  exported, words = text.load_tokenizer(tmp_path / "out"), "What is 3+4?  It's 7 # é"
+  tokenizer, exported = text.load_tokenizer(), text.load_tokenizer(tmp_path / "out")
+  words = "What is 3+4?  It's 7 # é"
   assert exported(words)["input_ids"] == tokenizer(words)["input_ids"]
   assert exported.eos_token_id == tokenizer.eos_token_id and exported.chat_template
+  card = (tmp_path / "out" / "README.md").read_text()
+  assert "after 2 of 2 steps" in card and "| grpojax | of step 2 |" in card
   with pytest.raises(SystemExit, match="exists already"):
     export.main(args)
+
+
+@pytest.mark.slow
+def test_the_command_uploads_what_it_has_written(tmp_path):
+  saved_run(tmp_path)
+  with upload_hub.serve() as hub:
+    flags = [f"--workdir={tmp_path}", f"--out={tmp_path / 'out'}", "--push=org/name"]
+    own = dict(HF_ENDPOINT=hub.url, HF_TOKEN=upload_hub.WRITER, HF_HUB_OFFLINE="0", HF_HUB_DISABLE_XET="1")
+    words, env = [sys.executable, "-m", "grpojax", "export", *flags], subprocesses.environment(**own)
+    done = subprocess.run(words, env=env, capture_output=True, text=True, timeout=240)
+  assert done.returncode == 0, done.stderr
+  assert done.stdout.endswith(f"the policy after step 2 is in {tmp_path}/out\nand at {hub.url}/org/name\n")
+  files = {file.name: file.read_bytes() for file in (tmp_path / "out").iterdir()}
+  assert hub.repos == {"org/name": {"private": True, "files": files}} and "README.md" in files
 
 
 def test_a_workdir_without_a_checkpoint_says_so(tmp_path):
