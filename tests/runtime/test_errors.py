@@ -95,7 +95,7 @@ def test_a_current_folder_that_was_deleted_is_one_sentence(tmp_path):
 
 @pytest.mark.parametrize("content", ["", "{", '"text"', "[1]", "[" * 10**5])
 def test_a_config_that_was_cut_short_is_named(tmp_path, content):
-  from configs import base
+  from grpojax.recipes import base
 
   (tmp_path / "config.json").write_text(content)
   with pytest.raises(ValueError, match=r"config\.json is no JSON.*; bring it back\."):
