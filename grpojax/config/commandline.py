@@ -3,15 +3,14 @@
 import re
 import sys
 import traceback
-from pathlib import Path
 
 import jax
 from absl import app, flags, logging
 from ml_collections import ConfigDict, config_flags
 from ml_collections.config_flags.config_flags import ConfigFileFlagParser
 
-from grpojax.config import check_keys, overrides, recipe
-from grpojax.runtime import console, errors, limits, processes, program_cache
+from grpojax.config import check_keys, help, overrides, recipe
+from grpojax.runtime import console, errors, limits, processes, program_cache, storage
 
 _CONFIG = re.compile("--?config(=|$)")
 _OVERRIDE = re.compile(r"--?(?:no)?config\.([^=]+)")
@@ -115,8 +114,7 @@ def start(argv) -> ConfigDict:
   jax.config.update("jax_numpy_rank_promotion", "raise")
   if config.mesh.cpu_devices > 1:
     jax.config.update("jax_num_cpu_devices", config.mesh.cpu_devices)
-  cache = Path(config.cache_dir).expanduser() / "programs"
-  program_cache.use(cache)
+  program_cache.use(storage.cache(config.cache_dir, "programs"))
   try:
     processes.initialize({flag.name: flag.value for flag in PROCESSES}, HEARTBEAT.value)
   except ValueError as error:
@@ -128,6 +126,10 @@ def start(argv) -> ConfigDict:
 
 def run(main) -> None:
   """Runs main(argv) under absl, with --config required."""
+  if {"-h", "--help"} & set(sys.argv[1:]):
+    module = sys.modules[main.__module__]
+    print(help.text(sys.argv[0], module.__doc__, module.__name__))
+    return
   flags.mark_flag_as_required("config")
   errors.take_flag()
   app.run(processes.end_together(errors.guarded(main)), flags_parser=parse)

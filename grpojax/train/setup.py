@@ -1,5 +1,6 @@
 """Everything that is made once: data, model, programs.  Nothing here runs on the device yet."""
 
+import os
 from collections import Counter
 from collections.abc import Callable
 from functools import partial
@@ -25,7 +26,7 @@ from grpojax.objective import Objective, stats
 from grpojax.rollout import sampler
 from grpojax.rollout.context import Data, RolloutContext
 from grpojax.rollout.sampler import Engine
-from grpojax.runtime import compiler_options, data_shards, fetch, processes, sharding, watchdog
+from grpojax.runtime import compiler_options, data_shards, fetch, processes, sharding, storage, watchdog
 from grpojax.runtime.compile import aot_jit
 from grpojax.runtime.data_shards import SINGLE_PROCESS, ProcessShards
 from grpojax.runtime.metrics import Timer
@@ -80,14 +81,14 @@ class Job(NamedTuple):
     return self.policies["policy"].model
 
 
-def prepare(config: ConfigDict, workdir: Path) -> Job:
+def prepare(config: ConfigDict, workdir: str | os.PathLike) -> Job:
   """Returns the run that `config` describes, ready to start.  Raises ValueError for all that can be wrong.
 
   Collective: several processes must have the same code, config, workdir and data.
   """
   check_keys.check(config)  # first, as the watchdog waits by one of them
   with watchdog.watchdog(config.guard.minutes, "reading the data"):
-    return _prepare(config, workdir)
+    return _prepare(config, storage.absolute(storage.resolve(workdir, "--workdir")))
 
 
 def _prepare(config: ConfigDict, workdir: Path) -> Job:
@@ -138,7 +139,7 @@ def reader(config: ConfigDict, needs: tuple[str, ...]) -> tuple[Any, Path, Calla
   c = config.data
   tokenizer = text.load_tokenizer(model_folder(config))
   form = templates.build(c.template, c.system, c.chat, c.split_special_tokens)
-  path = pipeline.prepare(c, Path(config.cache_dir) / "datasets", schema.DATA_KEYS)
+  path = pipeline.prepare(c, storage.cache(config.cache_dir, "datasets"), schema.DATA_KEYS)
   return tokenizer, path, lambda name: pipeline.load_split(c, path, name, tokenizer, needs, form)
 
 
