@@ -98,13 +98,21 @@ def mistake(error: Exception) -> str:
   return f"--config cannot be read ({said}, at {last.filename}:{last.lineno})"
 
 
+def set_up_jax(config: ConfigDict) -> None:
+  """Sets the devices of a CPU, which has to be before JAX is used, and the cache of programs."""
+  # Libraries report every checkpoint and data set; and what a thread of Orbax meets it raises as well, where
+  # it becomes one sentence.
+  logging.set_verbosity(logging.FATAL)
+  devices = config.mesh.cpu_devices
+  if devices > 1 and jax.config.jax_num_cpu_devices != devices:
+    jax.config.update("jax_num_cpu_devices", devices)
+  program_cache.use(storage.cache(config.cache_dir, "programs"))
+
+
 def start(argv) -> ConfigDict:
   """Sets JAX and the processes up by the config, and returns it; `argv` are the words that no flag took."""
   if len(argv) > 1:
     raise app.UsageError(f"Unknown arguments {argv[1:]}; overrides are written --config.key=value.")
-  # Libraries report every checkpoint and data set; and what a thread of Orbax meets it raises as well, where
-  # it becomes one sentence.
-  logging.set_verbosity(logging.FATAL)
   config, notes = _settle(flags.FLAGS)
   try:
     limits.check()
@@ -112,9 +120,7 @@ def start(argv) -> ConfigDict:
   except ValueError as error:
     sys.exit(f"error: {error}")
   jax.config.update("jax_numpy_rank_promotion", "raise")
-  if config.mesh.cpu_devices > 1:
-    jax.config.update("jax_num_cpu_devices", config.mesh.cpu_devices)
-  program_cache.use(storage.cache(config.cache_dir, "programs"))
+  set_up_jax(config)
   try:
     processes.initialize({flag.name: flag.value for flag in PROCESSES}, HEARTBEAT.value)
   except ValueError as error:

@@ -2,9 +2,10 @@
 
 import os
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import jax
@@ -81,22 +82,25 @@ class Job(NamedTuple):
     return self.policies["policy"].model
 
 
-def prepare(config: ConfigDict, workdir: str | os.PathLike) -> Job:
+def prepare(
+  config: ConfigDict, workdir: str | os.PathLike, functions: Mapping[str, Callable] = MappingProxyType({})
+) -> Job:
   """Returns the run that `config` describes, ready to start.  Raises ValueError for all that can be wrong.
 
+  `functions` are rewards in memory, by their names in config.reward.
   Collective: several processes must have the same code, config, workdir and data.
   """
   check_keys.check(config)  # first, as the watchdog waits by one of them
   with watchdog.watchdog(config.guard.minutes, "reading the data"):
-    return _prepare(config, storage.absolute(storage.resolve(workdir, "--workdir")))
+    return _prepare(config, storage.absolute(storage.resolve(workdir, "--workdir")), functions)
 
 
-def _prepare(config: ConfigDict, workdir: Path) -> Job:
+def _prepare(config: ConfigDict, workdir: Path, functions: Mapping[str, Callable]) -> Job:
   """Prepares under the watchdog."""
   said = lambda: schema.flatten(config.to_dict(), "config.") | {"--workdir": workdir}
   processes.assert_equal(lambda: processes.code() | said())
   config_lib.check(config, jax.device_count())
-  scorer, step_scorer = rewards.build(config.reward), None
+  scorer, step_scorer = rewards.build(config.reward, functions), None
   if config.process.scorer:
     step_scorer = rewards.load_scorer(config.process.scorer, config.process.knobs)
   objective = objective_lib.build(config.objective)
