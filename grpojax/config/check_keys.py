@@ -17,12 +17,24 @@ _SHOWN = 60  # characters of a value in a message
 def check(c: ConfigDict) -> None:
   """Raises ValueError for the first key that is missing, unknown, of another kind, or not allowed."""
   known = base.get_config(c.get("scale", "mini"))
+  _check_scale(c, known)
   known.model = base.get_config("local" if "path" in c.get("model", {}) else "mini").model
   _check_section("config", c, known)
   values = schema.flatten(c.to_dict())
   in_order = [key for key in schema.KEYS if key in values]  # what others refer to comes first
   for key in dict.fromkeys([*in_order, *values]):
     _check_value(key, values[key], schema.row(key))
+
+
+def _check_scale(c: ConfigDict, known: ConfigDict) -> None:
+  """Raises ValueError for a model or data of one's own in a scale that brings its own."""
+  for section, mark in ("model", "hidden_size"), ("data", "version_seed"):
+    own = c.get(section)
+    if isinstance(own, ConfigDict) and "path" not in known[section] and "path" in own and mark in own:
+      raise ValueError(
+        f"config.{section}.path is for a scale without {section} of its own, and {known.scale!r} has it; name"
+        " the scale local, as in --config=gspo:local."
+      )
 
 
 def show(value: Any) -> str:

@@ -75,7 +75,10 @@ def _parse(argv: list[str], values: flags.FlagValues) -> list[str]:
       raise flags.Error(f"{argv[1]} is a recipe and --config names one too; leave one of them out.")
     argv = [argv[0], f"--config={argv[1]}", *argv[2:]]
   values["config"].parser = _Parser(argv)
-  return values(argv)
+  rest = values(argv)
+  if values["config"].value is None:
+    raise flags.Error("no recipe is named; write one as in `grpojax train gspo`, and --help lists them.")
+  return rest
 
 
 def _settle(values: flags.FlagValues) -> tuple[ConfigDict, list[str]]:
@@ -131,11 +134,10 @@ def start(argv) -> ConfigDict:
 
 
 def run(main) -> None:
-  """Runs main(argv) under absl, with --config required."""
+  """Runs main(argv) under absl; a recipe is required."""
   if {"-h", "--help"} & set(sys.argv[1:]):
     module = sys.modules[main.__module__]
     print(help.text(sys.argv[0], module.__doc__, module.__name__))
     return
-  flags.mark_flag_as_required("config")
   errors.take_flag()
   app.run(processes.end_together(errors.guarded(main)), flags_parser=parse)

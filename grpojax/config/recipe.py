@@ -36,7 +36,7 @@ def find(value: str, flag: str = "--config", folder: Path = FOLDER) -> str:
   near = nearest(Path(path).stem, shipped)
   raise ValueError(
     f"{flag}={value}: there is no file {path} and no recipe of that name; "
-    + (f"the nearest are {', '.join(near)}." if near else f"the recipes are {', '.join(shipped)}.")
+    + (f"did you mean {' or '.join(near)}?" if near else f"the recipes are {', '.join(shipped)}.")
   )
 
 

@@ -57,8 +57,8 @@ def test_a_file_that_is_there_comes_before_the_packages_own(elsewhere):
 @pytest.mark.parametrize(
   "typed, sentence",
   [
-    (["--config=gpso"], "--config=gpso: there is no file gpso .* the nearest are .*gspo"),
-    (["--config=configs/dappo.py:tiny"], "no file configs/dappo.py .* the nearest are dapo"),
+    (["--config=gpso"], "--config=gpso: there is no file gpso .* did you mean .*gspo"),
+    (["--config=configs/dappo.py:tiny"], "no file configs/dappo.py .* did you mean dapo"),
     (["--config=gspo.py"], "no file gspo.py"),  # a file of one's own that is not there is not ours
     (["--config=my/gspo.py"], "no file my/gspo.py"),
     (["--config=zzzz"], "the recipes are agent, agent_high_entropy, base"),
@@ -68,6 +68,9 @@ def test_a_file_that_is_there_comes_before_the_packages_own(elsewhere):
     (["--config=gspo", "--config.group_size=3"], r"did you mean config\.rollout\.group_size\?"),
     (["--config=gspo", "--config.rolout.prompts=3"], r"did you mean config\.rollout\?"),
     (["--config=gspo", "--config.mesh.sampler.zzz=3"], "config.mesh.sampler has no 'zzz'; it takes expert"),
+    (["--config=gspo", "--config.model.path=x"], "'mini' has it; name the scale local, as in"),
+    (["--config=gspo:tiny", "--config.data.path=x"], "config.data.path is for a scale without data"),
+    ([], "no recipe is named; write one as in `grpojax train gspo`"),
     (["--config=gspo", "--config.seed.x=3"], "config.seed.x: config.seed = 0 is a value and has no keys"),
   ],
 )
