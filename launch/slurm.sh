@@ -7,7 +7,7 @@
 # The processes find each other through SLURM's environment: jax.distributed.initialize() reads it.  A job that is
 # preempted, reaches its time limit or loses a node is queued again and goes on from --workdir, which every node
 # must see.  Install once, in the folder from which you submit: ./tpu_setup.sh here --cpu true, then
-# .venv/bin/pip install 'jax[cuda13]'.
+# .venv/bin/pip install '.[cuda]'.
 #SBATCH --job-name=grpojax
 #SBATCH --gpus-per-node=8
 #SBATCH --ntasks-per-node=8

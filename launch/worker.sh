@@ -30,7 +30,7 @@ here() {
 environment() { # of a Python that the package runs with; images with an older one get it from uv
   local python
   for python in ${PYTHON:-python3.12 python3.11 python3}; do
-    if "$python" -c "import sys, venv; sys.exit(not (3, 11) <= sys.version_info < (3, 13))" 2>/dev/null; then
+    if "$python" -c "import sys, venv; sys.exit(not (3, 11) <= sys.version_info < (3, 15))" 2>/dev/null; then
       "$python" -m venv "$1"
       return
     fi

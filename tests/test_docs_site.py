@@ -11,7 +11,7 @@ from docs_pages import MADE_UP, ROOT, each_page, parses, snippets
 
 from grpojax.__main__ import COMMANDS
 
-WRITTEN = ("runs/", "dppo_config.py")  # configs that a page has the reader write
+WRITTEN = ("runs/", "dppo_config.py", "my.py")  # configs that a page has the reader write
 MARKED = re.compile(r"(?<![\w/.-])(?<!from )(grpojax [a-z]+|python -m [\w.]+)(.*)")
 
 
@@ -67,7 +67,8 @@ def test_configs_and_overrides_parse(name):
   for snippet in snippets(name):
     if "||" in snippet or "KEY" in snippet or "key=value" in snippet:
       continue
-    found = [word for word in words_of(snippet.lstrip(". ")) if re.match(r"--config(=|\.\w+(\.\w+)*=)", word)]
+    words = [word.rstrip(":") for word in words_of(snippet.lstrip(". "))]  # before what came of it
+    found = [word for word in words if re.match(r"--config(=|\.\w+(\.\w+)*=)", word)]
     recipes = [word for word in found if word.startswith("--config=")]
     overrides = [word for word in found if word not in recipes]
     if any(word.startswith(tuple(f"--config={path}" for path in WRITTEN)) for word in recipes):

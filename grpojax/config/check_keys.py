@@ -6,8 +6,8 @@ from typing import Any
 
 from ml_collections import ConfigDict
 
-from configs import base
-from grpojax.config import schema
+from grpojax.config import recipe, schema
+from grpojax.recipes import base
 
 _LARGEST = 2**31 - 1  # an integer of the device has 32 bits
 _LARGEST_FLOAT = 3.4e38  # nor does it have a larger one of these
@@ -17,12 +17,24 @@ _SHOWN = 60  # characters of a value in a message
 def check(c: ConfigDict) -> None:
   """Raises ValueError for the first key that is missing, unknown, of another kind, or not allowed."""
   known = base.get_config(c.get("scale", "mini"))
+  _check_scale(c, known)
   known.model = base.get_config("local" if "path" in c.get("model", {}) else "mini").model
   _check_section("config", c, known)
   values = schema.flatten(c.to_dict())
   in_order = [key for key in schema.KEYS if key in values]  # what others refer to comes first
   for key in dict.fromkeys([*in_order, *values]):
     _check_value(key, values[key], schema.row(key))
+
+
+def _check_scale(c: ConfigDict, known: ConfigDict) -> None:
+  """Raises ValueError for a model or data of one's own in a scale that brings its own."""
+  for section, mark in ("model", "hidden_size"), ("data", "version_seed"):
+    own = c.get(section)
+    if isinstance(own, ConfigDict) and "path" not in known[section] and "path" in own and mark in own:
+      raise ValueError(
+        f"config.{section}.path is for a scale without {section} of its own, and {known.scale!r} has it; name"
+        " the scale local, as in --config=gspo:local."
+      )
 
 
 def show(value: Any) -> str:
@@ -51,7 +63,15 @@ def _check_section(at: str, c: ConfigDict, known: ConfigDict) -> None:
       _check_section(where, c[key], default)
   for key in c:
     if key not in known and not is_open:
-      raise ValueError(f"{at} has no {show(key)}; it takes {', '.join(known)}.")
+      raise ValueError(f"{at} has no {show(key)}; {_meant(at, key, known)}")
+
+
+def _meant(at: str, key: str, known: ConfigDict) -> str:
+  """Returns the end of a sentence: the keys that an unknown one may stand for, or else all of the section."""
+  elsewhere = [f"config.{full}" for full in schema.KEYS if full.rpartition(".")[2] == key]
+  if near := elsewhere or [f"{at}.{name}" for name in recipe.nearest(key, known)]:
+    return f"did you mean {' or '.join(near)}?"
+  return f"it takes {', '.join(known)}."
 
 
 def _alike(value: Any, default: Any) -> bool:

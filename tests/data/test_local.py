@@ -11,10 +11,10 @@ import pytest
 import subprocesses
 from model_folders import mesh
 
-from configs import base
 from grpojax import models
 from grpojax.data import pipeline
 from grpojax.models import hf
+from grpojax.recipes import base
 from grpojax.runtime import metrics
 from grpojax.tools import export
 from grpojax.train import setup
