@@ -20,7 +20,7 @@ from grpojax.data import pipeline, templates, text
 from grpojax.learner import logprobs, optimizer, rows, update
 from grpojax.learner import state as learner_state
 from grpojax.learner.state import StatsConfig
-from grpojax.models import kernels, lora, peft
+from grpojax.models import gguf, kernels, lora, peft
 from grpojax.objective import Objective, stats
 from grpojax.rollout import sampler
 from grpojax.rollout.context import Data, RolloutContext
@@ -143,10 +143,12 @@ def reader(config: ConfigDict, needs: tuple[str, ...]) -> tuple[Any, Path, Calla
 
 
 def model_folder(config: ConfigDict) -> Path:
-  """Returns the tokenizer's folder: the model's own, fetched from a bucket, or the embedded one."""
+  """Returns the tokenizer's folder: the model's own, fetched or converted first, or the embedded one."""
   if "path" not in config.model:
     return text.EMBEDDED
-  return fetch.fetch(config.model.path, "config.model.path", config.cache_dir)
+  key = "config.model.path"
+  path = fetch.fetch(gguf.find(config.model.path, key), key, config.cache_dir)
+  return gguf.to_folder(path, config.cache_dir) if path.suffix == ".gguf" else path
 
 
 def build_model(config: ConfigDict, tokenizer, mesh: Mesh | None = None) -> models.Model:
