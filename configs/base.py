@@ -256,7 +256,10 @@ def _local(c):
   c.cold_start.steps = 0  # the folder is where RL starts
 
   c.data = ConfigDict()
-  c.data.task = "local"
+  c.data.task = "local"  # or "reasoning_gym:chain_sum", any of its generators
+  c.data.knobs = ConfigDict()  # of that generator: --config.data.knobs="{'max_terms': 3}"
+  c.data.rows = 4096  # that a generator draws, before repeats are left out
+  c.data.version_seed = 0  # another one, other rows
   c.data.path = ""  # .jsonl, .json or .parquet: file, folder or glob
   c.data.test_path = ""  # "": `held_out` rows of the training file
   c.data.held_out = 256
@@ -264,6 +267,7 @@ def _local(c):
   c.data.prompt = "prompt"  # column of the question, a text or a list of messages
   c.data.answer = "answer"
   c.data.tests = ""  # column of unit tests, for code
+  c.data.meta = ""  # columns that a reward reads beside these, separated by commas
   c.data.train = ConfigDict()  # several sources: name -> dict(path, layout, prompt, answer, tests)
   c.data.test = ConfigDict()
   c.data.on_malformed = "skip"  # and count, with file and line; or "error"
