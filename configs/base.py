@@ -10,7 +10,8 @@ from ml_collections import ConfigDict
 
 def get_config(scale: str = "mini") -> ConfigDict:
   """GRPO without KL, strictly by the paper's estimator; the scale chooses model, data and budget."""
-  scales = {"mini": _mini, "tiny": _tiny, "small": _small, "local": _local, "paper": _paper}
+  scales = {"mini": _mini, "tiny": _tiny, "small": _small, "local": _local, "pocket": _pocket}
+  scales["paper"] = _paper
   if scale not in scales:
     raise ValueError(f"Config scale {scale!r} is unknown; choose one of {', '.join(scales)}.")
   c = ConfigDict()
@@ -290,6 +291,22 @@ def _local(c):
   c.optimizer.update(learning_rate=1e-6, warmup_steps=10)
   c.eval.update(every=50, prompts=256, samples=4)
   c.checkpoint.every = 20
+
+
+def _pocket(c):
+  """A small pretrained model on a small machine: 0.1B to 0.5B, short answers, two CPU cores."""
+  _local(c)
+  c.model.dtype = "float32"  # a CPU computes nothing faster in bfloat16
+  c.data.prompt_budget = 96
+  c.data.template = "none"
+  c.steps = 15
+  c.rollout.update(prompts=16, group_size=8, max_tokens=32, slots=32, prefill_chunk=256, segment=8)
+  c.updates_per_rollout = 1
+  c.rows = "grouped"  # prompts are longer than the answers
+  c.microbatches = 8
+  c.optimizer.update(learning_rate=1e-5, warmup_steps=2)
+  c.eval.update(every=25, prompts=64, samples=4)
+  c.checkpoint.every = 25
 
 
 def _paper(c):
