@@ -251,7 +251,7 @@ def _small(c):
 def _local(c):
   """A checkpoint folder and a dataset file of one's own; numbers for models of 0.5B to 7B."""
   c.model = ConfigDict()
-  c.model.path = ""  # a folder in Hugging Face's layout: config.json, safetensors, tokenizer
+  c.model.path = ""  # config.json, safetensors and tokenizer: a folder's path, or a name on the hub
   c.model.dtype = "bfloat16"  # of activations; log-probs are float32
   c.model.param_dtype = "float32"  # the master copy that the optimiser changes
   c.cold_start.steps = 0  # the folder is where RL starts
@@ -261,10 +261,13 @@ def _local(c):
   c.data.knobs = ConfigDict()  # of that generator: --config.data.knobs="{'max_terms': 3}"
   c.data.rows = 4096  # that a generator draws, before repeats are left out
   c.data.version_seed = 0  # another one, other rows
-  c.data.path = ""  # .jsonl, .json or .parquet: file, folder or glob
+  c.data.path = ""  # .jsonl, .json, .csv, .parquet, .arrow: file, folder or glob; or a dataset on the hub
   c.data.test_path = ""  # "": `held_out` rows of the training file
+  c.data.subset = ""  # of a dataset on the hub; "": its default
+  c.data.split = ""  # of `path`, where it has several; "": "train"
+  c.data.test_split = ""  # of `test_path`; "": "test"
   c.data.held_out = 256
-  c.data.layout = "columns"  # or a public dataset's name in grpojax/data/local/layouts.py
+  c.data.layout = ""  # "columns", or a name in grpojax/data/local/layouts.py; "": the hub's name says
   c.data.prompt = "prompt"  # column of the question, a text or a list of messages
   c.data.answer = "answer"
   c.data.tests = ""  # column of unit tests, for code

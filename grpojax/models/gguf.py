@@ -71,8 +71,6 @@ def to_folder(file: Path, cache_dir: str) -> Path:
 
   Raises ValueError for what has no exact place in Hugging Face's layout.
   """
-  if not file.is_file():
-    raise ValueError(f"{file} does not exist; name a GGUF file, or a folder in Hugging Face's layout.")
   stat = file.stat()
   digest = _digest(file, stat.st_size, stat.st_mtime_ns)
   folder = Path(cache_dir).expanduser() / "models" / f"{file.stem}-{digest[:16]}"

@@ -25,7 +25,7 @@ from grpojax.objective import Objective, stats
 from grpojax.rollout import sampler
 from grpojax.rollout.context import Data, RolloutContext
 from grpojax.rollout.sampler import Engine
-from grpojax.runtime import compiler_options, data_shards, fetch, processes, sharding, watchdog
+from grpojax.runtime import compiler_options, data_shards, fetch, hub, processes, sharding, watchdog
 from grpojax.runtime.compile import aot_jit
 from grpojax.runtime.data_shards import SINGLE_PROCESS, ProcessShards
 from grpojax.runtime.metrics import Timer
@@ -104,7 +104,9 @@ def _prepare(config: ConfigDict, workdir: Path) -> Job:
   shards = data_shards.of(mesh)
   data = load_data(config, scorer.needs, shards)
   splits = data.train, data.held_out
-  processes.assert_equal(lambda: {f"split '{s.name}'": pipeline.fingerprint(s) for s in splits})
+  processes.assert_equal(
+    lambda: {f"split '{s.name}'": pipeline.fingerprint(s) for s in splits} | hub.commits()
+  )
   watchdog.progress("preparing the model and its programs")
   model = build_model(config, data.tokenizer, mesh)
   if config.lora.path:

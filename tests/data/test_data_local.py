@@ -179,7 +179,8 @@ ILLEGAL = [
   (dict(train=dict(a="/x.jsonl")), r"train.a = '/x.jsonl' must be a dict with 'layout' and 'path'"),
   (dict(train=dict(a=dict(path="x"))), r"train.a.prompt is missing"),
   (dict(train=dict(a=dict(layout="gsm8k"))), r"train.a.path is empty"),
-  (dict(train=dict(a=dict(layout="gsm8k", path="openai/gsm8k"))), r"matches no .* nothing is fetched"),
+  (dict(train=dict(a=dict(layout="gsm8k", path="no/where.txt"))), r"HF_HUB_OFFLINE is set; unset it, or"),
+  (dict(train=dict(a=dict(layout="gsm8k", path="/no/where.txt"))), r"'/no/where.txt' is not on this machine"),
   (dict(on_malformed="ignore"), r"config.data.on_malformed = 'ignore', but it is 'skip' or 'error'"),
   (dict(weights=1), r"config.data.weights is set, but Local takes task, knobs, rows, version_seed"),
 ]  # fmt: skip

@@ -40,7 +40,10 @@ class LocalConfig(tfds.core.BuilderConfig):
   test: dict = dataclasses.field(default_factory=dict)
   path: str = ""  # a source of its own, in this layout
   test_path: str = ""
-  layout: str = "columns"
+  subset: str = ""  # of a dataset on the hub
+  split: str = ""  # there, or in a folder of save_to_disk; "": "train"
+  test_split: str = ""  # of test_path; "": "test"
+  layout: str = ""  # "": that of a dataset which is known by its name on the hub, else "columns"
   prompt: str = "prompt"
   answer: str = "answer"
   tests: str = ""

@@ -6,11 +6,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from grpojax.data.local import clean, files, generators, layouts
+from grpojax.data.local import clean, files, generators, layouts, repository
 
 SPLITS = ("train", "test")
 _COLUMNS = ("prompt", "answer", "tests", "meta")
+_WHERE = ("path", "subset", "split")
 _PATH = {"train": "path", "test": "test_path"}  # the short way to name one file
+_SPLIT = {"train": "split", "test": "test_split"}
 _DRAWN = ("task", "knobs", "rows", "version_seed")  # keys of a generator
 
 
@@ -48,8 +50,10 @@ def find(settings: Mapping[str, Any]) -> list[Source]:
 
 def _of_one_file(settings: Mapping[str, Any], split: str) -> Source:
   """Returns the source that config.data.path or .test_path names."""
-  columns = {key: settings[key] for key in _COLUMNS if settings["layout"] == "columns" and settings[key]}
-  entry = dict(layout=settings["layout"], path=settings[_PATH[split]]) | columns
+  path = settings[_PATH[split]]
+  layout = settings["layout"] or _layout(path)
+  columns = {key: settings[key] for key in _COLUMNS if layout == "columns" and settings[key]}
+  entry = dict(layout=layout, path=path, subset=settings["subset"], split=settings[_SPLIT[split]]) | columns
   try:
     return _find(split, "file", "config.data", entry)
   except ValueError as error:  # the file of the test split has another key
@@ -62,21 +66,28 @@ def _find(split: str, name: str, key: str, entry: Mapping[str, Any]) -> Source:
   if "task" in entry:
     return _generator(split, name, key, entry)
   entry = dict(entry)
-  layout, path = entry.pop("layout", "columns"), entry.pop("path", "")
+  path, subset, own_split = (entry.pop(name, "") for name in _WHERE)
+  layout = entry.pop("layout", "") or _layout(path)
   if layout != "columns" and layout not in layouts.LAYOUTS:
     menu = ", ".join(["columns", *layouts.LAYOUTS])
     raise ValueError(f"{key}.layout = '{layout}' is unknown; choose one of {menu}.")
   takes = _COLUMNS if layout == "columns" else ()
   for column in entry:
     if column not in takes:
-      menu = ", ".join(["layout", "path", *takes])
+      menu = ", ".join(["layout", *_WHERE, *takes])
       raise ValueError(f"{key}.{column} is set, but layout '{layout}' takes {menu}.")
   if layout == "columns" and not entry.get("prompt"):
     raise ValueError(f"{key}.prompt is missing; set it to the column of the question or messages.")
   found = layouts.by_columns(**entry) if layout == "columns" else layouts.LAYOUTS[layout]
-  paths = files.find(f"{key}.path", path)
+  paths = files.find(key, path, subset, own_split, split == "test")
   rows = lambda: itertools.chain.from_iterable(map(files.read, paths))
   return Source(split, name, key, paths, rows, lambda row: layouts.to_example(found, files.parse(row)))
+
+
+def _layout(path: str) -> str:
+  """Returns the layout of a path that names none: that of a dataset which is known, else columns."""
+  found = repository.known(path)
+  return found.layout if found else "columns"
 
 
 def _generator(split: str, name: str, key: str, entry: Mapping[str, Any]) -> Source:
