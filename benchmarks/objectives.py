@@ -18,7 +18,6 @@ import jax
 import numpy as np
 
 from benchmarks.setting import keep, setting, where
-from configs import base
 from grpojax import models
 from grpojax import objective as objective_lib
 from grpojax.data import text
@@ -26,6 +25,7 @@ from grpojax.learner import logprobs, optimizer, rows
 from grpojax.learner.state import make_init
 from grpojax.learner.update import make_update
 from grpojax.objective.build import LISTS, functions, knobs_of
+from grpojax.recipes import base
 from grpojax.tools.variants import recipes
 from grpojax.types import Batch
 
@@ -38,7 +38,7 @@ def variants() -> dict[str, objective_lib.Objective]:
   plain.aggregate = dict(fn="token_mean")
   found = {REFERENCE: objective_lib.build(plain)}
   for row in recipes():
-    config = importlib.import_module(f"configs.{row['recipe']}").get_config()
+    config = importlib.import_module(f"grpojax.recipes.{row['recipe']}").get_config()
     found[row["recipe"]] = objective_lib.build(config.objective)
   dual = base.get_config().objective
   dual.surrogate = dict(fn="dual_clip", low=0.2, high=0.2, floor=3.0)

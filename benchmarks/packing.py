@@ -21,13 +21,13 @@ from benchmarks import workload
 from benchmarks.clock import interleaved, said
 from benchmarks.setting import keep, report, setting, where
 from benchmarks.workload import G, L, P, T, V
-from configs import base
 from grpojax import objective as objective_lib
 from grpojax.learner import logprobs, optimizer, packing
 from grpojax.learner import rows as rows_lib
 from grpojax.learner.packing import PackSpec
 from grpojax.learner.state import create
 from grpojax.learner.update import make_old_logp, make_update
+from grpojax.recipes import base
 from grpojax.types import Batch
 
 C = L + T - 1

@@ -20,9 +20,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from benchmarks.setting import ROOT, keep, setting
-from configs import base
 from grpojax import objective
 from grpojax.learner import packing
+from grpojax.recipes import base
 from grpojax.runtime.compile import malloc_trim
 from grpojax.tools.podcheck import check, programs, topology
 

@@ -20,7 +20,7 @@ from benchmarks import workload
 from benchmarks.clock import interleaved, said
 from benchmarks.setting import keep, setting, where
 from benchmarks.workload import G, L, T, V
-from configs import base
+from grpojax.recipes import base
 from grpojax.rollout import sampler
 from grpojax.runtime import sharding
 from grpojax.types import Prompts

@@ -21,8 +21,8 @@ import numpy as np
 
 from benchmarks import clock, ends
 from benchmarks.setting import keep, report, setting, where
-from configs import base
 from grpojax import train
+from grpojax.recipes import base
 from grpojax.runtime import metrics
 
 SIZE = dict(prompts=8, group_size=8, max_tokens=48, layers=2)

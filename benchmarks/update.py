@@ -20,12 +20,12 @@ from benchmarks import workload
 from benchmarks.clock import interleaved, said
 from benchmarks.setting import keep, report, setting, where
 from benchmarks.workload import G, L, P, T, V
-from configs import base
 from grpojax import models, objective
 from grpojax.learner import logprobs, optimizer
 from grpojax.learner import rows as rows_lib
 from grpojax.learner.state import make_init
 from grpojax.learner.update import make_update
+from grpojax.recipes import base
 from grpojax.types import Batch
 
 

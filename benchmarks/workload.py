@@ -6,8 +6,8 @@ from benchmarks.peers.workload import NEW as T
 from benchmarks.peers.workload import PROMPT as L
 from benchmarks.peers.workload import PROMPTS as P
 from benchmarks.peers.workload import VOCAB as V
-from configs import base
 from grpojax import models
+from grpojax.recipes import base
 
 SIZES = (
   "hidden_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads", "intermediate_size",

@@ -8,7 +8,7 @@ Every completion is an episode of one turn today, so this trains as Dr. GRPO wit
 
 from ml_collections import ConfigDict
 
-from configs import gigpo
+from grpojax.recipes import gigpo
 
 
 def get_config(arg: str = "mini") -> ConfigDict:

@@ -9,7 +9,7 @@ one turn today.
 
 from ml_collections import ConfigDict
 
-from configs import agent
+from grpojax.recipes import agent
 
 
 def get_config(arg: str = "mini") -> ConfigDict:

@@ -9,7 +9,7 @@ not publish it; w_max = 5 is ScaleRL's, an absolute ratio.  Its loss is no measu
 
 from ml_collections import ConfigDict
 
-from configs import dapo
+from grpojax.recipes import dapo
 
 
 def get_config(arg: str = "mini") -> ConfigDict:

@@ -14,7 +14,7 @@ Filtering and punishing act on the same completions; the best published runs hav
 
 from ml_collections import ConfigDict
 
-from configs import base
+from grpojax.recipes import base
 
 
 def get_config(arg: str = "mini") -> ConfigDict:

@@ -9,7 +9,7 @@ it must not change during a run, so it is the response budget and never the widt
 
 from ml_collections import ConfigDict
 
-from configs import base
+from grpojax.recipes import base
 
 
 def get_config(arg: str = "mini") -> ConfigDict:

@@ -9,7 +9,7 @@ fingerprints, but no rollout uses them yet: every completion is an episode of on
 
 from ml_collections import ConfigDict
 
-from configs import gigpo
+from grpojax.recipes import gigpo
 
 
 def get_config(arg: str = "mini") -> ConfigDict:

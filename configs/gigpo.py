@@ -11,7 +11,7 @@ the sum is the episode's times 1 + omega.
 
 from ml_collections import ConfigDict
 
-from configs import base
+from grpojax.recipes import base
 
 
 def get_config(arg: str = "mini") -> ConfigDict:

@@ -8,7 +8,7 @@ The clip range e^-0.4 .. e^0.4 and eps = 1e-8 are the paper's and its code's.
 
 from ml_collections import ConfigDict
 
-from configs import base
+from grpojax.recipes import base
 
 
 def get_config(arg: str = "mini") -> ConfigDict:

@@ -7,7 +7,7 @@ https://arxiv.org/abs/2508.04349: beta 1 and 0.1; entropies clamped as in gtpo.p
 
 from ml_collections import ConfigDict
 
-from configs import base
+from grpojax.recipes import base
 
 
 def get_config(arg: str = "mini") -> ConfigDict:

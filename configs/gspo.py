@@ -9,7 +9,7 @@ The clip range is the paper's.  It is narrow on purpose: a mean log-ratio moves 
 
 from ml_collections import ConfigDict
 
-from configs import base
+from grpojax.recipes import base
 
 
 def get_config(arg: str = "mini") -> ConfigDict:

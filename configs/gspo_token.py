@@ -8,7 +8,7 @@ for advantages that differ along a completion, and for other aggregations.
 
 from ml_collections import ConfigDict
 
-from configs import base
+from grpojax.recipes import base
 
 
 def get_config(arg: str = "mini") -> ConfigDict:

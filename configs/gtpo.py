@@ -11,7 +11,7 @@ dict(fn="shaping:group_relative_overlong", easy=0.7).
 
 from ml_collections import ConfigDict
 
-from configs import base
+from grpojax.recipes import base
 
 
 def get_config(arg: str = "mini") -> ConfigDict:

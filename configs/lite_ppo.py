@@ -7,7 +7,7 @@ https://arxiv.org/abs/2508.08221.  eps = 1e-4 is TRL's (scale_rewards="batch").
 
 from ml_collections import ConfigDict
 
-from configs import base
+from grpojax.recipes import base
 
 
 def get_config(arg: str = "mini") -> ConfigDict:

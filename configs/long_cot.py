@@ -7,7 +7,7 @@ The token form of GSPO: the plain one has 1 / length inside its ratio, which no 
 
 from ml_collections import ConfigDict
 
-from configs import dr_grpo
+from grpojax.recipes import dr_grpo
 
 
 def get_config(arg: str = "mini") -> ConfigDict:

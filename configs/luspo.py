@@ -7,7 +7,7 @@ https://arxiv.org/abs/2602.05261; the mean is over all completions, as TRL.
 
 from ml_collections import ConfigDict
 
-from configs import base
+from grpojax.recipes import base
 
 
 def get_config(arg: str = "mini") -> ConfigDict:

@@ -8,7 +8,7 @@ constant denominator in place of DAPO's token mean: a loss has one.
 
 from ml_collections import ConfigDict
 
-from configs import dapo
+from grpojax.recipes import dapo
 
 
 def get_config(arg: str = "mini") -> ConfigDict:

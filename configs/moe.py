@@ -11,7 +11,7 @@ https://arxiv.org/abs/2507.18071 section 5.3.  At scale `local` the model is tha
 
 from ml_collections import ConfigDict
 
-from configs import gspo
+from grpojax.recipes import gspo
 
 
 def get_config(arg: str = "mini") -> ConfigDict:

@@ -11,7 +11,7 @@ Watch sampling/*: how far the sampler is from the policy that is trained.  Evalu
 
 from ml_collections import ConfigDict
 
-from configs import base
+from grpojax.recipes import base
 
 
 def get_config(arg: str = "mini") -> ConfigDict:

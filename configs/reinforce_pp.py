@@ -10,7 +10,7 @@ Each token is a sample of the whitening, so long completions count more.
 
 from ml_collections import ConfigDict
 
-from configs import base
+from grpojax.recipes import base
 
 
 def get_config(arg: str = "mini") -> ConfigDict:

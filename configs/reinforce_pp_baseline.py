@@ -8,7 +8,7 @@ https://arxiv.org/abs/2501.03262.  KL is k2 in the loss; beta = 1e-5 is OpenRLHF
 
 from ml_collections import ConfigDict
 
-from configs import base
+from grpojax.recipes import base
 
 
 def get_config(arg: str = "mini") -> ConfigDict:

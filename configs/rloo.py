@@ -9,7 +9,7 @@ a KL penalty in the reward of a learned model; rule rewards need none.
 
 from ml_collections import ConfigDict
 
-from configs import base
+from grpojax.recipes import base
 
 
 def get_config(arg: str = "mini") -> ConfigDict:

@@ -8,7 +8,7 @@ https://arxiv.org/abs/2511.20347: tau 1 and 1.05.  The gate's value at ratio 1 o
 
 from ml_collections import ConfigDict
 
-from configs import base
+from grpojax.recipes import base
 
 
 def get_config(arg: str = "mini") -> ConfigDict:

@@ -6,7 +6,7 @@
 
 from ml_collections import ConfigDict
 
-from configs import dr_grpo
+from grpojax.recipes import dr_grpo
 
 
 def get_config(arg: str = "mini") -> ConfigDict:

@@ -8,7 +8,7 @@ tests.  Every completion is an episode of one turn today, so GiGPO only scales A
 
 from ml_collections import ConfigDict
 
-from configs import agent
+from grpojax.recipes import agent
 
 
 def get_config(arg: str = "mini") -> ConfigDict:

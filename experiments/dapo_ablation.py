@@ -15,7 +15,7 @@ best published runs have none, because filter and punishment act on the same com
 
 from ml_collections import ConfigDict
 
-from configs import base
+from grpojax.recipes import base
 from grpojax.tools.study import Figure, Study, cumulative
 
 SCALES = ("mini", "small", "paper", "tiny")

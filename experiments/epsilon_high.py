@@ -6,8 +6,8 @@
 DAPO: https://arxiv.org/abs/2503.14476 section 3.1; GSPO: https://arxiv.org/abs/2507.18071 section 5.1.
 """
 
-from configs.sweeps import epsilon_high
 from experiments.common import MINI
+from grpojax.recipes.sweeps import epsilon_high
 from grpojax.tools.study import Figure, Row, Study
 
 KEY = "objective.surrogate.high"

@@ -6,8 +6,8 @@
 Updates are not packed here: a microbatch then has prompts of its own, and tells the gradient's noise.
 """
 
-from configs.sweeps import group_size
 from experiments.common import MINI
+from grpojax.recipes.sweeps import group_size
 from grpojax.tools.study import Figure, Row, Study
 
 CONFIG = "configs/base.py"

@@ -4,6 +4,7 @@ A command's module is imported when it is called: a start costs what that comman
 """
 
 import importlib
+import os
 import sys
 
 from grpojax.runtime import errors
@@ -21,6 +22,11 @@ COMMANDS = {  # name -> (module with a function `command()`, one line)
 
 def main() -> None:
   """Runs the command that the first argument names."""
+  errors.guarded(_run)()
+
+
+def _run() -> None:
+  sys.path.append(os.getcwd())  # a user's own my.module:function, which `python -m` finds by itself
   name = sys.argv[1] if len(sys.argv) > 1 else ""
   if name in ("-h", "--help"):
     print(usage())
@@ -30,7 +36,7 @@ def main() -> None:
     sys.exit(f"error: {said}.\n\n{usage()}")
   sys.argv = [f"grpojax {name}", *sys.argv[2:]]
   errors.take_flag()
-  errors.guarded(lambda: importlib.import_module(COMMANDS[name][0]).command())()
+  importlib.import_module(COMMANDS[name][0]).command()
 
 
 def usage() -> str:

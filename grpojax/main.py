@@ -1,4 +1,4 @@
-"""Trains: python -m grpojax.main --config=configs/gspo.py [--workdir=runs/gspo] [--config.steps=100 ...]
+"""Trains: grpojax train gspo [--workdir=runs/gspo] [--config.steps=100 ...]
 
 Ends with 0 when the run is finished, with 75 (EX_TEMPFAIL: "start me again") when it was stopped by Ctrl-C or
 SIGTERM and has saved, else with an error.
@@ -13,7 +13,6 @@ from absl import flags
 from grpojax import train
 from grpojax.config import check as config_lib
 from grpojax.config import commandline
-from grpojax.runtime import storage
 from grpojax.train import print_sharding
 
 WORKDIR = flags.DEFINE_string("workdir", None, "Where the run lives: a folder or gs://...; default runs/NAME")
@@ -28,8 +27,7 @@ def main(argv):
     config_lib.check(config, jax.device_count())
     print_sharding.show(config)
     return
-  workdir = storage.resolve(WORKDIR.value or f"runs/{config.name}", "--workdir")
-  job = train.prepare(config, storage.absolute(workdir))
+  job = train.prepare(config, workdir := WORKDIR.value or f"runs/{config.name}")
   try:
     finished = train.run(job)
   except KeyboardInterrupt:  # before the first step, or a second one

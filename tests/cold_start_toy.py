@@ -10,8 +10,8 @@ from pathlib import Path
 import jax
 import numpy as np
 
-from configs import base
 from grpojax.data import pipeline, text
+from grpojax.recipes import base
 from grpojax.runtime import checksums, metrics, sharding
 from grpojax.train import setup, sft
 

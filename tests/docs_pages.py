@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from grpojax import objective
 from grpojax.config import commandline
 
 ROOT = Path(__file__).parents[1]
@@ -32,8 +33,9 @@ def snippets(name: str) -> list[str]:
 
 def parses(recipes: list[str], overrides: list[str]) -> bool:
   """Whether a config takes the flags: the one that is named, or else some scale of base.py."""
-  for recipe in recipes or ("--config=configs/base.py", "--config=configs/base.py:local"):
+  own = any("module:" in word or "my." in word for word in overrides)  # functions that a reader writes
+  for recipe in recipes or ("--config=base", "--config=base:local"):
     with contextlib.suppress(ValueError):
-      commandline.config_of([recipe.replace("=configs", f"={ROOT}/configs"), *overrides])
-      return True
+      config = commandline.config_of([recipe, *overrides])
+      return own or bool(objective.build(config.objective))
   return False

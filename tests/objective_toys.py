@@ -8,12 +8,12 @@ import pkgutil
 import jax
 import numpy as np
 
-import configs
 from grpojax import objective as lib
+from grpojax import recipes
 from grpojax.objective.build import LISTS, SLOTS, functions, knobs_of
 from grpojax.types import Batch
 
-RECIPES = [m.name for m in pkgutil.iter_modules(configs.__path__) if not m.ispkg]
+RECIPES = [m.name for m in pkgutil.iter_modules(recipes.__path__) if not m.ispkg]
 MENU = {f"{slot}.{name}": fn for slot in (*SLOTS, *LISTS) for name, fn in functions(slot).items()}
 
 
@@ -30,7 +30,7 @@ def bound(fn):
 
 
 def recipe(name: str, scale: str = "tiny"):
-  return importlib.import_module(f"configs.{name}").get_config(scale)
+  return importlib.import_module(f"grpojax.recipes.{name}").get_config(scale)
 
 
 def one_of_each() -> dict[str, lib.Objective]:

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from configs import base
 from grpojax import rewards
 from grpojax.config import check as config_lib
+from grpojax.recipes import base
 from grpojax.rewards import sandbox
 
 build = importlib.import_module("grpojax.objective.build")  # the package has a function of that name

@@ -5,7 +5,7 @@ import re
 import pytest
 from docs_pages import MADE_UP, ROOT, each_page, parses, snippets
 
-from configs import base
+from grpojax.recipes import base
 
 TESTS = {path.name: path.read_text() for path in (ROOT / "tests").rglob("test_*.py")}
 

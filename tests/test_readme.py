@@ -30,7 +30,7 @@ def test_the_diagram_has_at_most_eight_files_and_each_exists():
 
 @pytest.mark.slow
 def test_a_batch_passes_the_files_of_the_diagram_in_their_order(cache, tmp_path, monkeypatch):
-  config = importlib.import_module("configs.gspo").get_config("tiny")
+  config = importlib.import_module("grpojax.recipes.gspo").get_config("tiny")
   config.update(cache_dir=str(cache), verbose=False, steps=1)
   config.mesh.data = 1
   called = {}  # in order of the first call

@@ -11,7 +11,7 @@ from benchmarks.endurance import verifier
 
 
 def get_config(arg: str = "dapo") -> ConfigDict:
-  c = importlib.import_module(f"configs.{arg}").get_config()
+  c = importlib.import_module(f"grpojax.recipes.{arg}").get_config()
   c.verbose = False
   c.checkpoint.update(every=2, keep=3)
   c.eval.update(every=4, prompts=32)

@@ -17,10 +17,10 @@ from jax.sharding import Mesh
 from ml_collections import ConfigDict
 
 from benchmarks import ends
-from configs import base
 from grpojax import models, objective
 from grpojax.learner import batching, logprobs
 from grpojax.models import spec as spec_lib
+from grpojax.recipes import base
 from grpojax.rollout import sampler
 from grpojax.runtime import sharding
 from grpojax.tools.podcheck import known

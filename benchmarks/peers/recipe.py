@@ -5,7 +5,7 @@ The flags --config.model.path and --config.data.path name the folder and the fil
 """
 
 from benchmarks.peers import workload as w
-from configs import base
+from grpojax.recipes import base
 
 
 def get_config(what: str = "0.0"):

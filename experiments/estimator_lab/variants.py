@@ -5,10 +5,10 @@ import pkgutil
 
 from ml_collections import ConfigDict
 
-import configs
 from grpojax import objective as lib
+from grpojax import recipes
 
-RECIPES = sorted(m.name for m in pkgutil.iter_modules(configs.__path__) if not m.ispkg and m.name != "base")
+RECIPES = sorted(m.name for m in pkgutil.iter_modules(recipes.__path__) if not m.ispkg and m.name != "base")
 CORRECTIONS = dict(
   none={},
   sequence_is=dict(fn="sequence_truncated_is", high=1e8),  # not truncated: the exact ratio
@@ -23,7 +23,7 @@ CORRECTIONS = dict(
 
 def recipe(name: str, **slots) -> ConfigDict:
   """Returns config.objective of configs/<name>.py with other slots and without KL, since J has no KL."""
-  o = importlib.import_module(f"configs.{name}").get_config().objective
+  o = importlib.import_module(f"grpojax.recipes.{name}").get_config().objective
   o.penalty = ConfigDict()
   for slot, knobs in slots.items():
     o[slot] = ConfigDict(knobs)

@@ -5,11 +5,11 @@ import re
 
 from ml_collections import ConfigDict
 
-from configs import base
 from grpojax import objective
 from grpojax.config import check_keys
 from grpojax.learner import optimizer
 from grpojax.learner.batching import extra_fields
+from grpojax.recipes import base
 from grpojax.rewards import load_scorer
 from grpojax.runtime import sharding
 

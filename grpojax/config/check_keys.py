@@ -6,8 +6,8 @@ from typing import Any
 
 from ml_collections import ConfigDict
 
-from configs import base
-from grpojax.config import schema
+from grpojax.config import recipe, schema
+from grpojax.recipes import base
 
 _LARGEST = 2**31 - 1  # an integer of the device has 32 bits
 _LARGEST_FLOAT = 3.4e38  # nor does it have a larger one of these
@@ -51,7 +51,15 @@ def _check_section(at: str, c: ConfigDict, known: ConfigDict) -> None:
       _check_section(where, c[key], default)
   for key in c:
     if key not in known and not is_open:
-      raise ValueError(f"{at} has no {show(key)}; it takes {', '.join(known)}.")
+      raise ValueError(f"{at} has no {show(key)}; {_meant(at, key, known)}")
+
+
+def _meant(at: str, key: str, known: ConfigDict) -> str:
+  """Returns the end of a sentence: the keys that an unknown one may stand for, or else all of the section."""
+  elsewhere = [f"config.{full}" for full in schema.KEYS if full.rpartition(".")[2] == key]
+  if near := elsewhere or [f"{at}.{name}" for name in recipe.nearest(key, known)]:
+    return f"did you mean {' or '.join(near)}?"
+  return f"it takes {', '.join(known)}."
 
 
 def _alike(value: Any, default: Any) -> bool:

@@ -1,18 +1,22 @@
 """Parses the flags and starts the process of every program with a --config; mistakes end in one sentence."""
 
+import re
 import sys
 import traceback
-from pathlib import Path
 
 import jax
 from absl import app, flags, logging
 from ml_collections import ConfigDict, config_flags
+from ml_collections.config_flags.config_flags import ConfigFileFlagParser
 
-from grpojax.config import check_keys
-from grpojax.runtime import errors, limits, processes, program_cache
+from grpojax.config import check_keys, help, overrides, recipe
+from grpojax.runtime import console, errors, limits, processes, program_cache, storage
 
-CONFIG = config_flags.DEFINE_config_file(
-  "config", None, "Recipe, e.g. configs/gspo.py or configs/gspo.py:mini.", lock_config=True
+_CONFIG = re.compile("--?config(=|$)")
+_OVERRIDE = re.compile(r"--?(?:no)?config\.([^=]+)")
+_ANY_KEY = dict(lock_config=False, accept_new_attributes=True)  # check_keys refuses those that there are not
+config_flags.DEFINE_config_file(
+  "config", None, "Recipe: gspo, gspo:tiny, my/recipe.py; the first word may be it.", **_ANY_KEY
 )
 PROCESSES = [  # docs/hosts.md; on a TPU slice and under SLURM none of them is needed
   flags.DEFINE_string("coordinator_address", None, "host:port of process 0, where all processes meet."),
@@ -29,9 +33,7 @@ HEARTBEAT = flags.DEFINE_integer(
 def parse(argv):
   """Parses flags as absl does.  Exits with one sentence, not a traceback, where there is a mistake."""
   try:
-    rest = flags.FLAGS(argv)
-    CONFIG.value.to_dict()  # a file that could not be loaded raises only when it is read
-    return rest
+    return _parse(argv, flags.FLAGS)
   except Exception as error:
     sys.exit(f"error: {mistake(error)}")
 
@@ -39,57 +41,101 @@ def parse(argv):
 def config_of(arguments: list[str]) -> ConfigDict:
   """Returns the config of `--config=... --config.key=value ...`.  Raises ValueError for a mistake in them."""
   argv, values = ["grpojax", *arguments], flags.FlagValues()
-  holder = config_flags.DEFINE_config_file("config", None, "", values, lock_config=True, sys_argv=argv)
+  config_flags.DEFINE_config_file("config", None, "", values, sys_argv=argv, **_ANY_KEY)
   try:
-    values(argv)
-    holder.value.to_dict()
-    return holder.value
+    _parse(argv, values)
   except Exception as error:
     raise ValueError(mistake(error)) from error
+  config, _ = _settle(values)
+  check_keys.check(config)
+  return config
+
+
+class _Parser(ConfigFileFlagParser):
+  """Loads a recipe by name or file, with room for the keys that the command line sets."""
+
+  def __init__(self, argv: list[str]):
+    super().__init__("config", lock_config=False)
+    self.keys = [match[1] for word in argv if (match := _OVERRIDE.match(word))]
+
+  def parse(self, value: str) -> ConfigDict:
+    try:
+      config = super().parse(recipe.find(value))
+      config.to_dict()  # a file that could not be loaded raises only when it is read
+      overrides.make_room(config, self.keys)
+    except ValueError as error:
+      raise flags.Error(error) from error  # as it is: absl would quote the flag before it
+    return config
+
+
+def _parse(argv: list[str], values: flags.FlagValues) -> list[str]:
+  """Parses into `values`, and returns the words that no flag took."""
+  if argv[1:] and not argv[1].startswith("-"):  # grpojax train gspo
+    if any(_CONFIG.match(word) for word in argv[2:]):
+      raise flags.Error(f"{argv[1]} is a recipe and --config names one too; leave one of them out.")
+    argv = [argv[0], f"--config={argv[1]}", *argv[2:]]
+  values["config"].parser = _Parser(argv)
+  return values(argv)
+
+
+def _settle(values: flags.FlagValues) -> tuple[ConfigDict, list[str]]:
+  """Returns (the config, locked, without knobs of functions that flags replaced; what to say of those)."""
+  flag = values["config"]
+  before = flag.parser.parse(config_flags.get_config_filename(flag))
+  said = overrides.drop_knobs(flag.value, before, config_flags.get_override_values(flag))
+  flag.value.lock()
+  return flag.value, said
 
 
 def mistake(error: Exception) -> str:
   """Returns one sentence for what absl or ml_collections could not parse."""
-  if isinstance(error, AttributeError | KeyError):  # how ml_collections refuses a key that it has not
-    inner = error.args[0] if error.args else error
-    inner = inner.args[0] if isinstance(inner, KeyError) and inner.args else inner
-    return f"--config has no key {' '.join(str(inner).split())}"
   if isinstance(error, OSError):
-    return f"--config cannot be read: {str(error).split()[-1]} is no such file"
+    return f"--config cannot be read: {' '.join(str(error).split())}"
   if isinstance(error, flags.Error):  # of a config file that raises, absl quotes the whole traceback
     return str(error).strip().splitlines()[-1]
-  last = traceback.extract_tb(error.__traceback__)[-1]  # a recipe that is no program, a key that is no name
+  last = traceback.extract_tb(error.__traceback__)[-1]  # a recipe that is no program
   said = f"{type(error).__name__}: {' '.join(str(error).split())}"
   return f"--config cannot be read ({said}, at {last.filename}:{last.lineno})"
+
+
+def set_up_jax(config: ConfigDict) -> None:
+  """Sets the devices of a CPU, which has to be before JAX is used, and the cache of programs."""
+  # Libraries report every checkpoint and data set; and what a thread of Orbax meets it raises as well, where
+  # it becomes one sentence.
+  logging.set_verbosity(logging.FATAL)
+  devices = config.mesh.cpu_devices
+  if devices > 1 and jax.config.jax_num_cpu_devices != devices:
+    jax.config.update("jax_num_cpu_devices", devices)
+  program_cache.use(storage.cache(config.cache_dir, "programs"))
 
 
 def start(argv) -> ConfigDict:
   """Sets JAX and the processes up by the config, and returns it; `argv` are the words that no flag took."""
   if len(argv) > 1:
     raise app.UsageError(f"Unknown arguments {argv[1:]}; overrides are written --config.key=value.")
-  # Libraries report every checkpoint and data set; and what a thread of Orbax meets it raises as well, where
-  # it becomes one sentence.
-  logging.set_verbosity(logging.FATAL)
-  config = CONFIG.value
+  config, notes = _settle(flags.FLAGS)
   try:
     limits.check()
     check_keys.check(config)
   except ValueError as error:
     sys.exit(f"error: {error}")
   jax.config.update("jax_numpy_rank_promotion", "raise")
-  if config.mesh.cpu_devices > 1:
-    jax.config.update("jax_num_cpu_devices", config.mesh.cpu_devices)
-  cache = Path(config.cache_dir).expanduser() / "programs"
-  program_cache.use(cache)
+  set_up_jax(config)
   try:
     processes.initialize({flag.name: flag.value for flag in PROCESSES}, HEARTBEAT.value)
   except ValueError as error:
     sys.exit(f"error: {error}")
+  for note in notes:
+    console.say(f"note: {note}.")
   return config
 
 
 def run(main) -> None:
   """Runs main(argv) under absl, with --config required."""
+  if {"-h", "--help"} & set(sys.argv[1:]):
+    module = sys.modules[main.__module__]
+    print(help.text(sys.argv[0], module.__doc__, module.__name__))
+    return
   flags.mark_flag_as_required("config")
   errors.take_flag()
   app.run(processes.end_together(errors.guarded(main)), flags_parser=parse)

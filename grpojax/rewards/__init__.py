@@ -21,8 +21,9 @@ import importlib
 import importlib.util
 import inspect
 import numbers
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from math import isfinite  # the name `math` is that of grpojax/rewards/math.py here
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -77,19 +78,23 @@ class Graded(NamedTuple):
   first_error: str  # the first failure, "" if there was none
 
 
-def build(config) -> Rewards:
-  """Builds config.reward: name -> dict(fn, weight=1.0, knobs).  Raises ValueError naming the key."""
+def build(config, functions: Mapping[str, Callable] = MappingProxyType({})) -> Rewards:
+  """Builds config.reward: name -> dict(fn, weight=1.0, knobs).  Raises ValueError naming the key.
+
+  `functions` are by name those that are in memory, whose `fn` is a name for the record alone.
+  """
   if "accuracy" not in config:
     raise ValueError(
       "config.reward.accuracy is missing; set it to the reward that tells right from wrong, such as"
       " dict(fn='rules:integer_answer', marker='#')."
     )
   names = ["accuracy", *(name for name in config if name != "accuracy")]
-  return Rewards(tuple(_build_one(f"config.reward.{name}", name, config[name]) for name in names))
+  keys = {name: f"config.reward.{name}" for name in names}
+  fns = {name: functions.get(name) or _find(key, config[name].get("fn", "")) for name, key in keys.items()}
+  return Rewards(tuple(_build_one(key, name, config[name], fns[name]) for name, key in keys.items()))
 
 
-def _build_one(key: str, name: str, slot) -> Reward:
-  fn = _find(key, slot.get("fn", ""))
+def _build_one(key: str, name: str, slot, fn: Callable) -> Reward:
   sees = _scope(fn)
   if sees == "group" and name == "accuracy":
     raise ValueError(f"{key}: {fn.__name__} sees a whole group; accuracy is of one completion.")

@@ -14,8 +14,9 @@ from collections.abc import Mapping
 import jax
 import rich.console
 import rich.table
-from tqdm import tqdm
+from tqdm.auto import tqdm  # in a notebook its widget
 
+_NOTEBOOK = False if "ipykernel" in sys.modules else None  # of a bar's `disable`, None: unless a terminal
 STATUS = {
   "cold_start/loss": "loss {:.3f}",
   "reward": "reward {:.3g}",
@@ -77,7 +78,7 @@ def bar(total: int, start: int, verbose: bool, what: str = "step") -> tqdm:
     initial=start,
     dynamic_ncols=True,
     bar_format=what + " {n_fmt}/{total_fmt} |{bar}| {remaining} left {desc}",
-    disable=True if not verbose or jax.process_index() != 0 else None,  # None: unless a terminal
+    disable=True if not verbose or jax.process_index() != 0 else _NOTEBOOK,
   )
 
 

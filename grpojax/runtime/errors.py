@@ -4,6 +4,8 @@ Statuses are those that launchers read: 1 for an error, 75 for "start me again",
 """
 
 import functools
+import os
+import select
 import sys
 import traceback
 from collections.abc import Callable
@@ -11,6 +13,7 @@ from pathlib import Path
 
 FLAG = "--debug"  # of every command: what is raised shows its traceback
 INTERRUPTED = 130  # what a shell says of a process that Ctrl-C ended
+READER_GONE = 141  # what a shell says of a process whose output nobody reads on, as behind `| head`
 _PACKAGE = Path(__file__).parents[1]
 _LONGEST = 500  # characters of somebody else's message
 _debug = False
@@ -30,7 +33,14 @@ def guarded(main: Callable) -> Callable:
   @functools.wraps(main)
   def run(*args):
     try:
-      return main(*args)
+      done = main(*args)
+      sys.stdout.flush()  # here, where a reader that has gone is one of the cases below
+      return done
+    except BrokenPipeError as error:
+      if not _reader_has_gone():
+        sys.exit(f"error: {sentence(error)}")
+      os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or Python's end complains once more
+      sys.exit(READER_GONE)
     except KeyboardInterrupt:
       print("Interrupted.", file=sys.stderr)
       sys.exit(INTERRUPTED)
@@ -40,6 +50,13 @@ def guarded(main: Callable) -> Callable:
       sys.exit(f"error: {sentence(error)}")
 
   return run
+
+
+def _reader_has_gone() -> bool:
+  """Returns True where nobody reads what this process prints; other pipes may break, too."""
+  output = select.poll()
+  output.register(sys.stdout.fileno(), 0)
+  return any(event & select.POLLERR for _, event in output.poll(0))
 
 
 def sentence(error: Exception) -> str:

@@ -24,7 +24,7 @@ def in_bucket(path) -> bool:
   return "://" in str(path)
 
 
-def resolve(name: str, key: str) -> Path | epath.Path:
+def resolve(name: str | os.PathLike, key: str) -> Path | epath.Path:
   """Returns a path of this machine or of a bucket.  Raises ValueError naming `key` without bucket access."""
   if not in_bucket(name):
     return Path(name).expanduser()
@@ -38,6 +38,11 @@ def resolve(name: str, key: str) -> Path | epath.Path:
 def absolute(folder: Path | epath.Path) -> Path | epath.Path:
   """Returns the folder as an absolute path, as Orbax needs it."""
   return folder.absolute() if isinstance(folder, Path) else folder
+
+
+def cache(cache_dir: str, name: str) -> Path:
+  """Returns the folder `name` of config.cache_dir, as an absolute path."""
+  return Path(cache_dir).expanduser().absolute() / name
 
 
 @contextlib.contextmanager

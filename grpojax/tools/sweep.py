@@ -1,14 +1,15 @@
-"""grpojax sweep --config=configs/gspo.py --sweep=configs/sweeps/epsilon_high.py [--seeds=5 ...]
+"""grpojax sweep --config=gspo --sweep=epsilon_high [--seeds=5 ...]
 
 Any recipe, once with each of the overrides that the sweep's `get_sweep()` returns, a list of
 {"dotted.key.of.the.config": value}.  What follows the file's name after a colon is its argument:
-`--sweep=configs/sweeps/group_size.py:256`.  Table, figures and report are those of a study.
+`--sweep=group_size:256`.  Table, figures and report are those of a study.
 """
 
 import importlib.util
 import sys
 from pathlib import Path
 
+from grpojax.config import recipe
 from grpojax.tools.study import Figure, Row, Study
 from grpojax.tools.study import command as study_command
 
@@ -28,11 +29,11 @@ def study(config: str, sweep: str, name: str = "") -> Study:
   figures = [Figure(title, unit, {metric: title.lower()}) for title, unit, metric in FIGURES]
   if along:
     figures += [figure._replace(title=f"{figure.title} along the sweep", over="swept") for figure in figures]
-  recipe = Path(config.partition(":")[0]).stem
+  name_of_recipe = Path(config.partition(":")[0]).stem
   key = swept.pop() if along else ""
   return Study(
-    name or f"{recipe}-{Path(sweep.partition(':')[0]).stem}",
-    f"{recipe}: {', '.join(dict.fromkeys(k for row in rows for k in row.changes))}",
+    name or f"{name_of_recipe}-{Path(sweep.partition(':')[0]).stem}",
+    f"{name_of_recipe}: {', '.join(dict.fromkeys(k for row in rows for k in row.changes))}",
     f"{config} with each of the {len(rows)} overrides of {sweep}.",
     rows,
     tuple(figures),
@@ -42,9 +43,7 @@ def study(config: str, sweep: str, name: str = "") -> Study:
 
 def load(sweep: str) -> list[dict]:
   """Loads `get_sweep()` of a file, or `get_sweep(argument)` of "file:argument"."""
-  path, _, argument = sweep.partition(":")
-  if not Path(path).is_file():
-    raise ValueError(f"--sweep={sweep}: there is no file {path}.")
+  path, _, argument = recipe.find(sweep, "--sweep", recipe.SWEEPS).partition(":")
   spec = importlib.util.spec_from_file_location("grpojax_sweep", path)
   module = importlib.util.module_from_spec(spec)
   spec.loader.exec_module(module)
@@ -70,8 +69,8 @@ def number(changes: dict) -> float | None:
 def command() -> None:
   """Reads the command line and runs the sweep."""
   parser = study_command.parser("grpojax sweep")
-  parser.add_argument("--config", required=True, help="recipe, e.g. configs/gspo.py or configs/gspo.py:tiny")
-  parser.add_argument("--sweep", required=True, help="e.g. configs/sweeps/epsilon_high.py")
+  parser.add_argument("--config", required=True, help="recipe, e.g. gspo, gspo:tiny or my/recipe.py")
+  parser.add_argument("--sweep", required=True, help="e.g. epsilon_high, group_size:256 or my/sweep.py")
   args, extra = parser.parse_known_args()
   try:
     made = study(args.config, args.sweep)

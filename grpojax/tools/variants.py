@@ -7,21 +7,23 @@
 import argparse
 import importlib
 import inspect
-import pkgutil
+from collections.abc import Iterable, Iterator
 
 from ml_collections import ConfigDict
-from rich import box
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
-import configs
+from grpojax.config import recipe
 from grpojax.objective.build import LISTS, SLOTS, functions, knobs_of
+
+NONE = "–"  # nothing chosen
 
 
 def recipes() -> list[dict[str, str]]:
   """Returns one row per file of configs/: its choice in each slot."""
-  names = [m.name for m in pkgutil.iter_modules(configs.__path__) if not m.ispkg]
-  return [_row(name, importlib.import_module(f"configs.{name}").get_config()) for name in names]
+  load = lambda name: importlib.import_module(f"grpojax.recipes.{name}").get_config()
+  return [_row(name, load(name)) for name in recipe.names()]
 
 
 def menu() -> list[dict[str, str]]:
@@ -38,13 +40,13 @@ def menu() -> list[dict[str, str]]:
   ]
 
 
-def _row(recipe: str, c: ConfigDict) -> dict[str, str]:
+def _row(name: str, c: ConfigDict) -> dict[str, str]:
   o = c.objective
   rescale = [] if o.rescale.fn == "identity" else [o.rescale]
   rewards = [reward for name, reward in c.reward.items() if name != "accuracy"]
   refill = ["refill"] if c.dynamic_sampling.enabled else []
   cells = dict(
-    recipe=[recipe],
+    recipe=[name],
     advantage=[o.advantage, *rescale],
     ratio=[o.ratio],
     surrogate=[o.surrogate],
@@ -54,7 +56,7 @@ def _row(recipe: str, c: ConfigDict) -> dict[str, str]:
     filter=[*o.select.values(), *refill],
     reward=[*rewards, *o.shape.values()],
   )
-  return {column: "; ".join(map(_say, cell)) or "–" for column, cell in cells.items()}
+  return {column: "; ".join(map(_say, cell)) or NONE for column, cell in cells.items()}
 
 
 def _say(slot) -> str:
@@ -73,23 +75,44 @@ def _knob(parameter: inspect.Parameter) -> str:
 def markdown(rows: list[dict[str, str]]) -> str:
   """Formats rows as a GitHub table."""
   lines = [list(rows[0]), ["---"] * len(rows[0]), *(row.values() for row in rows)]
-  escape = lambda cell: cell.replace("|", "\\|")
-  return "\n".join("| " + " | ".join(map(escape, line)) + " |" for line in lines)
+  escaped = lambda cell: cell.replace("|", "\\|")
+  return "\n".join("| " + " | ".join(map(escaped, line)) + " |" for line in lines)
+
+
+def brief(rows: list[dict[str, str]]) -> Iterator[tuple[str, str]]:
+  """Yields (recipe, its choices): all of base's, and of the others what differs from it."""
+  base = next(row for row in rows if row["recipe"] == "base")
+  for row in [base, *(row for row in rows if row is not base)]:
+    beside = dict.fromkeys(row, NONE) if row is base else base
+    chosen = {slot: cell for slot, cell in row.items() if cell != beside[slot]}
+    yield chosen.pop("recipe"), "\n".join(f"{slot}: {cell}" for slot, cell in chosen.items())
 
 
 def command() -> None:
-  """Prints both tables."""
+  """Prints both tables, for a page or as narrow as a terminal."""
   parser = argparse.ArgumentParser(prog="grpojax variants", description=__doc__.splitlines()[0])
   parser.add_argument("--markdown", action="store_true", help="print tables for a page")
-  as_page = parser.parse_args().markdown
-  for title, rows in (("Recipes", recipes()), ("Menu of the slots", menu())):
-    if as_page:
+  if parser.parse_args().markdown:
+    for title, rows in (("Recipes", recipes()), ("Menu of the slots", menu())):
       print(f"## {title}\n\n{markdown(rows)}\n")
-      continue
-    table = Table(title=title, box=box.SIMPLE)
-    for column in rows[0]:
-      table.add_column(column, overflow="fold")
-    for row in rows:
-      table.add_row(*row.values())
-    Console().print(table)
+    return
+  what = recipe.purposes()
+  show(
+    "Recipes: what each sets beside base",
+    ((name, f"[dim]{escape(what[name])}[/dim]\n{escape(chosen)}") for name, chosen in brief(recipes())),
+  )
+  signatures = ((f"{row['slot']}.{row['function']}", row) for row in menu())
+  show(
+    "Functions of the slots, with their knobs",
+    ((name, escape(f"{row['what']}\n{row['knobs']}".strip())) for name, row in signatures),
+  )
 
+
+def show(title: str, rows: Iterable[tuple[str, str]]) -> None:
+  """Prints a name and a text a row."""
+  table = Table(title=title, title_justify="left", box=None, show_header=False, pad_edge=False)
+  table.add_column(no_wrap=True, style="bold")
+  table.add_column()
+  for row in rows:
+    table.add_row(*row)
+  Console().print(table)

@@ -3,6 +3,8 @@
     data -> rollout -> rewards -> objective -> learner -> checkpoint, evaluate, report
 """
 
+from collections.abc import Callable
+
 from grpojax.rollout.prefetch import Prefetcher
 from grpojax.train import state as run_state
 from grpojax.train import step as stages
@@ -11,14 +13,15 @@ from grpojax.train.session import Session
 from grpojax.train.setup import Job
 
 
-def run(job: Job) -> bool:
+def run(job: Job, on_step: Callable[[int, dict[str, float]], None] | None = None) -> bool:
   """Trains until `config.steps`, from the newest checkpoint in the workdir or from the initial policy.
 
+  `on_step(step, metrics)` gets each step's record, when it is written.
   Returns True when config.steps was reached, False when the run was asked to stop (and has saved).
   """
   config, mixture = job.config, job.data.train.weights
   announce(job)
-  with Session(job) as session:
+  with Session(job, on_step) as session:
     state, in_flight = session.restored or run_state.initial(job, session.writer)
     rollouts = Prefetcher(job.rollout, config.staleness, state.frozen, in_flight)
     if state.step == 0:

@@ -5,6 +5,7 @@ the next step's is pushed, or before an evaluation and a checkpoint, so that no 
 """
 
 import contextlib
+from collections.abc import Callable
 
 import jax
 
@@ -25,8 +26,9 @@ from grpojax.types import Groups
 class Session:
   """`with Session(job) as session`: locks the workdir and opens its records and checkpoints."""
 
-  def __init__(self, job: Job):
+  def __init__(self, job: Job, on_step: Callable[[int, dict[str, float]], None] | None = None):
     self.job, self.timer, self.pending = job, job.rollout.timer, None
+    self.on_step = on_step
 
   def __enter__(self):
     job = self.job
@@ -100,7 +102,9 @@ class Session:
     """Writes the pending record, with more seconds by phase."""
     pending, self.pending = self.pending, None
     pending = pending._replace(times=step_log.add_times(pending.times, times))
-    step_log.write(self.job.config, self.files, self.writer, self.progress, pending)
+    found = step_log.write(self.job.config, self.files, self.writer, self.progress, pending)
+    if self.on_step:
+      self.on_step(pending.step, found)
 
   def evaluate(self, step: int, params: dict) -> None:
     """Collective: measures the policy on held-out questions and writes the record."""

@@ -1,9 +1,11 @@
 """Everything that is made once: data, model, programs.  Nothing here runs on the device yet."""
 
+import os
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import jax
@@ -25,7 +27,16 @@ from grpojax.objective import Objective, stats
 from grpojax.rollout import sampler
 from grpojax.rollout.context import Data, RolloutContext
 from grpojax.rollout.sampler import Engine
-from grpojax.runtime import compiler_options, data_shards, fetch, hub, processes, sharding, watchdog
+from grpojax.runtime import (
+  compiler_options,
+  data_shards,
+  fetch,
+  hub,
+  processes,
+  sharding,
+  storage,
+  watchdog,
+)  # fmt: skip
 from grpojax.runtime.compile import aot_jit
 from grpojax.runtime.data_shards import SINGLE_PROCESS, ProcessShards
 from grpojax.runtime.metrics import Timer
@@ -80,22 +91,25 @@ class Job(NamedTuple):
     return self.policies["policy"].model
 
 
-def prepare(config: ConfigDict, workdir: Path) -> Job:
+def prepare(
+  config: ConfigDict, workdir: str | os.PathLike, functions: Mapping[str, Callable] = MappingProxyType({})
+) -> Job:
   """Returns the run that `config` describes, ready to start.  Raises ValueError for all that can be wrong.
 
+  `functions` are rewards in memory, by their names in config.reward.
   Collective: several processes must have the same code, config, workdir and data.
   """
   check_keys.check(config)  # first, as the watchdog waits by one of them
   with watchdog.watchdog(config.guard.minutes, "reading the data"):
-    return _prepare(config, workdir)
+    return _prepare(config, storage.absolute(storage.resolve(workdir, "--workdir")), functions)
 
 
-def _prepare(config: ConfigDict, workdir: Path) -> Job:
+def _prepare(config: ConfigDict, workdir: Path, functions: Mapping[str, Callable]) -> Job:
   """Prepares under the watchdog."""
   said = lambda: schema.flatten(config.to_dict(), "config.") | {"--workdir": workdir}
   processes.assert_equal(lambda: processes.code() | said())
   config_lib.check(config, jax.device_count())
-  scorer, step_scorer = rewards.build(config.reward), None
+  scorer, step_scorer = rewards.build(config.reward, functions), None
   if config.process.scorer:
     step_scorer = rewards.load_scorer(config.process.scorer, config.process.knobs)
   objective = objective_lib.build(config.objective)
@@ -140,7 +154,7 @@ def reader(config: ConfigDict, needs: tuple[str, ...]) -> tuple[Any, Path, Calla
   c = config.data
   tokenizer = text.load_tokenizer(model_folder(config))
   form = templates.build(c.template, c.system, c.chat, c.split_special_tokens)
-  path = pipeline.prepare(c, Path(config.cache_dir) / "datasets", schema.DATA_KEYS)
+  path = pipeline.prepare(c, storage.cache(config.cache_dir, "datasets"), schema.DATA_KEYS)
   return tokenizer, path, lambda name: pipeline.load_split(c, path, name, tokenizer, needs, form)
 
 

@@ -27,7 +27,15 @@ from grpojax.learner.state import make_init
 from grpojax.learner.update import make_update
 from grpojax.models import Model
 from grpojax.runtime import (
-  checksums, compiler_options, console, data_shards, lock, processes, sharding, watchdog,
+  checksums,
+  compiler_options,
+  console,
+  data_shards,
+  lock,
+  processes,
+  sharding,
+  storage,
+  watchdog,
 )  # fmt: skip
 from grpojax.runtime.compile import aot_jit
 from grpojax.runtime.data_shards import ProcessShards
@@ -81,7 +89,7 @@ def cold_start(config: ConfigDict, model: Model, mesh, split, tokenizer, writer:
   One start at a time makes a cold start; another one of the same waits, and takes it.
   """
   key = fingerprint(config, model, split, tokenizer)
-  cache = Path(config.cache_dir).expanduser() / "cold_start" / key
+  cache = storage.cache(config.cache_dir, "cold_start") / key
   if not config.cold_start.steps:
     return train(config, model, mesh, split, tokenizer, writer)
   params = _cached(cache, key, model, mesh)

@@ -25,8 +25,8 @@ class PendingRecord(NamedTuple):
   groups: Groups  # to be kept if an update was skipped
 
 
-def write(config: ConfigDict, files: Path, writer, progress, pending: PendingRecord) -> None:
-  """Writes and shows the record.  Raises ArithmeticError where `guard` stops the run."""
+def write(config: ConfigDict, files: Path, writer, progress, pending: PendingRecord) -> dict[str, float]:
+  """Writes and shows the record, and returns it.  Raises ArithmeticError where `guard` stops the run."""
   updates = jax.device_get(pending.updates)
   found = metrics_lib.over_updates(updates)
   found |= {name: float(updates[-1][name]) for name in AFTER_STEP if name in found}
@@ -39,6 +39,7 @@ def write(config: ConfigDict, files: Path, writer, progress, pending: PendingRec
   if found["update/skipped"]:
     guard.keep(files, pending.step, jax.process_index(), pending.groups)
   guard.check(config, pending.step, nonfinite_steps, found)
+  return found
 
 
 def add_times(times: dict[str, float], more: dict[str, float]) -> dict[str, float]:

@@ -2,8 +2,8 @@
 
 import pytest
 
-from configs import base
 from grpojax.config import check, workdir
+from grpojax.recipes import base
 
 
 def changed(**changes):

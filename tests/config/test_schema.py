@@ -5,8 +5,8 @@ import math
 import pytest
 from ml_collections import ConfigDict
 
-from configs import base
 from grpojax.config import check_keys, schema, workdir
+from grpojax.recipes import base
 
 SCALES = ("mini", "local")  # between them they have every key
 CONFIGS = {scale: base.get_config(scale) for scale in SCALES}

@@ -13,10 +13,10 @@ import pytest
 from huggingface_hub import constants
 from ml_collections import ConfigDict
 
-from configs import base
 from grpojax.config.schema import DATA_KEYS
 from grpojax.data import pipeline
 from grpojax.data.local import files
+from grpojax.recipes import base
 from grpojax.runtime import hub
 
 TOKENIZER = data_toys.tokenizer()

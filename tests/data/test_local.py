@@ -12,11 +12,11 @@ import pytest
 import subprocesses
 from model_folders import mesh
 
-from configs import base
 from grpojax import models
 from grpojax.config.workdir import Run
 from grpojax.data import pipeline
 from grpojax.models import hf
+from grpojax.recipes import base
 from grpojax.runtime import hub, metrics
 from grpojax.tools import export
 from grpojax.train import manifest, setup

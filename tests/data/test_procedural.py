@@ -10,11 +10,11 @@ import data_toys
 import pytest
 from ml_collections import ConfigDict
 
-from configs import base
 from grpojax.config import check
 from grpojax.config.schema import DATA_KEYS
 from grpojax.data import pipeline, procedural, procedural_worker
 from grpojax.data.local import generators
+from grpojax.recipes import base
 
 TOKENIZER = data_toys.tokenizer()
 

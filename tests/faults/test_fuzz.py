@@ -17,13 +17,13 @@ import pyarrow.parquet as pq
 import pytest
 from absl import flags
 
-from configs import base
 from grpojax import main, train
 from grpojax.config import commandline
 from grpojax.config.schema import DATA_KEYS
 from grpojax.data import pipeline
 from grpojax.data.local import sources
 from grpojax.objective.build import LISTS, SLOTS, functions, knobs_of
+from grpojax.recipes import base
 from grpojax.runtime import errors
 
 SEED, TIMES = map(int, os.environ.get("GRPOJAX_FUZZ", "0:1").split(":"))
@@ -251,7 +251,7 @@ SIGNED = ("objective", "reward", "adaptive_group.positive", "data", "mesh.")
 
 
 def recipe(name: str, scale: str = "tiny"):
-  return importlib.import_module(f"configs.{name}").get_config(scale)
+  return importlib.import_module(f"grpojax.recipes.{name}").get_config(scale)
 
 
 def leaves(c, at=""):

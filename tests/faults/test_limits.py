@@ -2,9 +2,9 @@
 
 import pytest
 
-from configs import base
 from grpojax import train
 from grpojax.data import pipeline
+from grpojax.recipes import base
 
 
 def config(cache, **changes):

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 import subprocesses
 
-from configs import base
 from grpojax import train
 from grpojax.config import check_keys
+from grpojax.recipes import base
 from grpojax.runtime import metrics
 from grpojax.train import guard
 
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.usefixtures("quick_jobs")
 
 def config(cache, recipe="grpo", **changes):
   """The programs of test_staleness.py."""
-  c = importlib.import_module(f"configs.{recipe}").get_config("tiny")
+  c = importlib.import_module(f"grpojax.recipes.{recipe}").get_config("tiny")
   c.update(steps=4, verbose=False, cache_dir=str(cache), updates_per_rollout=1)
   c.mesh.data = 1
   c.optimizer.warmup_steps = 0

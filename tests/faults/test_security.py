@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 from model_folders import FOLDERS
 
-from configs import base
 from grpojax import models
 from grpojax.config.schema import DATA_KEYS
 from grpojax.data import pipeline, text
 from grpojax.models import hf
+from grpojax.recipes import base
 from grpojax.runtime import metrics, report
 
 ROOT = Path(__file__).parents[2]

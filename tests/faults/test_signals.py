@@ -23,7 +23,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def config(cache, **changes):
-  c = importlib.import_module("configs.dr_grpo").get_config("tiny")
+  c = importlib.import_module("grpojax.recipes.dr_grpo").get_config("tiny")
   c.update(verbose=False, cache_dir=str(cache), **changes)
   c.model.num_hidden_layers, c.rollout.max_tokens, c.eval.prompts = 1, 16, 4
   c.mesh.data = 1

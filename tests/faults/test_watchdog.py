@@ -34,7 +34,7 @@ with watchdog(1 / 60, "waiting", Path(sys.argv[1])):
 NEVER_READ = """
 import sys, threading
 from pathlib import Path
-from configs import base
+from grpojax.recipes import base
 from grpojax import train
 from grpojax.train import setup
 
@@ -72,7 +72,7 @@ def test_nothing_is_left_behind_by_a_run_that_ends(tmp_path):
 
 @pytest.mark.usefixtures("quick_jobs")
 def test_every_phase_from_the_first_second_is_watched(cache, tmp_path, monkeypatch):
-  config = importlib.import_module("configs.dr_grpo").get_config("tiny")
+  config = importlib.import_module("grpojax.recipes.dr_grpo").get_config("tiny")
   config.update(steps=3, verbose=False, cache_dir=str(cache))
   config.eval.every = 2
   config.mesh.data = 1

@@ -10,7 +10,7 @@ from grpojax.train import checkpoint
 
 def config(cache):
   """The programs of test_staleness.py."""
-  c = importlib.import_module("configs.grpo").get_config("tiny")
+  c = importlib.import_module("grpojax.recipes.grpo").get_config("tiny")
   c.update(steps=4, verbose=False, cache_dir=str(cache), updates_per_rollout=1)
   c.mesh.data = 1
   c.optimizer.warmup_steps = 0

@@ -12,13 +12,13 @@ import pytest
 from ml_collections import ConfigDict
 from objective_toys import RECIPES, random_batch, recipe
 
-from configs import base, dapo, grpo, gspo
 from grpojax import models
 from grpojax import objective as objective_lib
 from grpojax.learner import logprobs, packing, rows
 from grpojax.learner import optimizer as optimizer_lib
 from grpojax.learner.state import make_init
 from grpojax.learner.update import make_old_logp, make_update
+from grpojax.recipes import base, dapo, grpo, gspo
 from grpojax.runtime import sharding
 from grpojax.train import sft
 from grpojax.types import Batch

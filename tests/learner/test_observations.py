@@ -9,11 +9,11 @@ import optax
 import pytest
 from ml_collections import ConfigDict
 
-from configs import base
 from grpojax import models, objective
 from grpojax.learner import batching, rows
 from grpojax.learner import state as learner_state
 from grpojax.learner.update import make_old_logp, make_update
+from grpojax.recipes import base
 from grpojax.runtime import sharding
 from grpojax.train.sft import OBJECTIVE
 from grpojax.types import ACTION, OBSERVATION, PADDING, Groups, Prompts, Rollout, Scored

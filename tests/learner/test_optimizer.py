@@ -10,11 +10,11 @@ import pytest
 from ml_collections import ConfigDict
 from objective_toys import recipe
 
-from configs import base
 from grpojax import models, train
 from grpojax.config import check as config_lib
 from grpojax.learner import optimizer, state
 from grpojax.models import lora
+from grpojax.recipes import base
 from grpojax.runtime import metrics, sharding
 
 MODEL = models.build(base.get_config("tiny").model, 30)

@@ -6,11 +6,11 @@ import numpy as np
 import optax
 import pytest
 
-from configs import base
 from grpojax import models
 from grpojax.config import check as config_lib
 from grpojax.learner.optimizer import make_optimizer
 from grpojax.learner.state import make_init
+from grpojax.recipes import base
 
 MODEL = models.build(base.get_config("tiny").model, 30)
 

@@ -10,12 +10,12 @@ import pytest
 from ml_collections import ConfigDict
 from model_folders import loaded, mesh
 
-from configs import base, quantized
 from grpojax import models
 from grpojax.config import check as config_lib
 from grpojax.learner import logprobs
 from grpojax.models import int8, lora, names
 from grpojax.models.attention import attend
+from grpojax.recipes import base, quantized
 from grpojax.rollout import sampler
 from grpojax.rollout.sampler import weights
 from grpojax.train import setup

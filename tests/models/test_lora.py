@@ -17,7 +17,6 @@ from model_folders import FOLDERS, loaded, mesh
 from safetensors import safe_open
 from test_learner import T, V, make_batch
 
-from configs import base, gspo
 from grpojax import models, train
 from grpojax import objective as objective_lib
 from grpojax.config import check as config_lib
@@ -26,6 +25,7 @@ from grpojax.learner import logprobs, optimizer, rows
 from grpojax.learner.state import create
 from grpojax.learner.update import make_update
 from grpojax.models import hf, lora, names, peft
+from grpojax.recipes import base, gspo
 from grpojax.rollout import sampler
 from grpojax.runtime import checksums, metrics, sharding
 from grpojax.tools import export
@@ -342,7 +342,7 @@ def even(sample):
 
 
 def job_config(cache, steps):
-  config = importlib.import_module("configs.grpo").get_config("tiny")  # with a reference
+  config = importlib.import_module("grpojax.recipes.grpo").get_config("tiny")  # with a reference
   config.update(cache_dir=str(cache), verbose=False, steps=steps, updates_per_rollout=1)
   config.mesh.data = 1
   config.eval.every = 9

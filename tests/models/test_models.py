@@ -7,10 +7,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from configs import base
 from grpojax import models
 from grpojax.models.attention import attend, attend_causally
 from grpojax.models.parts import project
+from grpojax.recipes import base
 
 slow = pytest.mark.slow
 VOCABULARY = 50

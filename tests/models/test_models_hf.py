@@ -17,11 +17,11 @@ from model_folders import FAMILIES, FOLDERS, loaded, mesh
 from safetensors import safe_open
 from safetensors.numpy import save_file
 
-from configs import base
 from grpojax import models
 from grpojax.learner.logprob_scan import token_logprobs
 from grpojax.models import hf, names
 from grpojax.models import spec as spec_lib
+from grpojax.recipes import base
 from grpojax.rollout import sampler
 
 

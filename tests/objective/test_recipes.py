@@ -33,7 +33,7 @@ def test_a_recipe_is_legal_and_adds_no_key(name):
 
 @pytest.mark.parametrize("name", sorted(set(RECIPES) - {"base"}))
 def test_a_recipe_says_what_it_is_and_how_to_run_it(name):
-  module = importlib.import_module(f"configs.{name}")
+  module = importlib.import_module(f"grpojax.recipes.{name}")
   assert f"python -m grpojax.main --config=configs/{name}.py" in module.__doc__
   assert len(inspect.getsource(module.get_config).splitlines()) <= 17
 

@@ -25,7 +25,7 @@ def odd(sample):
 
 @pytest.fixture(scope="module")
 def job(tmp_path_factory):
-  config = importlib.import_module("configs.dapo").get_config("tiny")
+  config = importlib.import_module("grpojax.recipes.dapo").get_config("tiny")
   config.update(cache_dir=str(tmp_path_factory.mktemp("cache")), verbose=False, steps=9)
   config.rollout.update(slots=6, segment=3, group_size=2, max_tokens=24)
   config.dynamic_sampling.max_tries = 3

@@ -83,6 +83,24 @@ def test_a_report_of_nothing_is_one_sentence_and_status_1(tmp_path):
   assert status == 1 and "Traceback" in said
 
 
+def test_output_that_nobody_reads_on_ends_a_command_quietly(tmp_path):
+  """As behind `| head`, whether it is noticed while printing or at the end."""
+  for lines in (1, 10_000):
+    script = f"from grpojax.runtime import errors; errors.guarded(lambda: print('x\\n' * {lines}))()"
+    said = subprocess.run(
+      f"sleep 0.2 | {sys.executable} -c \"{script}\" 2>{tmp_path}/said | true; echo ${{PIPESTATUS[1]}}",
+      shell=True, executable="/bin/bash", capture_output=True, text=True, env=subprocesses.environment(),
+    )  # fmt: skip
+    assert (tmp_path / "said").read_text() == "" and said.stdout.strip() == str(errors.READER_GONE)
+
+
+def test_another_pipe_that_breaks_is_an_error(capfd):
+  def fails():
+    raise BrokenPipeError("a worker's pipe")
+
+  assert ends(capfd, fails).startswith("error: a worker's pipe")
+
+
 def test_a_current_folder_that_was_deleted_is_one_sentence(tmp_path):
   gone = tmp_path / "gone"
   gone.mkdir()
@@ -95,7 +113,7 @@ def test_a_current_folder_that_was_deleted_is_one_sentence(tmp_path):
 
 @pytest.mark.parametrize("content", ["", "{", '"text"', "[1]", "[" * 10**5])
 def test_a_config_that_was_cut_short_is_named(tmp_path, content):
-  from configs import base
+  from grpojax.recipes import base
 
   (tmp_path / "config.json").write_text(content)
   with pytest.raises(ValueError, match=r"config\.json is no JSON.*; bring it back\."):

@@ -37,7 +37,7 @@ def folder(cache, tmp_path_factory):
 
 def config(folder, **changes):
   """DAPO: two updates a step, dynamic sampling, packing; half of all groups are mixed."""
-  c = importlib.import_module("configs.dapo").get_config("tiny")
+  c = importlib.import_module("grpojax.recipes.dapo").get_config("tiny")
   c.cache_dir = str(folder / "cache")
   c.reward.accuracy = dict(fn="subprocesses:odd")
   with c.unlocked():

@@ -8,8 +8,8 @@ import pytest
 from jax.sharding import PartitionSpec
 from ml_collections import ConfigDict
 
-from configs import base
 from grpojax import models
+from grpojax.recipes import base
 from grpojax.runtime import sharding
 from grpojax.train import print_sharding
 

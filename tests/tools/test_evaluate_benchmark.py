@@ -14,10 +14,10 @@ import subprocesses
 from model_folders import mesh
 from test_local import make_folder
 
-from configs import base
 from grpojax import models
 from grpojax.learner.state import create
 from grpojax.models import hf
+from grpojax.recipes import base
 from grpojax.runtime import checkpointer
 from grpojax.tools import export
 from grpojax.tools.evaluate import benchmark, items, policy, suites, summary

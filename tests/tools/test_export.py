@@ -10,11 +10,11 @@ import pytest
 from model_folders import FAMILIES, FOLDERS, loaded, mesh
 from safetensors import safe_open
 
-from configs import base
 from grpojax import models
 from grpojax.data import text
 from grpojax.learner.state import create
 from grpojax.models import hf
+from grpojax.recipes import base
 from grpojax.runtime import checkpointer
 from grpojax.tools import export
 

@@ -57,7 +57,7 @@ def test_rows_are_chosen_by_name_or_number_in_the_studys_order(tmp_path):
 @pytest.mark.parametrize(
   "changes, sentence",
   [
-    ({"objective.surrogate.hihg": 0.3}, "Row 'a': --config has no key 'hihg'"),
+    ({"objective.surrogate.hihg": 0.3}, "Row 'a': config.objective.surrogate: ppo_clip has no hihg"),
     ({"rollout.group_size": 0}, "Row 'a': config.rollout.group_size = 0 must be at least 1"),
     ({"objective.ratio.fn": "tokn"}, "Row 'a': config.objective.ratio.fn = 'tokn'"),
     ({"reward.accuracy.fn": "rules:nope"}, "Row 'a': config.reward.accuracy.fn"),
@@ -280,7 +280,8 @@ def test_the_page_escapes_names_and_needs_nothing_but_itself(out):
     ("clip_ranges.py", {"objective.surrogate.low", "objective.surrogate.high"}),
   ],
 )
-def test_a_sweep_is_rows_of_any_recipe(name, keys, tmp_path):
+def test_a_sweep_is_rows_of_any_recipe(name, keys, tmp_path, monkeypatch):
+  monkeypatch.chdir(tmp_path)  # of the package, wherever it is called
   study = sweep.study("configs/dapo.py:tiny", f"configs/sweeps/{name}")
   assert all(set(row.changes) == keys for row in study.rows) and len(study.rows) >= 5
   planned = plan.make(study, tmp_path, 1, [], [])

@@ -25,6 +25,18 @@ def test_every_function_is_on_the_printed_menu():
   assert next(row["knobs"] for row in rows if row["function"] == "constant") == "budget"
 
 
+def test_for_a_terminal_the_tables_are_as_narrow_as_it(monkeypatch, capsys):
+  monkeypatch.setenv("COLUMNS", "80")
+  monkeypatch.setattr(sys, "argv", ["grpojax variants"])
+  variants.command()
+  lines = capsys.readouterr().out.splitlines()
+  assert max(map(len, lines)) <= 80
+  first = [line.split()[0] for line in lines if line[:1].strip()]
+  assert set(RECIPES) | set(MENU) <= set(first)
+  page = " ".join(" ".join(lines).split())
+  assert "gspo GSPO: one ratio per completion, so clipping drops whole completions. ratio: sequence" in page
+
+
 def test_the_command_prints_tables_for_a_page():
   command = [sys.executable, "-m", "grpojax", "variants", "--markdown"]
   page = subprocess.run(command, capture_output=True, text=True, check=True).stdout

@@ -21,7 +21,7 @@ SLOW = pytest.mark.slow
 
 
 def tiny(cache, recipe="grpo", **changes):
-  config = importlib.import_module(f"configs.{recipe}").get_config("tiny")
+  config = importlib.import_module(f"grpojax.recipes.{recipe}").get_config("tiny")
   config.update(dict(cache_dir=str(cache), verbose=False, staleness=1, updates_per_rollout=1) | changes)
   config.mesh.data = 1
   config.eval.every = config.checkpoint.every = 100

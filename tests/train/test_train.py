@@ -25,7 +25,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def tiny(cache, recipe="gspo", **changes):
-  config = importlib.import_module(f"configs.{recipe}").get_config("tiny")
+  config = importlib.import_module(f"grpojax.recipes.{recipe}").get_config("tiny")
   config.update(cache_dir=str(cache), verbose=False, **changes)
   config.mesh.data = 1
   return config

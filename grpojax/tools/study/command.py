@@ -92,9 +92,8 @@ def describe(console, study: Study, runs: list[Run], left: list[Run], parallel: 
   """Prints the plan: rows with what they change, and an estimate of what is left to do."""
   say = functools.partial(console.print, markup=False, highlight=False, soft_wrap=True)
   rows = runs[: len({run.row.label for run in runs})]
-  say(
-    f"{study.name}: {len(rows)} rows x {len(runs) // len(rows)} seeds = {len(runs)} runs, {len(left)} to do"
-  )
+  seeds = table.seeds(len(runs) // len(rows))
+  say(f"{study.name}: {len(rows)} rows x {seeds} = {len(runs)} runs, {len(left)} to do")
   for number, run in enumerate(rows, 1):
     c = plan.cost(run.config)
     size = f"at most {c.completions:,} completions, {_big(c.tokens)} tokens, {c.updates:,} updates a run"

@@ -61,23 +61,28 @@ def terminal(study: Study, results: dict) -> Table:
 
 def notes(results: dict) -> list[str]:
   """Returns sentences about the columns."""
-  seeds = sorted({seed for row in results["rows"] for seed in row["final"]["seeds"]})
+  of = sorted({seed for row in results["rows"] for seed in row["final"]["seeds"]})
   before = results["rows"][0]["before"]
   e = results["environment"]
   lines = [
     f"Accuracy is {results['metric']}, in % of the held-out questions, at the end; {level(before)} before. "
-    f"Mean over {len(seeds)} seeds with its 95 % bootstrap interval; differences are in points, paired by "
+    f"Mean over {seeds(len(of))} with its 95 % bootstrap interval; differences are in points, paired by "
     "seed (same cold start, same prompts).",
     "Tokens are those generated in training, kept or not; equal tokens are "
     + ", ".join(f"{n / 1e6:.2f} M" for n in dict.fromkeys(row["equal_tokens"] for row in results["rows"]))
     + ", as many as the thriftiest run of a group took.",
     f"`{results['command']}`; commit {e['commit']}, {e['device']} ({e['processor']}), jax {e['jax']}.",
   ]
-  if len(seeds) < 5:
-    lines.append(f"With {len(seeds)} seeds no bootstrap interval reaches 95 %; these are too narrow.")
+  if len(of) < 5:
+    lines.append(f"With {seeds(len(of))} no bootstrap interval reaches 95 %; these are too narrow.")
   if results["missing"]:
     lines.append(f"Missing: {'; '.join(results['missing'])}.")
   return lines
+
+
+def seeds(n: int) -> str:
+  """Formats a number of seeds: "1 seed", "5 seeds"."""
+  return f"{n} seed{'s' * (n != 1)}"
 
 
 def verdicts(results: dict) -> list[str]:

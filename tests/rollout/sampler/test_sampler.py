@@ -7,9 +7,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from configs import base
 from grpojax import models
 from grpojax.learner.logprobs import response_logprobs
+from grpojax.recipes import base
 from grpojax.rollout import sampler
 from grpojax.rollout.sampler.token_sampling import SamplingParams, filtered, sample_token
 from grpojax.runtime import sharding

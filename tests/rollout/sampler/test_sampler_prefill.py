@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from model_folders import loaded
 
-from configs import base
 from grpojax import models
+from grpojax.recipes import base
 from grpojax.rollout.sampler import prefill
 from grpojax.train import setup
 

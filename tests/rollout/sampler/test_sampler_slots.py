@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from jax.sharding import Mesh
 from model_folders import loaded, mesh
 
-from configs import base
 from grpojax import models
 from grpojax.learner.logprobs import response_logprobs
+from grpojax.recipes import base
 from grpojax.rollout import sampler
 from grpojax.runtime import sharding
 

@@ -6,9 +6,9 @@ import jax
 import numpy as np
 import pytest
 
-from configs import base
 from grpojax import models
 from grpojax.data import text
+from grpojax.recipes import base
 from grpojax.rollout.sampler import weights
 from grpojax.runtime import sharding
 from grpojax.train import setup

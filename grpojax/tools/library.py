@@ -1,0 +1,109 @@
+"""Training as one call, grpojax.run(...): turns its arguments into a config, as the flags of the command do.
+
+docs/library.md explains it.
+"""
+
+import copy
+import hashlib
+import json
+import os
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from ml_collections import ConfigDict
+
+from grpojax import train
+from grpojax.config import check_keys, commandline, overrides, schema
+from grpojax.rewards import callables
+from grpojax.runtime import console, storage
+from grpojax.tools.trained import Run
+
+ROWS = "data= is a path or a list of rows, each a dict with its prompt and answer"
+
+
+def run(
+  recipe: str | ConfigDict = "grpo",
+  *,
+  model: str | os.PathLike | None = None,
+  data: str | os.PathLike | Iterable[dict] | None = None,
+  reward: Callable | str | Mapping[str, Callable | str] | None = None,
+  workdir: str | os.PathLike | None = None,
+  callback: Callable[[int, dict[str, float]], None] | None = None,
+  **changes,
+) -> Run:
+  """Trains, or goes on with what `workdir` holds, and returns the run.
+
+  `recipe` is what --config takes, or a config; with `model` or `data` its scale is `local` unless it names
+  one.  `data` is a path, or rows with the columns `prompt` or `question`, and `answer`.  `reward` becomes
+  config.reward.accuracy; a dict names several.  `callback(step, metrics)` gets each step's record.  `changes`
+  are keys of the config: steps=200, rollout={"prompts": 16}, **{"optimizer.learning_rate": 1e-5}.
+
+  Raises ValueError for what the command refuses.
+  """
+  own = model is not None or data is not None
+  config = copy.deepcopy(recipe) if isinstance(recipe, ConfigDict) else _load(recipe, own)
+  functions = _named(reward)
+  changes = _reward_keys(functions) | schema.flatten(changes)
+  if model is not None:
+    changes["model.path"] = os.fspath(model)
+  if data is not None:
+    changes = _data_keys(data, changes.get("cache_dir", config.cache_dir), functions) | changes
+  said = overrides.apply(config, changes)
+  check_keys.check(config)
+  commandline.set_up_jax(config)
+  for note in said:
+    console.say(f"note: {note}.")
+  fields = {config.data.get(field): row for field, row in (("prompt", "question"), ("answer", "answer"))}
+  in_memory = {name: callables.adapt(fn, fields) for name, fn in functions.items() if callable(fn)}
+  job = train.prepare(config, workdir or f"runs/{config.name}", in_memory)
+  return Run(job, train.run(job, callback))
+
+
+def _load(recipe: str, own: bool) -> ConfigDict:
+  """Returns the config of a recipe; `own`: in the scale `local`, where the recipe names none."""
+  return commandline.config_of([f"--config={recipe}{':local' if own and ':' not in recipe else ''}"])
+
+
+def _named(reward) -> dict[str, Callable | str]:
+  """Returns name -> function, in memory or as the config names it; a single one is `accuracy`."""
+  if reward is None:
+    return {}
+  return dict(reward) if isinstance(reward, Mapping) else {"accuracy": reward}
+
+
+def _reward_keys(functions: dict[str, Callable | str]) -> dict[str, Any]:
+  """Returns the keys that record the rewards: of those in memory, module and name."""
+  name = lambda fn: fn if isinstance(fn, str) else callables.name_of(fn)
+  return {f"reward.{key}.fn": name(fn) for key, fn in functions.items()}
+
+
+def _data_keys(data, cache_dir: str, functions: dict[str, Callable | str]) -> dict[str, Any]:
+  """Returns the keys of a path, or of rows, which are written to the cache under a hash of their content.
+
+  So rows are read, checked, counted and compared at a resume as those of any file.
+  """
+  if isinstance(data, str | os.PathLike):
+    return {"data.path": os.fspath(data)}
+  rows = list(data)
+  if not rows or not all(isinstance(row, dict) for row in rows):
+    raise ValueError(f"{ROWS}.")
+  try:
+    content = "".join(f"{json.dumps(row)}\n" for row in rows)
+  except (TypeError, ValueError) as error:
+    raise ValueError(f"{ROWS}; JSON cannot write one of them ({error}).") from None
+  file = storage.cache(cache_dir, "rows") / f"{hashlib.sha256(content.encode()).hexdigest()[:16]}.jsonl"
+  if not file.exists():
+    file.parent.mkdir(parents=True, exist_ok=True)
+    storage.write(file, content)
+  return {"data.path": str(file)} | _columns(rows[0], functions)
+
+
+def _columns(row: dict, functions: dict[str, Callable | str]) -> dict[str, str]:
+  """Returns the keys that say where a row has its question, and where what the rewards compare with."""
+  found = {}
+  if "prompt" not in row and "question" in row:
+    found["data.prompt"] = "question"
+  if "answer" not in row:
+    wanted = {name for fn in functions.values() if callable(fn) for name in callables.columns_of(fn)}
+    found["data.answer"] = next((name for name in row if name in wanted - callables.FIELDS.keys()), "")
+  return found
