@@ -57,7 +57,13 @@ def tag(text: str) -> str | None:
   return tags[-1] if tags else None
 
 
-FORMS = dict(boxed=boxed, answer=answer_line, hashes=hashes, tag=tag)
+def last_number(text: str) -> str | None:
+  """Returns the last number, wherever it stands: for models that have no form of answer yet."""
+  numbers = [match.group() for match in _NUMBER.finditer(text.replace("\u2212", "-"))]
+  return numbers[-1].rstrip(".") if numbers else None
+
+
+FORMS = dict(boxed=boxed, answer=answer_line, hashes=hashes, tag=tag, number=last_number)
 
 
 def stated(text: str, form: str) -> str | None:

@@ -1,4 +1,4 @@
-"""Options of XLA's compilers, and sizes that a TPU's is given in pieces.  docs/pods.md says what each is worth.
+"""Options of XLA's compilers, and a TPU's sizes in pieces.  docs/pods.md says what each is worth.
 
 A vmem limit is one instruction's share of the memory beside the cores: a high limit lets products have
 large windows, a low one leaves room for what is read ahead.
