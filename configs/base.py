@@ -10,8 +10,7 @@ from ml_collections import ConfigDict
 
 def get_config(scale: str = "mini") -> ConfigDict:
   """GRPO without KL, strictly by the paper's estimator; the scale chooses model, data and budget."""
-  scales = {"mini": _mini, "tiny": _tiny, "small": _small, "local": _local, "paper": _paper}
-  scales["pocket"] = _pocket
+  scales = dict(mini=_mini, tiny=_tiny, pocket=_pocket, small=_small, local=_local, paper=_paper)
   if scale not in scales:
     raise ValueError(f"Config scale {scale!r} is unknown; choose one of {', '.join(scales)}.")
   c = ConfigDict()
@@ -175,7 +174,7 @@ def get_config(scale: str = "mini") -> ConfigDict:
   c.mesh.rules.vocab = "tensor"
   c.mesh.rules.expert = "expert"
   c.mesh.rules.layers = ""
-  c.mesh.cpu_devices = 1  # without an accelerator: one a core keeps cores busy that share one badly
+  c.mesh.cpu_devices = 1  # without an accelerator: one a core keeps cores busy that share a toy badly
 
   c.cold_start = ConfigDict()  # SFT on the task's own demonstrations, cached by what made it
   c.cold_start.steps = 1200
@@ -300,10 +299,11 @@ def _pocket(c):
   """A small pretrained model on a small machine: 0.1B to 0.5B, short answers, one device of two CPU cores."""
   _local(c)
   c.model.dtype = "float32"  # a CPU multiplies nothing faster in bfloat16
-  c.data.prompt_budget = 64
+  c.data.prompt_budget = 128
   c.data.template = "none"
+  c.reward.accuracy.form = "number"  # the last one wherever it stands: such a model has no form of answer yet
   c.steps = 15
-  c.rollout.update(prompts=16, group_size=8, max_tokens=24, slots=32, prefill_chunk=256, segment=8)
+  c.rollout.update(prompts=16, group_size=8, max_tokens=64, slots=32, prefill_chunk=256, segment=8)
   c.updates_per_rollout = 1
   c.rows = "grouped"  # prompts are longer than responses, and one row computes a prompt once for all of them
   c.microbatches = 16  # a prompt at a time, whose activations have room: nothing is computed twice

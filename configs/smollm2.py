@@ -24,5 +24,7 @@ def get_config(arg: str = "grpo") -> ConfigDict:
   c.data.knobs = dict(max_terms=2, max_digits=2)
   c.data.rows = 2000
   c.data.held_out = 128
+  c.data.prompt_budget = 64
+  c.rollout.max_tokens = 24
   c.reward.accuracy = dict(fn="reasoning_gym:verdict", form="number")
   return c

@@ -13,8 +13,8 @@ def verdict(
   r"""Returns 1 if the library's score is 1, else 0; None for a row of another origin, or TimeoutError.
 
   `form` says where a completion answers: boxed (the last \boxed{}), answer ("Answer: ..." on the last line),
-  hashes (behind "####") or tag (the last <answer></answer>); the verifier is given what stands there.
-  Verifiers run in `workers` processes, with `timeout` seconds an answer.
+  hashes (behind "####"), tag (the last <answer></answer>) or number (the last one, wherever it is); the
+  verifier is given what stands there.  Verifiers run in `workers` processes, with `timeout` seconds each.
   """
   graded = score(samples, form=form, timeout=timeout, workers=workers)
   return [float(value == 1) if isinstance(value, float) else value for value in graded]

@@ -76,6 +76,11 @@ def test_the_fast_path_says_what_the_library_says():
     ("hashes", "#### 1 #### 2", "2"),
     ("hashes", "#### 1\n####", None),
     ("hashes", "72", None),
+    ("number", "the answer is 5", "5"),
+    ("number", "2 + 3 = 5.", "5"),
+    ("number", "3 or \u221212?", "-12"),
+    ("number", "1,234.50 of them", "1,234.50"),
+    ("number", "none", None),
   ],
 )
 def test_an_answer_is_read_in_its_form_alone(form, text, answer):
