@@ -10,7 +10,7 @@ from ml_collections import ConfigDict
 
 def get_config(scale: str = "mini") -> ConfigDict:
   """GRPO without KL, strictly by the paper's estimator; the scale chooses model, data and budget."""
-  scales = {"mini": _mini, "tiny": _tiny, "small": _small, "local": _local, "paper": _paper}
+  scales = dict(mini=_mini, tiny=_tiny, pocket=_pocket, small=_small, local=_local, paper=_paper)
   if scale not in scales:
     raise ValueError(f"Config scale {scale!r} is unknown; choose one of {', '.join(scales)}.")
   c = ConfigDict()
@@ -179,7 +179,7 @@ def get_config(scale: str = "mini") -> ConfigDict:
   c.mesh.rules.vocab = "tensor"
   c.mesh.rules.expert = "expert"
   c.mesh.rules.layers = ""
-  c.mesh.cpu_devices = 1  # without an accelerator: one a core keeps cores busy that share one badly
+  c.mesh.cpu_devices = 1  # without an accelerator: one a core keeps cores busy that share a toy badly
 
   c.cold_start = ConfigDict()  # SFT on the task's own demonstrations, cached by what made it
   c.cold_start.steps = 1200
@@ -255,20 +255,27 @@ def _small(c):
 def _local(c):
   """A checkpoint folder and a dataset file of one's own; numbers for models of 0.5B to 7B."""
   c.model = ConfigDict()
-  c.model.path = ""  # a folder in Hugging Face's layout: config.json, safetensors, tokenizer
+  c.model.path = ""  # config.json, safetensors and tokenizer: a folder's path, or a name on the hub
   c.model.dtype = "bfloat16"  # of activations; log-probs are float32
   c.model.param_dtype = "float32"  # the master copy that the optimiser changes
   c.cold_start.steps = 0  # the folder is where RL starts
 
   c.data = ConfigDict()
-  c.data.task = "local"
-  c.data.path = ""  # .jsonl, .json or .parquet: file, folder or glob
+  c.data.task = "local"  # or "reasoning_gym:chain_sum", any of its generators
+  c.data.knobs = ConfigDict()  # of that generator: --config.data.knobs="{'max_terms': 3}"
+  c.data.rows = 4096  # that a generator draws, before repeats are left out
+  c.data.version_seed = 0  # another one, other rows
+  c.data.path = ""  # .jsonl, .json, .csv, .parquet, .arrow: file, folder or glob; or a dataset on the hub
   c.data.test_path = ""  # "": `held_out` rows of the training file
+  c.data.subset = ""  # of a dataset on the hub; "": its default
+  c.data.split = ""  # of `path`, where it has several; "": "train"
+  c.data.test_split = ""  # of `test_path`; "": "test"
   c.data.held_out = 256
-  c.data.layout = "columns"  # or a public dataset's name in grpojax/data/local/layouts.py
+  c.data.layout = ""  # "columns", or a name in grpojax/data/local/layouts.py; "": the hub's name says
   c.data.prompt = "prompt"  # column of the question, a text or a list of messages
   c.data.answer = "answer"
   c.data.tests = ""  # column of unit tests, for code
+  c.data.meta = ""  # columns that a reward reads beside these, separated by commas
   c.data.train = ConfigDict()  # several sources: name -> dict(path, layout, prompt, answer, tests)
   c.data.test = ConfigDict()
   c.data.on_malformed = "skip"  # and count, with file and line; or "error"
@@ -291,6 +298,24 @@ def _local(c):
   c.optimizer.update(learning_rate=1e-6, warmup_steps=10)
   c.eval.update(every=50, prompts=256, samples=4)
   c.checkpoint.every = 20
+
+
+def _pocket(c):
+  """A small pretrained model on a small machine: 0.1B to 0.5B, short answers, one device of two CPU cores."""
+  _local(c)
+  c.model.dtype = "float32"  # a CPU multiplies nothing faster in bfloat16
+  c.data.prompt_budget = 128
+  c.data.template = "none"
+  c.reward.accuracy.form = "number"  # the last one wherever it stands: such a model has no form of answer yet
+  c.steps = 15
+  c.rollout.update(prompts=16, group_size=8, max_tokens=64, slots=32, prefill_chunk=256, segment=8)
+  c.updates_per_rollout = 1
+  c.rows = "grouped"  # prompts are longer than responses, and one row computes a prompt once for all of them
+  c.microbatches = 16  # a prompt at a time, whose activations have room: nothing is computed twice
+  c.remat = "none"
+  c.optimizer.update(learning_rate=2e-5, warmup_steps=2, state_dtype="bfloat16")
+  c.eval.update(every=25, prompts=64, samples=8)  # as many as group_size: the rollout's program serves both
+  c.checkpoint.update(every=25, keep=1)
 
 
 def _paper(c):

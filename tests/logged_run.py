@@ -6,8 +6,8 @@
 import sys
 from pathlib import Path
 
-from configs import base
 from grpojax.config import schema
+from grpojax.recipes import base
 from grpojax.runtime import loggers, metrics
 
 ID = "0123456789abcdef0123456789abcdef"

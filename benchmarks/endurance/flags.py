@@ -69,7 +69,7 @@ def combination(rng: Random) -> tuple[str, list[str]]:
   """Returns a recipe at `tiny`, and overrides of its flags."""
   files = (ROOT / "configs").glob("*.py")
   recipe = rng.choice(sorted(file.stem for file in files if file.stem not in ("__init__", "base")))
-  config = importlib.import_module(f"configs.{recipe}").get_config("tiny")
+  config = importlib.import_module(f"grpojax.recipes.{recipe}").get_config("tiny")
   flat = schema.flatten(config.to_dict()).items()
   values = {key: value for key, value in flat if not key.startswith(NEVER)}
   draws = [lambda key=key, value=value: draw(key, value, rng) for key, value in sorted(values.items())]

@@ -18,6 +18,7 @@ def check(c: ConfigDict, devices: int) -> None:
   """Raises ValueError for the first thing wrong with `c` on this many devices."""
   check_keys.check(c)
   loggers.named(c.log.to)
+  _check_task(c)
   _check_sampling(c)
   sharding.check_rules(c.mesh.rules)
   _check_rows(c)
@@ -31,6 +32,15 @@ def check(c: ConfigDict, devices: int) -> None:
   _check_groups(c)
   objective.check(c, extra_fields(c))
   _check_reference(c)
+
+
+def _check_task(c: ConfigDict) -> None:
+  """Raises ValueError where a generator's answers would be graded as mathematics, by the scale's default."""
+  if c.data.task.startswith("reasoning_gym:") and c.reward.get("accuracy", {}).get("fn") == "math:equivalent":
+    raise ValueError(
+      f"config.data.task = '{c.data.task}' brings its own verifier, and config.reward.accuracy is "
+      "math:equivalent; set --config.reward.accuracy=\"{'fn': 'reasoning_gym:verdict', 'form': 'boxed'}\"."
+    )
 
 
 def _check_sampling(c: ConfigDict) -> None:

@@ -71,8 +71,11 @@ def _build(builder_class, settings: dict[str, Any], folder: Path) -> None:
 
 
 def _find_builder(task: str):
-  """Returns (module, builder) of 'mini_aime' (grpojax/data/mini_aime) or of 'my.module:MyBuilder'."""
-  name, _, class_name = task.partition(":")
+  """Returns (module, builder) of 'mini_aime' (grpojax/data/mini_aime) or of 'my.module:MyBuilder'.
+
+  A generator of reasoning-gym, as 'reasoning_gym:chain_sum', is a source of 'local'.
+  """
+  name, _, class_name = ("local" if task.startswith("reasoning_gym:") else task).partition(":")
   name = name if class_name else f"grpojax.data.{name}"
   try:
     module = importlib.import_module(name)
@@ -80,8 +83,8 @@ def _find_builder(task: str):
     if error.name is None or not (name == error.name or name.startswith(error.name + ".")):
       raise  # the module is there, and something that it imports is not
     raise ValueError(
-      f"config.data.task = '{task}', but there is no module {name}; write 'mini_aime', 'local'"
-      " or 'my.module:MyBuilder'."
+      f"config.data.task = '{task}', but there is no module {name}; write 'mini_aime', 'local',"
+      " 'reasoning_gym:chain_sum' or 'my.module:MyBuilder'."
     ) from None
   builders = {
     key: value
@@ -101,13 +104,16 @@ def _find_builder(task: str):
 
 
 def _builder_settings(config, builder_class, common: Collection[str]) -> dict[str, Any]:
-  """Returns what config.data sets for the builder.  Raises ValueError for a key that it does not take."""
+  """Returns what config.data sets for the builder: its own keys, and of the `common` ones what it takes.
+
+  Raises ValueError for a key that it does not take.
+  """
   takes = []
   if builder_class.BUILDER_CONFIGS:
     inherited = {field.name for field in dataclasses.fields(tfds.core.BuilderConfig)}
     fields = dataclasses.fields(builder_class.BUILDER_CONFIGS[0])
     takes = [field.name for field in fields if field.name not in inherited]
-  settings = {key: value for key, value in config.to_dict().items() if key not in common}
+  settings = {key: value for key, value in config.to_dict().items() if key in takes or key not in common}
   for key in settings:
     if key not in takes:
       raise ValueError(

@@ -26,6 +26,7 @@ TEMPLATES = {
     " and <answer> </answer> tags, respectively, i.e., <think> reasoning process here </think>"
     " <answer> answer here </answer>.\n\n{question}"
   ),
+  "answer_tag": "{question}\n\nGive only the final answer between <answer> and </answer>.",
   "code": (
     "{question}\n\nWrite a Python program that solves this, in one block that starts with ```python"
     " and ends with ```. If there is no starter code, it reads standard input and prints the answer."

@@ -101,7 +101,7 @@ def check(tensors: Tensors, model: Model) -> None:
   problems = {
     "missing": sorted(wanted.keys() - there), "unexpected": sorted(extra), "mis-shaped": wrong,
   }  # fmt: skip
-  differences = [f"{len(names)} {what} ({_some(names)})" for what, names in problems.items() if names]
+  differences = [f"{len(names)} {what} ({some(names)})" for what, names in problems.items() if names]
   if differences:
     raise ValueError(
       f"{tensors.folder} does not hold the tensors that its config.json describes: {'; '.join(differences)}."
@@ -120,7 +120,7 @@ def _redundant_head(tensors: Tensors, s: Spec) -> set[str]:
   return {"lm_head.weight"} if same else set()
 
 
-def _some(names: list[str], most: int = 8) -> str:
+def some(names: list[str], most: int = 8) -> str:
   return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
 
 

@@ -3,13 +3,11 @@
 import ast
 import json
 import operator
-import re
 from collections import Counter
 from fractions import Fraction
 
 from grpojax.rewards import extract
 
-_TAG = re.compile(r"<answer>((?:(?!<answer>).)*?)</answer>", re.DOTALL)
 _APPLY = {ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv}
 _LONGEST = 200  # characters; no honest expression is longer, and a parser can be made to recurse
 
@@ -17,8 +15,8 @@ _LONGEST = 200  # characters; no honest expression is longer, and a parser can b
 def expression(sample, *, form: str = "tag", every: bool = True) -> float | None:
   """Returns 1 if the answer is an expression of the row's numbers that equals its target, else 0.
 
-  `form` is tag (inside the last <answer></answer>, as TinyZero) or one of extract.FORMS; what follows
-  an "=" is not read.  `every` False lets numbers be left out.  None without numbers in the row.
+  `form` is one of extract.FORMS (TinyZero's is tag, the last <answer></answer>); what follows an "=" is
+  not read.  `every` False lets numbers be left out.  None without numbers in the row.
   """
   row = json.loads(sample.example["meta"])
   numbers = row.get("nums") or row.get("numbers")
@@ -50,16 +48,15 @@ def _evaluate(text: str) -> tuple[Fraction | None, Counter]:
 
 
 def _answer(text: str, *, form: str = "tag", **_) -> str | None:
-  tags = _TAG.findall(extract.after_thinking(text) or "")
-  found = (tags[-1] if tags else None) if form == "tag" else extract.answer(text, form)
+  found = extract.stated(text, form) if form == "tag" else extract.answer(text, form)
   formula = (found or "").partition("=")[0]
   formula = formula.replace("\\times", "*").replace("\\div", "/").replace("×", "*").replace("÷", "/")
   return formula.strip() if formula and len(formula) <= _LONGEST else None
 
 
 def _check(*, form, every):
-  if form != "tag" and form not in extract.FORMS:
-    raise ValueError(f"form = {form!r}, but it is one of tag, {', '.join(extract.FORMS)}.")
+  if form not in extract.FORMS:
+    raise ValueError(f"form = {form!r}, but it is one of {', '.join(extract.FORMS)}.")
 
 
 expression.needs = ("meta",)

@@ -1,4 +1,4 @@
-"""Extraction of a completion's answer: a box, a last line, a marker, or a fenced program.
+"""Extraction of a completion's answer: a box, a last line, a marker, a tag, or a fenced program.
 
 Only the last answer counts: a completion cannot answer twice.  A thought is no answer, and neither is a box
 or a fence that is not closed.
@@ -10,6 +10,7 @@ from fractions import Fraction
 from typing import NamedTuple
 
 _BRACE = re.compile(r"\\.|[{}]", re.DOTALL)  # \{ and \} are set brackets, not TeX's own braces
+_TAG = re.compile(r"<answer>((?:(?!<answer>).)*?)</answer>", re.DOTALL)
 _LINE = re.compile(r"[*_\s]*answer[*_\s]*:(.*)", re.IGNORECASE)
 _WORD = re.compile(r"[\w+-]*")
 _DIGITS = r"(?:[0-9]{1,3}(?:,[0-9]{3})+|[0-9]+)"
@@ -50,13 +51,31 @@ def hashes(text: str) -> str | None:
   return lines[0] if found and lines else None
 
 
-FORMS = dict(boxed=boxed, answer=answer_line, hashes=hashes)
+def tag(text: str) -> str | None:
+  """Returns R1's form of answer: the inside of the last <answer></answer>."""
+  tags = _TAG.findall(text)
+  return tags[-1] if tags else None
+
+
+def last_number(text: str) -> str | None:
+  """Returns the last number, wherever it stands: for models that have no form of answer yet."""
+  numbers = [match.group() for match in _NUMBER.finditer(text.replace("\u2212", "-"))]
+  return numbers[-1].rstrip(".") if numbers else None
+
+
+FORMS = dict(boxed=boxed, answer=answer_line, hashes=hashes, tag=tag, number=last_number)
+
+
+def stated(text: str, form: str) -> str | None:
+  """Returns a completion's answer in one of the FORMS, as it stands there; None if there is none."""
+  visible = after_thinking(text)
+  found = FORMS[form](visible) if visible is not None else None
+  return (found.strip() or None) if found else None
 
 
 def answer(text: str, form: str) -> str | None:
   """Returns a completion's answer in one of the FORMS, tidied; None if there is none."""
-  visible = after_thinking(text)
-  found = FORMS[form](visible) if visible is not None else None
+  found = stated(text, form)
   if found and "\\boxed{" in found:
     found = boxed(found)
   return (tidy(found) or None) if found else None

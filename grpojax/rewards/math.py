@@ -9,8 +9,9 @@ def equivalent(
   r"""Returns 1 if the answer is the row's, else 0; None without a truth, TimeoutError after `timeout`.
 
   `form` says where a completion answers: boxed (the last \boxed{}), answer ("Answer: ..." on the last
-  line) or hashes (behind "####").  Plain numbers are compared here; all other answers go, once for each
-  different pair, to `workers` processes with `timeout` seconds a pair.
+  line), hashes (behind "####"), tag (the last <answer></answer>) or number (the last one, wherever it is).
+  Plain numbers are compared here; all other answers go, once for each different pair, to `workers`
+  processes with `timeout` seconds a pair.
   """
   pairs = [(extract.truth(str(s.example["answer"])), extract.answer(s.text, form)) for s in samples]
   verdicts = {pair: _of_numbers(*pair) for pair in pairs}

@@ -1,4 +1,4 @@
-"""Options of a TPU's compiler, and sizes it is given in pieces.  docs/pods.md says what each is worth.
+"""Options of XLA's compilers, and a TPU's sizes in pieces.  docs/pods.md says what each is worth.
 
 A vmem limit is one instruction's share of the memory beside the cores: a high limit lets products have
 large windows, a low one leaves room for what is read ahead.
@@ -9,10 +9,14 @@ from jax.sharding import Mesh
 PIECE = 36 * 2**20  # bytes: several of a decode loop's arrays lie beside a TPU's cores at a time
 UPDATE_VMEM = {"v5": 64, "v6": 112}  # MiB, where passes over whole sequences are bound by products
 DECODE_VMEM = 16  # MiB
+# Widens sums of bfloat16 over a CPU's devices, and aborts the process at the copies in them (jaxlib 0.10.2).
+PROMOTION = "all-reduce-promotion"
 
 
 def options(mesh: Mesh, decoding: bool = False) -> dict[str, str] | None:
-  """Returns options for `jax.jit`; None for anything but a TPU."""
+  """Returns options for `jax.jit`; None where the defaults are right."""
+  if mesh.devices.flat[0].platform == "cpu" and mesh.size > 1:
+    return {"xla_disable_hlo_passes": PROMOTION}
   if not _is_tpu(mesh):
     return None
   # Gathered matrices are gathered whole: multiplied part by part, the sum would be written once a part.

@@ -6,6 +6,7 @@ Only process 0 prints.  Where the terminal cannot redraw a line (a log file, a p
 
 import contextlib
 import functools
+import math
 import re
 import sys
 import time
@@ -105,6 +106,9 @@ def comparison(before: Mapping, after: Mapping) -> list[tuple[str, str, str, str
     difference = "-"
     if before.get(name) is not None and after.get(name) is not None:
       difference = f"{scale * (after[name] - before[name]):+.1f}"
+      widths = [evaluation.get(f"{name}_ci95") for evaluation in (before, after)]
+      if None not in widths:  # as if the questions were others, which is rather wide
+        difference += f" ± {scale * math.hypot(*widths):.1f}"
     rows.append((label, _value(before, name, scale), _value(after, name, scale), difference))
   return rows
 

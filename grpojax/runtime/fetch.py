@@ -1,4 +1,4 @@
-"""Models in a bucket: copied to this machine at their first use."""
+"""Models in a bucket or on the hub: copied to this machine at their first use."""
 
 import hashlib
 import os
@@ -9,18 +9,26 @@ from pathlib import Path
 
 from etils import epath
 
-from grpojax.runtime import lock, storage
+from grpojax.runtime import hub, lock, storage
 
 MODEL_FILES = (".json", ".safetensors", ".jinja", ".model", ".txt")
 
 
 def fetch(name: str, key: str, cache_dir: str) -> Path:
-  """Returns a model's folder on this machine: `name` itself, or a bucket's copy, made at its first use.
+  """Returns a model's folder on this machine: `name` itself, or a copy from the hub or a bucket.
 
-  Other files or sizes in the bucket make another copy.
+  A copy is made at its first use.  Other files or sizes in the bucket make another one.  Raises ValueError.
   """
+  if repository := hub.find(name, "model"):
+    patterns = ("LICENSE*", *(f"*{suffix}" for suffix in MODEL_FILES))
+    return hub.fetch(repository, key, patterns, ignored=("*/*",))
   folder = storage.resolve(name, key)
   if isinstance(folder, Path):
+    if not folder.exists():
+      raise ValueError(
+        f"{key} = '{name}' is not on this machine; give a folder's path, or a name on the hub such as"
+        " Qwen/Qwen2.5-0.5B-Instruct."
+      )
     return folder
   files = sorted(folder.iterdir()) if folder.is_dir() else []
   sizes = {file: file.stat().length for file in files if file.suffix in MODEL_FILES and not file.is_dir()}

@@ -2,7 +2,8 @@
 
 Host state and the checksums of all arrays lie beside it, under one digest (runtime/checkpointer.py).  A part
 of schema.PARTS that differs would change what the run means, and needs config.checkpoint.allow_changed;
-another version of the code or of a library is said, and needs nothing.
+another version of the code or of a library, or another commit on the hub with the same rows, is said, and
+needs nothing.
 """
 
 import hashlib
@@ -14,7 +15,7 @@ from grpojax.config import schema
 from grpojax.config import workdir as workdir_lib
 from grpojax.config.workdir import Run
 from grpojax.data import pipeline
-from grpojax.runtime import checksums, console, processes
+from grpojax.runtime import checksums, console, hub, processes
 from grpojax.train.setup import Job
 
 LIBRARIES = ("jaxlib", "flax", "optax", "orbax-checkpoint", "numpy", "grain", "transformers")
@@ -33,7 +34,7 @@ def describe(job: Job, run: Run) -> dict:
       "tokenizer": hashlib.sha256(tokens).hexdigest()[:12],
     },
     "devices": " ".join(sorted({f"{device.platform}: {device.device_kind}" for device in devices})),
-    "versions": processes.code() | {name: metadata.version(name) for name in LIBRARIES},
+    "versions": processes.code() | {name: metadata.version(name) for name in LIBRARIES} | hub.commits(),
   }
 
 

@@ -22,7 +22,7 @@ from grpojax.data import pipeline, templates, text
 from grpojax.learner import logprobs, optimizer, rows, update
 from grpojax.learner import state as learner_state
 from grpojax.learner.state import StatsConfig
-from grpojax.models import kernels, lora, peft
+from grpojax.models import gguf, kernels, lora, peft
 from grpojax.objective import Objective, stats
 from grpojax.rollout import sampler
 from grpojax.rollout.context import Data, RolloutContext
@@ -31,12 +31,13 @@ from grpojax.runtime import (
   compiler_options,
   data_shards,
   fetch,
+  hub,
   loggers,
   processes,
   sharding,
   storage,
   watchdog,
-)
+)  # fmt: skip
 from grpojax.runtime.compile import aot_jit
 from grpojax.runtime.data_shards import SINGLE_PROCESS, ProcessShards
 from grpojax.runtime.metrics import Timer
@@ -119,7 +120,9 @@ def _prepare(config: ConfigDict, workdir: Path, functions: Mapping[str, Callable
   shards = data_shards.of(mesh)
   data = load_data(config, scorer.needs, shards)
   splits = data.train, data.held_out
-  processes.assert_equal(lambda: {f"split '{s.name}'": pipeline.fingerprint(s) for s in splits})
+  processes.assert_equal(
+    lambda: {f"split '{s.name}'": pipeline.fingerprint(s) for s in splits} | hub.commits()
+  )
   watchdog.progress("preparing the model and its programs")
   model = build_model(config, data.tokenizer, mesh)
   if config.lora.path:
@@ -158,10 +161,12 @@ def reader(config: ConfigDict, needs: tuple[str, ...]) -> tuple[Any, Path, Calla
 
 
 def model_folder(config: ConfigDict) -> Path:
-  """Returns the tokenizer's folder: the model's own, fetched from a bucket, or the embedded one."""
+  """Returns the tokenizer's folder: the model's own, fetched or converted first, or the embedded one."""
   if "path" not in config.model:
     return text.EMBEDDED
-  return fetch.fetch(config.model.path, "config.model.path", config.cache_dir)
+  key = "config.model.path"
+  path = fetch.fetch(gguf.find(config.model.path, key), key, config.cache_dir)
+  return gguf.to_folder(path, config.cache_dir) if path.suffix == ".gguf" else path
 
 
 def build_model(config: ConfigDict, tokenizer, mesh: Mesh | None = None) -> models.Model:

@@ -26,7 +26,17 @@ from grpojax.learner import logprobs, optimizer, rows
 from grpojax.learner.state import make_init
 from grpojax.learner.update import make_update
 from grpojax.models import Model
-from grpojax.runtime import checksums, console, data_shards, lock, processes, sharding, storage, watchdog
+from grpojax.runtime import (
+  checksums,
+  compiler_options,
+  console,
+  data_shards,
+  lock,
+  processes,
+  sharding,
+  storage,
+  watchdog,
+)  # fmt: skip
 from grpojax.runtime.compile import aot_jit
 from grpojax.runtime.data_shards import ProcessShards
 from grpojax.runtime.metrics import Writer
@@ -146,6 +156,7 @@ def train(config: ConfigDict, model: Model, mesh, split, tokenizer, writer: Writ
     in_shardings=(where, everywhere, by_prompt),
     out_shardings=(where, everywhere),
     donate_argnums=0,
+    compiler_options=compiler_options.options(mesh),
   )
   objective = sharding.everywhere(mesh, objective_lib.build(OBJECTIVE))
   batch_of = _reader(config, split, tokenizer, data_shards.of(mesh))

@@ -92,7 +92,8 @@ def test_code_names_the_fence_that_is_looked_for():
 
 
 def test_every_template_holds_the_question_once():
-  assert {"none", "boxed", "think_answer", "answer_line", "code", "r1_zero"} == set(templates.TEMPLATES)
+  names = {"none", "boxed", "think_answer", "answer_line", "answer_tag", "code", "r1_zero"}
+  assert names == set(templates.TEMPLATES)
   for name in templates.TEMPLATES:
     assert seen(dict(question="XYZ"), name).count("XYZ") == 1
 

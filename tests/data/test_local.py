@@ -5,6 +5,7 @@ import random
 from pathlib import Path
 
 import data_toys
+import hub_server
 import jax
 import numpy as np
 import pytest
@@ -12,12 +13,13 @@ import subprocesses
 from model_folders import mesh
 
 from grpojax import models
+from grpojax.config.workdir import Run
 from grpojax.data import pipeline
 from grpojax.models import hf
 from grpojax.recipes import base
-from grpojax.runtime import metrics
+from grpojax.runtime import hub, metrics
 from grpojax.tools import export
-from grpojax.train import setup
+from grpojax.train import manifest, setup
 
 QWEN2 = dict(
   model_type="qwen2", architectures=["Qwen2ForCausalLM"], hidden_size=32, num_hidden_layers=2,
@@ -97,7 +99,7 @@ def _tokenizer(folder):
 @pytest.mark.parametrize(
   ("flag", "sentence"),
   [
-    ("--config.model.path=/nowhere", "'/nowhere' holds no tokenizer_config.json"),
+    ("--config.model.path=/nowhere", "config.model.path = '/nowhere' is not on this machine"),
     pytest.param("--config.data.path=/nowhere.jsonl", "config.data.path", marks=pytest.mark.slow),
     pytest.param("--config.cold_start.steps=5", "would train from nothing", marks=pytest.mark.slow),
   ],
@@ -115,6 +117,33 @@ def test_what_is_not_there_ends_in_one_sentence(cache, tmp_path, flag, sentence)
   )
   assert done.code == 1 and len(done.err.strip().splitlines()) == 1, done.err
   assert sentence in done.err
+
+
+def test_names_on_the_hub_are_paths_and_the_run_keeps_their_commits(tmp_path, monkeypatch):
+  folder, file = make_folder(tmp_path / "qwen"), make_file(tmp_path / "train.jsonl")
+  model = {f"{path.relative_to(folder)}": path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+  of_data = hub_server.Repo({"train.jsonl": file.read_bytes()})
+  with hub_server.serve({"me/qwen": hub_server.Repo(model)}, {"me/sums": of_data}) as (endpoint, _):
+    hub_server.use(monkeypatch, endpoint, tmp_path)
+    config = base.get_config("local")
+    config.model.path, config.data.path, config.cache_dir = "me/qwen", "me/sums", str(tmp_path / "cache")
+    config.rollout.update(prompts=8, group_size=2, max_tokens=16)
+    config.update(updates_per_rollout=1, microbatches=1)
+
+    def start():
+      monkeypatch.setattr(hub, "_FETCHED", {})  # as a process that begins
+      return manifest.describe(setup.prepare(config, tmp_path / "run"), Run("id", "now"))
+
+    before = start()
+    assert before["versions"]["hub me/sums"] == of_data.revisions["main"][0]
+    assert len(before["versions"]["hub me/qwen"]) == 40
+    of_data.commit({"train.jsonl": file.read_bytes(), "README.md": "A card."})
+    after = start()
+    manifest.compare(before, after, config, 1)  # other words about the same rows
+    assert after["versions"]["hub me/sums"] != before["versions"]["hub me/sums"]
+    of_data.commit({"train.jsonl": file.read_bytes().replace(b"What", b"Which")})
+    with pytest.raises(ValueError, match=r"checkpoint 1 differs in data .*train: "):
+      manifest.compare(before, start(), config, 1)
 
 
 def test_a_tokenizers_unused_token_needs_no_embedding_and_a_used_one_does(tmp_path):

@@ -12,7 +12,7 @@ RECIPES = [m.name for m in pkgutil.iter_modules(configs.__path__) if not m.ispkg
 
 
 def of(recipe):
-  return text.formula(importlib.import_module(f"configs.{recipe}").get_config().objective.to_dict())
+  return text.formula(importlib.import_module(f"grpojax.recipes.{recipe}").get_config().objective.to_dict())
 
 
 def test_grpo_has_its_penalty_and_dapo_has_none():
@@ -23,7 +23,7 @@ def test_grpo_has_its_penalty_and_dapo_has_none():
 
 @pytest.mark.parametrize("recipe", RECIPES)
 def test_every_function_of_a_recipe_is_named(recipe):
-  objective = importlib.import_module(f"configs.{recipe}").get_config().objective.to_dict()
+  objective = importlib.import_module(f"grpojax.recipes.{recipe}").get_config().objective.to_dict()
   said = "\n".join(of(recipe))
   single = [slot for slot in objective.values() if "fn" in slot]
   listed = [one for slot in objective.values() if "fn" not in slot for one in slot.values()]

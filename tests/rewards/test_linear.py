@@ -19,8 +19,8 @@ from grpojax.rewards import countdown, extract, rules, shaping
 ANYWHERE, AT_ONE_PLACE = "at every place", "at one place"
 USED = {  # pattern -> how it is applied to a completion
   extract._BRACE: ANYWHERE, extract._LINE: AT_ONE_PLACE, extract._WORD: AT_ONE_PLACE,
-  extract._NUMBER: AT_ONE_PLACE, extract._FRACTION: AT_ONE_PLACE, rules._NUMBER: AT_ONE_PLACE,
-  rules._END: AT_ONE_PLACE, rules._STEP: ANYWHERE, countdown._TAG: ANYWHERE, shaping._R1_FORM: AT_ONE_PLACE,
+  extract._NUMBER: ANYWHERE, extract._FRACTION: AT_ONE_PLACE, rules._NUMBER: AT_ONE_PLACE,
+  rules._END: AT_ONE_PLACE, rules._STEP: ANYWHERE, extract._TAG: ANYWHERE, shaping._R1_FORM: AT_ONE_PLACE,
   shaping._THOUGHT: AT_ONE_PLACE,
 }  # fmt: skip
 PIECES = (

@@ -54,7 +54,7 @@ def test_numbers_may_be_left_out_where_the_config_says_so():
 def test_other_forms_and_rows_without_numbers():
   assert countdown.expression(sample(r"\boxed{(3 \times 5 - 7) / 2}"), form="boxed") == 1
   assert countdown.expression(rewards.Sample("", dict(meta="{}"), 0, True)) is None
-  with pytest.raises(ValueError, match="form = 'box', but it is one of tag, boxed"):
+  with pytest.raises(ValueError, match="form = 'box', but it is one of boxed, answer, hashes, tag"):
     rewards.build(dict(accuracy=dict(fn="countdown:expression", form="box")))
 
 

@@ -76,6 +76,11 @@ def test_the_fast_path_says_what_the_library_says():
     ("hashes", "#### 1 #### 2", "2"),
     ("hashes", "#### 1\n####", None),
     ("hashes", "72", None),
+    ("number", "the answer is 5", "5"),
+    ("number", "2 + 3 = 5.", "5"),
+    ("number", "3 or \u221212?", "-12"),
+    ("number", "1,234.50 of them", "1,234.50"),
+    ("number", "none", None),
   ],
 )
 def test_an_answer_is_read_in_its_form_alone(form, text, answer):
@@ -121,7 +126,9 @@ def test_a_hanging_answer_is_a_counted_timeout_and_costs_its_row_only():
   assert time.monotonic() - start < 20  # one second each, and room for a busy machine
   np.testing.assert_array_equal(graded.valid, [[True, False], [False, True], [False, False]])
   np.testing.assert_array_equal(graded.accuracy, [[1, 0], [0, 1], [0, 0]])
-  assert graded.counts == {"rewards/accuracy/failed": 2, "rewards/accuracy/abstained": 2}
+  assert graded.counts == {
+    "rewards/accuracy/failed": 2, "rewards/accuracy/abstained": 2, "rewards/accuracy/no_answer": 1
+  }  # fmt: skip
   assert "Reward 'accuracy' raised TimeoutError('no result in 1 s')" in graded.first_error
   assert rewards.build(config)  # grpojax/rewards/math.py does not shadow the library's math
 

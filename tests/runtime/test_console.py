@@ -55,7 +55,7 @@ def test_a_log_file_gets_plain_lines(capsys, verbose):
   ]
   (row,) = [line for line in lines if "pass@1" in line]
   cells = [cell.strip() for cell in row.split("│")[1:-1]]
-  assert cells == ["pass@1, %", "25.0 ± 3.0", "50.0 ± 4.0", "+25.0"]
+  assert cells == ["pass@1, %", "25.0 ± 3.0", "50.0 ± 4.0", "+25.0 ± 5.0"]
 
 
 def test_a_terminal_gets_a_bar_unless_it_is_off(monkeypatch):

@@ -16,8 +16,8 @@ import pytest
 from logged_run import GROUP, ID, SCALARS, run
 from subprocesses import ROOT, environment
 
-from configs import base
 from grpojax.config import check as config_lib
+from grpojax.recipes import base
 from grpojax.runtime import loggers, metrics
 from grpojax.runtime.loggers import feed
 

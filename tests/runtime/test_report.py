@@ -162,7 +162,7 @@ def test_the_table_compares_the_first_and_the_last_evaluation(tmp_path):
   )
   assert cells == [
     *("", "before (step 0)", "after (step 20)", "difference"),
-    *("pass@1, %", "25.0 ± 3.1", "50.0 ± 3.1", "+25.0"),
+    *("pass@1, %", "25.0 ± 3.1", "50.0 ± 3.1", "+25.0 ± 4.4"),
     *("mean length, tokens", "40.0", "30.5", "-9.5"),
     *("truncated, %", "0.0", "0.0", "+0.0"),
   ]

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from huggingface_hub import ModelCard
 
-from configs import base, dapo
+from grpojax.recipes import base, dapo
 from grpojax.runtime import metrics
 from grpojax.tools import model_card
 

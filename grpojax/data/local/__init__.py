@@ -1,13 +1,15 @@
-"""Questions from local files: the public datasets by name, or any JSONL or Parquet by its columns.
+"""Questions from local files and generators: public datasets by name, any file by its columns, reasoning-gym.
 
     config.data.train = {
       "dapo": {"layout": "dapo_math", "path": "/data/dapo-math-17k.parquet"},
       "mine": {"layout": "columns", "path": "/data/mine", "prompt": "messages", "answer": "gold.text"},
+      "sums": {"task": "reasoning_gym:chain_sum", "knobs": {"max_terms": 3}, "rows": 2000},
     }
     config.data.test = {"aime24": {"layout": "aime", "path": "/data/aime_2024/*.parquet"}}
 
-For one file, `path` (with layout, prompt, answer, tests) and `test_path` are the short form.  Without any
-test source `held_out` training rows are the test split, the first by the hash of their question.
+For one file, `path` (with layout, prompt, answer, tests, meta) and `test_path` are the short form; for one
+generator, config.data.task with knobs and rows.  Without any test source `held_out` training rows are the
+test split, the first by the hash of their question.
 
 A source has a name of one's own, which its rows carry; config.data.mixture sets how often it is drawn.
 A question of two training sources stays with the first by name.  Test sources alone make a dataset to
@@ -28,16 +30,24 @@ _FIELDS = ("uid", "question", "history", "answer", "tests", "task", "source", "m
 
 @dataclasses.dataclass
 class LocalConfig(tfds.core.BuilderConfig):
-  """Keys of config.data; a source is dict(path, layout), with layout 'columns' also its columns."""
+  """Keys of config.data; a source is dict(path, layout), with layout 'columns' its columns, or dict(task)."""
 
+  task: str = "local"  # or "reasoning_gym:GENERATOR", a source of its own
+  knobs: dict = dataclasses.field(default_factory=dict)  # of that generator
+  rows: int = 4096  # that a generator draws
+  version_seed: int = 0  # another one, other rows
   train: dict = dataclasses.field(default_factory=dict)
   test: dict = dataclasses.field(default_factory=dict)
   path: str = ""  # a source of its own, in this layout
   test_path: str = ""
-  layout: str = "columns"
+  subset: str = ""  # of a dataset on the hub
+  split: str = ""  # there, or in a folder of save_to_disk; "": "train"
+  test_split: str = ""  # of test_path; "": "test"
+  layout: str = ""  # "": that of a dataset which is known by its name on the hub, else "columns"
   prompt: str = "prompt"
   answer: str = "answer"
   tests: str = ""
+  meta: str = ""  # columns that the reward reads beside these, separated by commas
   held_out: int = 256  # rows; a tenth of them at most
   on_malformed: str = "skip"  # and count; "error": stop
   dedup: bool = True  # one row a question, none where rows disagree about its answer
@@ -61,7 +71,7 @@ class Local(tfds.core.GeneratorBasedBuilder, skip_registration=True):
     text = tfds.features.Text
     return tfds.core.DatasetInfo(
       builder=self,
-      description="Questions from local files.",
+      description="Questions from local files and generators.",
       features=tfds.features.FeaturesDict({field: text() for field in _FIELDS}),
       metadata=tfds.core.MetadataDict(),  # notes {split: [sentence]}, counts {split: {source: {}}}
     )
@@ -116,11 +126,11 @@ def compare(rows: dict, counts: dict, config: LocalConfig) -> dict[str, list[str
 
   Test sources may repeat each other, for each is a benchmark of its own.
   """
-  tested = {example["uid"] for examples in rows["test"].values() for example in examples}
+  tested = {clean.folded_hash(example) for examples in rows["test"].values() for example in examples}
   seen: set[str] = set()
   notes = {split: [] for split in rows}
   for name, count in counts["train"].items():
-    clean_rows, both = clean.exclude(rows["train"][name], tested)
+    clean_rows, both = clean.exclude(rows["train"][name], tested, clean.folded_hash)
     if config.decontaminate:
       rows["train"][name], count.in_test = clean_rows, both
     elif both:

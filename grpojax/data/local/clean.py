@@ -4,7 +4,8 @@ import dataclasses
 import hashlib
 import unicodedata
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from operator import itemgetter
 
 _REASON = 200  # characters; libraries quote what they could not read
 _LOCATIONS = 100  # malformed rows of a source whose locations are kept
@@ -48,9 +49,17 @@ def reason(error: Exception) -> str:
 
 
 def question_hash(question: str, history: str) -> str:
-  """Returns a hash of the question; case, spaces and Unicode composition do not change it."""
-  words = unicodedata.normalize("NFC", f"{history} {question}").casefold().split()
+  """Returns a hash of the question; spaces and Unicode composition do not change it."""
+  words = unicodedata.normalize("NFC", f"{history} {question}").split()
   return hashlib.sha256(" ".join(words).encode()).hexdigest()[:24]
+
+
+def folded_hash(example: dict[str, str]) -> str:
+  """Returns a hash of a row's question that case does not change either: two of them may be one question.
+
+  Where a letter is what is asked about they are two, so that this decides only what is not trained on.
+  """
+  return question_hash(example["question"].casefold(), example["history"].casefold())
 
 
 def deduplicate(examples: Iterable[dict[str, str]], counts: Counts) -> list[dict[str, str]]:
@@ -70,9 +79,11 @@ def deduplicate(examples: Iterable[dict[str, str]], counts: Counts) -> list[dict
   return [example for uid, example in first.items() if uid not in disputed]
 
 
-def exclude(examples: list[dict[str, str]], uids: set[str]) -> tuple[list[dict[str, str]], int]:
-  """Returns the rows whose question is in none of `uids`, and how many rows were left out."""
-  kept = [example for example in examples if example["uid"] not in uids]
+def exclude(
+  examples: list[dict[str, str]], seen: set[str], key: Callable[[dict], str] = itemgetter("uid")
+) -> tuple[list[dict[str, str]], int]:
+  """Returns the rows whose `key` is not in `seen`, and how many rows were left out."""
+  kept = [example for example in examples if key(example) not in seen]
   return kept, len(examples) - len(kept)
 
 

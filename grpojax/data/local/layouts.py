@@ -124,10 +124,17 @@ LAYOUTS = {
 }
 
 
-def by_columns(prompt: str, answer: str = "", tests: str = "") -> Layout:
-  """Returns the layout of any file by its columns' names; `prompt` holds texts or lists of messages."""
+def by_columns(prompt: str, answer: str = "", tests: str = "", meta: str = "") -> Layout:
+  """Returns the layout of any file by its columns' names; `prompt` holds texts or lists of messages.
+
+  `meta` names columns, separated by commas, that the reward finds in the row's `meta`, an object in JSON.
+  """
   return Layout(
-    column(prompt), gold_in(answer) if answer else None, tests_in(tests) if tests else None, task=""
+    column(prompt),
+    gold_in(answer) if answer else None,
+    tests_in(tests) if tests else None,
+    task="",
+    meta=tuple(name.strip() for name in meta.split(",") if name.strip()),
   )
 
 
