@@ -13,14 +13,13 @@ completions.jsonl holds one group of G completions a line, lengths in tokens:
     {"step": 12, "prompt": "", "completions": [], "rewards": [], "lengths": [], "ended": []}
 """
 
-import contextlib
 import json
 import math
 import os
 import shlex
 import sys
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 import jax
@@ -128,41 +127,6 @@ class _Board:
       self.file.write_event(Event(wall_time=time.time(), step=step, summary=scalar))
 
 
-class Timer:
-  """Wall-clock seconds by phase: `with timer.phase("rollout"): ...`, then `timer.take()`."""
-
-  def __init__(self):
-    self.seconds, self.start = {}, time.perf_counter()
-
-  @contextlib.contextmanager
-  def phase(self, name: str):
-    start = time.perf_counter()
-    try:
-      with jax.profiler.TraceAnnotation(name):
-        yield
-    finally:
-      self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - start
-
-  def over(self, name: str, items: Iterable) -> Iterator:
-    """Yields the items; the seconds until each of them are the phase's."""
-    items, end = iter(items), object()
-    while True:
-      with self.phase(name):
-        item = next(items, end)
-      if item is end:
-        return
-      yield item
-
-  def take(self) -> dict[str, float]:
-    """Returns seconds since the last take, by phase; "time/step" is the total, "time/host" the rest."""
-    now = time.perf_counter()
-    taken = {f"time/{name}": value for name, value in self.seconds.items()}
-    taken["time/step"] = now - self.start
-    taken["time/host"] = taken["time/step"] - sum(self.seconds.values())
-    self.seconds, self.start = {}, now
-    return taken
-
-
 def over_updates(updates: list[Mapping[str, float]]) -> dict[str, float]:
   """Returns the mean over one step's updates; of a name ending in /max the largest, /min the least."""
   merge = {"max": np.max, "min": np.min}
@@ -170,6 +134,12 @@ def over_updates(updates: list[Mapping[str, float]]) -> dict[str, float]:
     name: float(merge.get(name.rpartition("/")[2], np.mean)([u[name] for u in updates]))
     for name in updates[0]
   }
+
+
+def of_drawn(record: Mapping[str, float]) -> dict[str, float]:
+  """Returns the record with "drawn/x", of all that was drawn, as x, which is of what was trained on."""
+  drawn = {name.removeprefix("drawn/"): x for name, x in record.items() if name.startswith("drawn/")}
+  return {name: x for name, x in record.items() if not name.startswith("drawn/")} | drawn
 
 
 def read(workdir: str | os.PathLike, name: str = "metrics") -> list[dict]:

@@ -28,7 +28,7 @@ from grpojax.rollout.sampler import Engine
 from grpojax.runtime import compiler_options, data_shards, fetch, processes, sharding, watchdog
 from grpojax.runtime.compile import aot_jit
 from grpojax.runtime.data_shards import SINGLE_PROCESS, ProcessShards
-from grpojax.runtime.metrics import Timer
+from grpojax.runtime.timer import Timer
 from grpojax.train import memory
 
 

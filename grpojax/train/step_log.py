@@ -6,7 +6,7 @@ from typing import NamedTuple
 import jax
 from ml_collections import ConfigDict
 
-from grpojax.runtime import console
+from grpojax.runtime import console, diagnosis
 from grpojax.runtime import metrics as metrics_lib
 from grpojax.train import guard
 from grpojax.types import Groups
@@ -25,8 +25,8 @@ class PendingRecord(NamedTuple):
   groups: Groups  # to be kept if an update was skipped
 
 
-def write(config: ConfigDict, files: Path, writer, progress, pending: PendingRecord) -> None:
-  """Writes and shows the record.  Raises ArithmeticError where `guard` stops the run."""
+def write(config: ConfigDict, files: Path, writer, progress, pending: PendingRecord) -> dict:
+  """Writes, shows and returns the record.  Raises ArithmeticError where `guard` stops the run."""
   updates = jax.device_get(pending.updates)
   found = metrics_lib.over_updates(updates)
   found |= {name: float(updates[-1][name]) for name in AFTER_STEP if name in found}
@@ -35,10 +35,22 @@ def write(config: ConfigDict, files: Path, writer, progress, pending: PendingRec
   found |= rates(config, found)
   writer.write("train", pending.step, found)
   writer.completions(pending.step, pending.samples)
-  console.advance(progress, pending.step, found)
+  shown = metrics_lib.of_drawn(found)
+  if found.get("dynamic_sampling/keep_rate") == 0:
+    del shown["entropy"]  # of no token
+  console.advance(progress, pending.step, shown)
   if found["update/skipped"]:
     guard.keep(files, pending.step, jax.process_index(), pending.groups)
   guard.check(config, pending.step, nonfinite_steps, found)
+  return found | {"step": pending.step}
+
+
+def tell(records: list[dict], told: set[str]) -> None:
+  """Prints why nothing is being learned in these steps; each cause once, which `told` remembers."""
+  for cause, sentence in diagnosis.sentences(records).items():
+    if cause not in told:
+      console.say(sentence)
+      told.add(cause)
 
 
 def add_times(times: dict[str, float], more: dict[str, float]) -> dict[str, float]:

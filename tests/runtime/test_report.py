@@ -67,8 +67,8 @@ def training(skill, noise):
     "reward": 0.1 + 0.75 * skill + 0.04 * noise[2],
     "accuracy": 0.08 + 0.72 * skill + 0.04 * noise[3],
     "reward_std": 0.4,
-    "frac_reward_zero_std/all_wrong": np.clip(0.3 - 0.3 * skill + 0.05 * noise[4], 0, 1),
-    "frac_reward_zero_std/all_right": np.clip(0.5 * skill + 0.05 * noise[18], 0, 1),
+    "prompts/all_wrong": np.clip(0.3 - 0.3 * skill + 0.05 * noise[4], 0, 1),
+    "prompts/all_right": np.clip(0.5 * skill + 0.05 * noise[18], 0, 1),
     "rewards/accuracy/mean": 0.08 + 0.72 * skill + 0.04 * noise[3],
     "rewards/format/mean": 0.02 + 0.03 * skill,
     "completions/mean_length": 46 - 14 * skill + noise[5],
@@ -135,6 +135,15 @@ def test_every_figure_is_there(page):
 def test_a_figure_is_there_if_its_metric_was_measured(tmp_path, without, missing):
   drawn = figures.draw(metrics.read(a_run(tmp_path, steps=4, without=without)))
   assert {figure["title"] for figure in drawn} == ALL_FIGURES - missing
+
+
+def test_what_was_drawn_is_shown_not_what_dynamic_sampling_kept():
+  record = {"kind": "train", "step": 1, "reward": 0.5, "accuracy": 0.5}
+  record |= {"drawn/reward": 0.1, "drawn/accuracy": 0.1}
+  record |= {"frac_reward_zero_std/all_wrong": 0.0, "prompts/all_wrong": 0.8, "prompts/all_right": 0.0}
+  legends = {figure["title"]: [text for _, _, text in figure["legend"]] for figure in figures.draw([record])}
+  assert legends["Groups"] == ["all wrong 80", "all right 0"]
+  assert legends["Reward"] == ["reward 0.1", "accuracy 0.1"]
 
 
 def test_a_run_that_was_just_started_has_a_report(tmp_path):

@@ -87,6 +87,7 @@ def test_the_command_of_the_readme_leaves_everything_behind(cache, tmp_path, run
   done = run(command(cache, tmp_path / "run")[1:])
   assert done.code == 0, done.err
   assert "compiled update in" in done.out and "held-out questions" in done.out
+  assert "evaluating: 8 held-out questions" in done.out and "held-out after step 2: pass@1 " in done.out
   workdir = tmp_path / "run"
   assert {p.name for p in workdir.iterdir()} >= {
     "checkpoints", "metrics.jsonl", "tensorboard", "completions.jsonl", "config.json", "report.html",

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import jinja2
 
-from grpojax.runtime import console, metrics, storage
+from grpojax.runtime import console, diagnosis, metrics, storage
 from grpojax.runtime.report import figures
 
 PAGES = Path(__file__).parent
@@ -35,6 +35,7 @@ def write(workdir: str | os.PathLike) -> Path:
   html = page(PAGES).get_template("run.html").render(
     title=settings.get("name") or workdir.resolve().name,
     facts=_facts(records, settings),
+    findings=diagnosis.sentences(diagnosis.last(records)).values(),
     warnings=[*filter(None, spoilt), *_warnings(records)],
     evals=evals,
     rows=console.comparison(evals[0] if len(evals) > 1 else {}, evals[-1]) if evals else [],
@@ -77,6 +78,8 @@ def _warnings(records) -> list[str]:
   """Returns what the curves alone would hide: values that were not finite, steps without a record."""
   broken = {}
   for record in records:
+    if record.get("dynamic_sampling/keep_rate") == 0:
+      continue  # of what was kept, nothing was measured
     for name, value in record.items():
       if value is None:
         broken.setdefault(name, []).append(record["step"])

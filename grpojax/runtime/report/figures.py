@@ -52,11 +52,11 @@ LINES = (
     "Groups",
     "% of groups",
     {
-      "frac_reward_zero_std/all_wrong": "all wrong",
-      "frac_reward_zero_std/all_right": "all right",
+      "prompts/all_wrong": "all wrong",
+      "prompts/all_right": "all right",
       "dynamic_sampling/keep_rate": "kept by dynamic sampling",
     },
-    "Groups that are all wrong or all right have no advantage and teach nothing.",
+    "Of all that were drawn.  Groups that are all wrong or all right teach nothing.",
   ),
   (
     "Completion length",
@@ -119,7 +119,7 @@ def draw(records: list[dict]) -> list[dict]:
   parts = parts if len(parts) > 1 else {}  # a single part is the reward itself
   reward, *others = LINES
   cold_start = [record for record in records if record["kind"] == "cold_start"]
-  records = [record for record in records if record["kind"] != "cold_start"]
+  records = [metrics.of_drawn(record) for record in records if record["kind"] != "cold_start"]
   with matplotlib.rc_context(STYLE):
     drawn = [
       _lines(records, "Held-out accuracy", "% of questions", accuracy, "Band: 95 % confidence."),
