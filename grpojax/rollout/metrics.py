@@ -30,6 +30,9 @@ def describe(groups: Groups, shards: ProcessShards = SINGLE_PROCESS) -> dict[str
     "completions/clipped_ratio": 1 - _mean(x["ended"]),
     "completions/mean_terminated_length": _mean(x["length"][ended]),
   }
+  for percent in (10, 25, 50, 75, 90):
+    length = np.percentile(x["length"], percent) if x["length"].size else float("nan")
+    metrics[f"completions/length_p{percent}"] = float(length)
   for name in scored.parts:
     part = x[f"part {name}"]
     metrics[f"rewards/{name}/mean"] = _mean(part)

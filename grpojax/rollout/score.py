@@ -42,10 +42,15 @@ def score(context: RolloutContext, prompts: Prompts, rollout: Rollout) -> Scored
 
 def sample_table(tokenizer, groups) -> list[dict]:
   """Returns the first group of the step as text with its rewards, for completions.jsonl."""
-  rollout, scored = groups.rollout, groups.scored
+  prompts, rollout, scored = groups
+  example = prompts.example[0]
+  answer = {"answer": str(example["answer"])} if "answer" in example else {}
   return [
     dict(
-      prompt=groups.prompts.example[0]["question"],
+      answer,
+      prompt=example["question"],
+      sent=tokenizer.decode(prompts.tokens[0, prompts.tokens.shape[1] - prompts.length[0] :]),
+      parts={name: np.asarray(part[0]).tolist() for name, part in scored.parts.items()},
       completions=text.decode(tokenizer, rollout.tokens[0], rollout.length[0]),
       rewards=np.asarray(scored.reward[0]).tolist(),
       lengths=rollout.length[0].tolist(),

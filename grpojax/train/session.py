@@ -17,7 +17,7 @@ from grpojax.runtime import metrics as metrics_lib
 from grpojax.runtime.profiling import profiler
 from grpojax.runtime.signals import Interrupt
 from grpojax.runtime.watchdog import progress, watchdog
-from grpojax.train import checkpoint, manifest, ownership, step_log
+from grpojax.train import about, checkpoint, manifest, ownership, step_log
 from grpojax.train.setup import Job
 from grpojax.train.state import RunState
 from grpojax.types import Groups
@@ -51,6 +51,7 @@ class Session:
     self.first = self.saved = self.restored[0].step if self.restored else 0
     self.files, self.upload = stack.enter_context(storage.mirror(job.workdir))
     self.owner.check_resumed(self.first, self.files)
+    about.write(self.files, job)
     self.writer = stack.enter_context(metrics_lib.Writer(self.files, self.first))
     progress("making the initial policy")
 

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import jax
 from ml_collections import ConfigDict
 
-from grpojax.runtime import console, diagnosis
+from grpojax.runtime import console, diagnosis, memory
 from grpojax.runtime import metrics as metrics_lib
 from grpojax.train import guard
 from grpojax.types import Groups
@@ -32,7 +32,7 @@ def write(config: ConfigDict, files: Path, writer, progress, pending: PendingRec
   found |= {name: float(updates[-1][name]) for name in AFTER_STEP if name in found}
   nonfinite_steps = int(found.pop(guard.NONFINITE_STEPS))
   found |= pending.metrics | pending.times
-  found |= rates(config, found)
+  found |= rates(config, found) | memory.peaks()
   writer.write("train", pending.step, found)
   writer.completions(pending.step, pending.samples)
   shown = metrics_lib.of_drawn(found)

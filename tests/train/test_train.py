@@ -17,7 +17,7 @@ import subprocesses
 from grpojax import train
 from grpojax.learner import batching
 from grpojax.rollout import curriculum
-from grpojax.runtime import checkpointer, metrics
+from grpojax.runtime import checkpointer, metrics, storage
 from grpojax.train import checkpoint
 
 pytestmark = pytest.mark.usefixtures("quick_jobs")
@@ -104,7 +104,9 @@ def test_the_command_of_the_readme_leaves_everything_behind(cache, tmp_path, run
   completions = metrics.read(workdir, "completions")
   assert {len(c["completions"]) for c in completions} == {4}
   assert list(workdir.glob("tensorboard/*/events*"))
-  assert "<script" not in (workdir / "report.html").read_text()
+  assert "loss(θ) = Σ w · (" in (workdir / "report.html").read_text()
+  assert completions[0]["sent"].startswith("<|user|>") and completions[0]["parts"]["accuracy"]
+  assert {"model", "data", "device", "code", "objective"} <= storage.read_json(workdir / "about.json").keys()
 
 
 @pytest.mark.parametrize(  # a reference; refilling; success rates
