@@ -11,13 +11,12 @@ import jax
 
 from grpojax.rollout.evaluate import evaluate
 from grpojax.rollout.prefetch import Prefetcher
-from grpojax.rollout.score import sample_table
 from grpojax.runtime import checkpointer, console, diagnosis, processes, storage
 from grpojax.runtime import metrics as metrics_lib
 from grpojax.runtime.profiling import profiler
 from grpojax.runtime.signals import Interrupt
 from grpojax.runtime.watchdog import progress, watchdog
-from grpojax.train import about, checkpoint, manifest, ownership, step_log
+from grpojax.train import about, checkpoint, manifest, ownership, samples, step_log
 from grpojax.train.setup import Job
 from grpojax.train.state import RunState
 from grpojax.types import Groups
@@ -101,7 +100,7 @@ class Session:
     else:  # its record is written
       times = step_log.add_times(times, {"time/update": waited})
     self.timer.follow(updates[-1])
-    table = sample_table(self.job.data.tokenizer, groups)
+    table = samples.table(self.job, groups)
     self.pending = step_log.PendingRecord(step, updates, metrics, table, times, groups)
 
   def flush(self) -> None:

@@ -8,7 +8,7 @@ from ml_collections import ConfigDict
 
 from grpojax.runtime import console, diagnosis, memory
 from grpojax.runtime import metrics as metrics_lib
-from grpojax.train import guard
+from grpojax.train import guard, samples
 from grpojax.types import Groups
 
 AFTER_STEP = ("kl_scale", guard.NONFINITE_STEPS)  # of a step's updates the last one has these
@@ -20,7 +20,7 @@ class PendingRecord(NamedTuple):
   step: int
   updates: list[dict]  # metrics of the step's updates, on the device
   metrics: dict[str, float]  # all that the host knows already
-  samples: list[dict]  # for completions.jsonl
+  samples: list[dict]  # for completions.jsonl, advantages still on the device
   times: dict[str, float]  # seconds by phase since the record before
   groups: Groups  # to be kept if an update was skipped
 
@@ -34,7 +34,7 @@ def write(config: ConfigDict, files: Path, writer, progress, pending: PendingRec
   found |= pending.metrics | pending.times
   found |= rates(config, found) | memory.peaks()
   writer.write("train", pending.step, found)
-  writer.completions(pending.step, pending.samples)
+  writer.completions(pending.step, samples.on_host(pending.samples))
   shown = metrics_lib.of_drawn(found)
   if found.get("dynamic_sampling/keep_rate") == 0:
     del shown["entropy"]  # of no token

@@ -106,6 +106,7 @@ def test_the_command_of_the_readme_leaves_everything_behind(cache, tmp_path, run
   assert list(workdir.glob("tensorboard/*/events*"))
   assert "loss(θ) = Σ w · (" in (workdir / "report.html").read_text()
   assert completions[0]["sent"].startswith("<|user|>") and completions[0]["parts"]["accuracy"]
+  assert all(abs(sum(c["advantage"])) < 1e-5 for c in completions)  # of z-scores
   assert {"model", "data", "device", "code", "objective"} <= storage.read_json(workdir / "about.json").keys()
 
 
