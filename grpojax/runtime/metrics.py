@@ -183,7 +183,7 @@ def _parse(path: Path) -> tuple[list[dict], list[int]]:
 def _is_metrics(record: dict) -> bool:
   """Returns True for a record of metrics.jsonl: a step, a kind, and numbers or null."""
   numbers = [value for key, value in record.items() if key != "kind"]
-  plain = all(value is None or type(value) in (int, float) for value in numbers)
+  plain = all(map(is_number, numbers))
   return plain and type(record.get("step")) is int and record.get("kind") in KINDS and "wall" in record
 
 
@@ -197,8 +197,13 @@ def _is_group(record: dict) -> bool:
     len({len(part) for part in parts}) == 1
     and isinstance(record.get("prompt"), str)
     and all(isinstance(text, str) for text in texts)
-    and all(value is None or type(value) in (int, float) for value in (*rewards, *lengths))
+    and all(map(is_number, (*rewards, *lengths)))
   )
+
+
+def is_number(value) -> bool:
+  """Returns True for null and for what a float can hold; JSON may also say NaN, 1e999 or 400 digits."""
+  return value is None or (type(value) in (int, float) and abs(value) <= sys.float_info.max)
 
 
 FORMS = {  # of each file: its records' form

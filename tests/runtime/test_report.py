@@ -394,6 +394,15 @@ def test_a_spoilt_run_has_a_report_that_says_so(tmp_path):
     assert said in page
 
 
+@pytest.mark.parametrize("value", ["NaN", "-Infinity", "1e999", "1" + 400 * "0"])
+def test_a_number_that_is_none_costs_its_line(tmp_path, value):
+  with metrics.Writer(tmp_path) as writer:
+    writer.write("train", 1, {"reward": 0.5})
+  with (tmp_path / "metrics.jsonl").open("a") as file:
+    file.write(f'{{"step": 2, "kind": "train", "wall": 0, "reward": {value}}}\n')
+  assert "metrics.jsonl: 1 spoilt lines" in report.write(tmp_path).read_text()
+
+
 def test_control_and_bidi_characters_are_shown_as_escapes(tmp_path, capsys):
   attack = "a\0b\x1b[31mred\x9b\u202eevil\u2066\r\ud800 tab\tline\n"
   shown = r"a\x00b\x1b[31mred\x9b\u202eevil\u2066\r\ud800 tab" + "\tline\n"

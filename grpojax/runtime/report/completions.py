@@ -2,7 +2,7 @@
 
 import json
 
-from grpojax.runtime import console
+from grpojax.runtime import console, metrics
 
 CHARACTERS = 4_000_000  # of all groups in the page; a page of ten times as many is slow to open
 
@@ -51,5 +51,4 @@ def _text(value) -> str:
 
 def _numbers(values, size: int) -> bool:
   """Returns True for a list of so many numbers or nulls."""
-  number = lambda x: x is None or type(x) in (int, float)
-  return isinstance(values, list) and len(values) == size and all(map(number, values))
+  return isinstance(values, list) and len(values) == size and all(map(metrics.is_number, values))
