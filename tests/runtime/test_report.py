@@ -180,6 +180,14 @@ def test_the_table_compares_the_first_and_the_last_evaluation(tmp_path):
   ]
 
 
+def test_the_table_of_one_evaluation_compares_nothing(tmp_path):
+  with metrics.Writer(tmp_path) as writer:
+    writer.write("eval", 0, {"eval/pass@1": 0.25, "eval/pass@1_ci95": 0.031})
+  text = report.write(tmp_path).read_text()
+  cells = re.findall(r"<t[hd](?: [^>]*)?>([^<]*)", text[text.index("<table>") : text.index("</table>")])
+  assert cells == ["", "step 0", "pass@1, %", "25.0 ± 3.1"]
+
+
 def scripts(page):
   """Returns (the page without them, {attributes: text} of its scripts), as a browser reads it."""
   found = re.findall(r"<script([^>]*)>(.*?)</script", page, flags=re.DOTALL)

@@ -136,6 +136,9 @@ def test_a_live_page_follows_its_runs(tab, tmp_path):
       file.write(json.dumps({"step": 2, "kind": "train", "wall": 0, "reward": 0.75}) + "\n")
     tab.wait(f"document.querySelector(\"{REWARD}\").innerText.includes('0.75')")
     assert legend(tab) == {"step": "2", "a": "0.25", "b": "0.75"}
+    with (runs[0] / "metrics.jsonl").open("a") as file:
+      file.write(json.dumps({"step": 2, "kind": "eval", "wall": 0, "eval/pass@1": 0.5}) + "\n")
+    tab.wait("document.querySelector('table') && document.body.innerText.includes('pass@1, %')")  # made anew
     assert tab.errors == []
   finally:
     server.shutdown()

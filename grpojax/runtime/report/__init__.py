@@ -40,7 +40,8 @@ def payload(workdirs: list[Path]) -> dict:
     name = workdir.resolve().name
     runs[name if name not in runs else str(workdir)] = _records(workdir)
   groups = completions.payload(metrics.read(workdirs[0], "completions"))
-  return curves.payload(runs) | dict(completions=groups)
+  evals = sum(record["kind"] == "eval" for record in next(iter(runs.values())))
+  return curves.payload(runs) | dict(completions=groups, evals=evals)
 
 
 def render(workdir: Path, data: dict, live: bool = False) -> str:

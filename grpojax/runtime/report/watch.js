@@ -1,12 +1,12 @@
 // Brings a live page to life: asks its server for newer numbers every few seconds, and shows them.
 const first = JSON.parse(document.getElementById("data").textContent);
 const charts = startCharts(first), state = document.getElementById("state");
-const titles = data => JSON.stringify(data.charts.map(chart => [chart.title, chart.curves.length]));
+const form = data => JSON.stringify([data.evals, data.charts.map(chart => [chart.title, chart.curves.length])]);
 let completions = first.completions.groups.length ? startBrowser(first.completions) : null;
 let seen = "";
 
 function shown(data) {
-  if (titles(data) !== titles(first)) location.reload();  // there is a chart more
+  if (form(data) !== form(first)) location.reload();  // there is a chart more, or an evaluation in the table
   charts(data);
   if (completions) completions(data.completions);
   else if (data.completions.groups.length) completions = startBrowser(data.completions);
