@@ -57,7 +57,7 @@ def command(cache, workdir, *flags):
 
 def comparable(records):
   """Records of RL without what a clock wrote; the cold start may have come from the cache."""
-  timed = ("time/", "tokens_per_second/", "wall")
+  timed = ("time/", "tokens_per_second/", "memory/", "wall")
   rl = [r for r in records if r["kind"] != "cold_start"]
   return [{k: v for k, v in r.items() if not k.startswith(timed)} for r in rl]
 
