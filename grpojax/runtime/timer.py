@@ -31,6 +31,9 @@ class Timer:
     try:
       with jax.profiler.TraceAnnotation(name):
         yield
+    except BaseException:
+      behind = ""  # whoever ends the run does not wait for what is followed
+      raise
     finally:
       end = time.perf_counter()
       if behind:

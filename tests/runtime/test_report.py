@@ -218,6 +218,14 @@ def test_the_policy_lets_the_pages_own_scripts_run_and_no_others(page):
   assert policy == [f"'sha256-{digest}'" for digest in digests]
 
 
+def test_uplot_is_the_released_file():
+  """npm's uplot 1.6.32, dist/uPlot.iife.min.js, with its licence beside it."""
+  folder = report.PAGES / "uplot"
+  digest = hashlib.sha256((folder / "uPlot.iife.min.js").read_bytes()).hexdigest()
+  assert digest == "19c8d4c6ad88929a79f4ae49d6f7161566dfd0ba3d15cc495e974f787eb78f1f"
+  assert "MIT" in (folder / "LICENSE").read_text()
+
+
 @pytest.mark.parametrize("attack", ["</script><b>", "<!--<script>", "\u2028", "]]>", "\ud800", "&quot;"])
 def test_no_text_ends_the_element_that_holds_the_data(attack):
   text = curves.script_json({"completions": [attack]})

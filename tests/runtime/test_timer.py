@@ -56,6 +56,15 @@ def test_a_phase_gives_away_what_the_device_did_first(monkeypatch, ready, expect
   assert timer.seconds == expected
 
 
+def test_who_interrupts_a_phase_does_not_wait_for_the_device():
+  timer, update = Timer(), Update()
+  timer.follow(update)
+  with pytest.raises(KeyboardInterrupt), timer.phase("rollout", "update"):
+    raise KeyboardInterrupt
+  assert timer.watcher.is_alive() and "update" not in timer.seconds
+  update.done.set()
+
+
 def test_an_update_that_fails_is_not_timed():
   class Failed:
     def block_until_ready(self):
