@@ -10,10 +10,12 @@ from orbax.checkpoint import v1 as ocp
 from benchmarks.endurance.job import Job
 from grpojax.runtime import metrics
 
-CLOCK = re.compile("time/|tokens_per_second/|wall$")  # what a record says of the clock
-# Of the report: until when, how long it took, the commands, and the drawings of speed and of seconds.
+CLOCK = re.compile("time/|tokens_per_second/|memory/|wall$")  # of a record: clock and machine
+# Of the report: until when, how long it took, the commands, the drawings of speed, seconds and memory, and
+# the numbers for its scripts, which are those of the records.
 CLOCKS = re.compile(
-  r'<p class="soft">step .*?</p>|<h2>Command</h2>.*?</pre>|<figcaption><h3>(Speed|Time)\b.*?</figure>',
+  r'<p class="soft" id="facts">.*?</p>|<h2>Command</h2>.*?</pre>|<script type="application/json".*?</script>'
+  r"|<figcaption><h3>(Speed|Time|Memory)\b.*?</figure>",
   re.DOTALL,
 )
 

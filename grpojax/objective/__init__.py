@@ -19,12 +19,12 @@ The first six know no θ: `prepare` runs them once per optimiser step on all tha
 
 from grpojax.objective.build import bind, build
 from grpojax.objective.check import check, reads_old_policy
-from grpojax.objective.describe import describe
+from grpojax.objective.describe import describe, group_advantages
 from grpojax.objective.formula import Correction, Objective, loss, prepare
 from grpojax.objective.kl import has_kl, scale_kl
 from grpojax.objective.notices import notices
 
 __all__ = [
-  "Correction", "Objective", "bind", "build", "check", "describe", "has_kl", "loss", "notices",
-  "prepare", "reads_old_policy", "scale_kl",
+  "Correction", "Objective", "bind", "build", "check", "describe", "group_advantages", "has_kl", "loss",
+  "notices", "prepare", "reads_old_policy", "scale_kl",
 ]  # fmt: skip

@@ -2,7 +2,7 @@
 
 import jax.numpy as jnp
 
-from grpojax.objective import stats
+from grpojax.objective import rescale, stats
 from grpojax.objective.formula import with_old_logp
 from grpojax.types import Array, Batch
 
@@ -10,6 +10,23 @@ from grpojax.types import Array, Batch
 def describe(batch: Batch, logp: Array) -> dict[str, Array]:
   """Returns scalar metrics of a whole prepared batch; logp [P, G, T] is the policy's before the update."""
   return _groups(batch) | _tokens(batch) | _mismatch(with_old_logp(batch, logp))
+
+
+def group_advantages(objective, group: Batch) -> Array | None:
+  """Returns A [G] of one group, a Batch without its prompt axis, before `select` drops any of its tokens.
+
+  Where tokens differ it is their mean.  None where A takes more than the group: other rewards, the whole
+  batch, log-probs, or a baseline.
+  """
+  if objective.shape or objective.rescale.func.fn is not rescale.identity:
+    return None
+  try:
+    advantage = objective.advantage(group)
+  except Exception:  # it reads a field that only the learner has, and that is None here
+    return None
+  if advantage.ndim == 2:
+    advantage = stats.mean(advantage, group.mask > 0, axis=1)[:, 0]
+  return jnp.where(group.valid, advantage, 0.0)
 
 
 def _groups(batch: Batch) -> dict[str, Array]:

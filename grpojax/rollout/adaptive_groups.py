@@ -13,7 +13,7 @@ import numpy as np
 from ml_collections import ConfigDict
 
 from grpojax.rollout.groups import concatenate, outcomes_of, take
-from grpojax.rollout.metrics import accuracy
+from grpojax.rollout.metrics import accuracy, contrast, describe_drawn
 from grpojax.runtime.data_shards import SINGLE_PROCESS, ProcessShards
 from grpojax.types import Groups, Prompts
 
@@ -47,7 +47,7 @@ def collect(
     if not shards.sum(active.size):
       break
   outcomes = outcomes_of([pool])
-  metrics = {
+  metrics = contrast(outcomes, shards) | describe_drawn(pool, shards) | {
     "num_tokens": shards.sum(tokens),
     "adaptive_group/rounds": number + 1,
     "adaptive_group/size": shards.sum(pool.rollout.length.size) / shards.sum(P),

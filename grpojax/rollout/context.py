@@ -12,7 +12,7 @@ from grpojax.data import pipeline
 from grpojax.rewards import Rewards
 from grpojax.rollout.sampler import Engine
 from grpojax.runtime.data_shards import ProcessShards
-from grpojax.runtime.metrics import Timer
+from grpojax.runtime.timer import Timer
 from grpojax.types import Prompts
 
 

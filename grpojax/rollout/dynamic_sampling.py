@@ -14,7 +14,7 @@ from ml_collections import ConfigDict
 from grpojax.rollout.curriculum import Outcomes
 from grpojax.rollout.generate import ScoredStream
 from grpojax.rollout.groups import concatenate, invalidate, lengths_of, mixed, outcomes_of, take
-from grpojax.rollout.metrics import accuracy, contrast
+from grpojax.rollout.metrics import accuracy, contrast, describe_drawn
 from grpojax.runtime.data_shards import SINGLE_PROCESS, ProcessShards
 from grpojax.types import Groups, Prompts
 
@@ -51,6 +51,7 @@ def collect(
     "dynamic_sampling/surplus_groups": max(0, found - target),
     "dynamic_sampling/wasted_tokens": int(lengths[_needed(counts, target) :].sum()),
   }
+  metrics |= describe_drawn(concatenate(drawn), shards)
   kept = _redistributed(shards, drawn, _wanted(counts, target))
   return invalidate(kept, shards.local(np.arange(target) < found)), outcomes, metrics
 
@@ -80,6 +81,7 @@ def collect_streaming(
   outcomes, groups = outcomes_of(order), concatenate(order)
   kept = take(groups, _wanted(mixed(groups.scored), target))
   metrics = _streaming_metrics(order, outcomes, found, target, stream.context.counters)
+  metrics |= describe_drawn(groups)
   return invalidate(kept, np.arange(target) < found), outcomes, metrics
 
 

@@ -8,6 +8,7 @@ from grpojax.data import pipeline
 from grpojax.rollout import estimators
 from grpojax.rollout.context import RolloutContext
 from grpojax.rollout.score import samples_of
+from grpojax.runtime import console
 from grpojax.types import Rollout
 
 
@@ -17,7 +18,8 @@ def evaluate(context: RolloutContext, params: dict) -> dict[str, float]:
   key, shards = jax.random.key(config.seed), context.shards
   count, P = min(config.eval.prompts, len(data.held_out.records)), config.rollout.prompts
   parts = []
-  with context.timer.phase("eval"):
+  questions = console.bar(count, 0, config.verbose, "held-out question", leave=False)
+  with context.timer.phase("eval"), questions as progress:
     own = engine.sync_weights(params)
     for start in range(0, count, P):
       rows = np.minimum(np.arange(start, start + P), count - 1)  # the last chunk repeats a row ...
@@ -26,8 +28,9 @@ def evaluate(context: RolloutContext, params: dict) -> dict[str, float]:
       part = shards.gather(score_questions(context, prompts, rollout))
       real = np.arange(start, start + P) < count  # ... that is not counted
       parts.append({name: x[real] for name, x in part.items()})
-  questions = {name: np.concatenate([p[name] for p in parts]) for name in parts[0]}
-  return estimators.summarise(questions, config.eval.samples)
+      progress.update(int(real.sum()))
+  measured = {name: np.concatenate([p[name] for p in parts]) for name in parts[0]}
+  return estimators.summarise(measured, config.eval.samples)
 
 
 def score_questions(context: RolloutContext, prompts, rollout: Rollout) -> dict[str, np.ndarray]:

@@ -33,24 +33,19 @@ def start(
   """
   engine, timer, ahead = context.engine, context.timer, bool(context.config.staleness)
   own = frozen | params
+  # What the device does first, if nothing is sampled ahead, is the update of the step before; `Session.push`
+  # puts these seconds into that step's record.
+  behind = "" if ahead else "update_wait"
   if engine.sync:
-    with timer.phase("reshard"):
+    with timer.phase("reshard", behind):
       own = engine.sync_weights(own)
-    if not ahead:  # the sampling waits for the copy, and nothing else does
-      _wait_for_update(context, params)
-      with timer.phase("reshard"):
+      if not ahead:  # the sampling waits for the copy, and nothing else does
         jax.block_until_ready(own)
-  with timer.phase("rollout"):
+  with timer.phase("rollout", behind):
     state = engine.start(own, prompts, draw_key(context, step, draw), whole=ahead)
-  if not ahead:  # what the sampling waits for first is not the rollout's time
-    _wait_for_update(context, params)
+    if not ahead:
+      jax.block_until_ready(params)
   return PendingRollout(step, version, prompts, params, state)
-
-
-def _wait_for_update(context: RolloutContext, params: dict) -> None:
-  """Waits for the update of the step before; `Session.push` puts the seconds into that step's record."""
-  with context.timer.phase("update_wait"):
-    jax.block_until_ready(params)
 
 
 def draw_key(context: RolloutContext, step: int, draw: int):

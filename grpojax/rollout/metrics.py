@@ -30,11 +30,33 @@ def describe(groups: Groups, shards: ProcessShards = SINGLE_PROCESS) -> dict[str
     "completions/clipped_ratio": 1 - _mean(x["ended"]),
     "completions/mean_terminated_length": _mean(x["length"][ended]),
   }
+  for percent in (10, 25, 50, 75, 90):
+    length = np.percentile(x["length"], percent) if x["length"].size else float("nan")
+    metrics[f"completions/length_p{percent}"] = float(length)
   for name in scored.parts:
     part = x[f"part {name}"]
     metrics[f"rewards/{name}/mean"] = _mean(part)
     metrics[f"rewards/{name}/std"] = _mean((part - _mean(part)) ** 2) ** 0.5
   return metrics
+
+
+def describe_drawn(groups: Groups, shards: ProcessShards = SINGLE_PROCESS) -> dict[str, float]:
+  """Collective: means over all valid completions that were drawn, kept or not, as drawn/NAME of `describe`.
+
+  Processes may have drawn unequally many.
+  """
+  _, rollout, scored = groups
+  total = lambda x, on: shards.sum(float(x[on].sum(dtype=np.float64)))
+  mean = lambda x, on: total(x, on) / count if (count := total(on, on)) else float("nan")
+  ended, valid = scored.valid & rollout.ended, scored.valid
+  found = {
+    "reward": mean(scored.reward, valid),
+    "accuracy": mean(scored.accuracy, valid),
+    "completions/mean_length": mean(rollout.length, valid),
+    "completions/clipped_ratio": mean(~rollout.ended, valid),
+    "completions/mean_terminated_length": mean(rollout.length, ended),
+  } | {f"rewards/{name}/mean": mean(part, valid) for name, part in scored.parts.items()}
+  return {f"drawn/{name}": value for name, value in found.items()}
 
 
 def accuracy(outcomes: Outcomes, shards: ProcessShards = SINGLE_PROCESS) -> float:

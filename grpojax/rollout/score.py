@@ -23,7 +23,7 @@ def score(context: RolloutContext, prompts: Prompts, rollout: Rollout) -> Scored
   `context.counters`; the first error is printed.
   """
   tokenizer, c = context.data.tokenizer, context.config.process
-  _, completions = samples_of(tokenizer, prompts, rollout)
+  texts, completions = samples_of(tokenizer, prompts, rollout)
   result = rewards.score(context.scorer, completions)
   extra = {}
   if context.step_scorer:
@@ -35,15 +35,22 @@ def score(context: RolloutContext, prompts: Prompts, rollout: Rollout) -> Scored
     console.say_once(result.first_error)
   context.counters.update(result.counts)
   context.counters["rewards/graded"] += rollout.length.size
+  answers = [context.scorer.answer(text) for group in texts for text in group]
+  context.counters["rewards/answered"] += sum(map(bool, answers))
   return Scored(result.reward, result.accuracy, result.valid, result.parts, extra)
 
 
 def sample_table(tokenizer, groups) -> list[dict]:
   """Returns the first group of the step as text with its rewards, for completions.jsonl."""
-  rollout, scored = groups.rollout, groups.scored
+  prompts, rollout, scored = groups
+  example = prompts.example[0]
+  answer = {"answer": str(example["answer"])} if "answer" in example else {}
   return [
     dict(
-      prompt=groups.prompts.example[0]["question"],
+      answer,
+      prompt=example["question"],
+      sent=tokenizer.decode(prompts.tokens[0, prompts.tokens.shape[1] - prompts.length[0] :]),
+      parts={name: np.asarray(part[0]).tolist() for name, part in scored.parts.items()},
       completions=text.decode(tokenizer, rollout.tokens[0], rollout.length[0]),
       rewards=np.asarray(scored.reward[0]).tolist(),
       lengths=rollout.length[0].tolist(),

@@ -72,11 +72,15 @@ def compiling(name: str):
   say(f"compiled {name} in {time.perf_counter() - start:.1f} s")
 
 
-def bar(total: int, start: int, verbose: bool, what: str = "step") -> tqdm:
-  """Returns the progress bar of a run of `total` steps that begins, or resumes, after step `start`."""
+def bar(total: int, start: int, verbose: bool, what: str = "step", leave: bool = True) -> tqdm:
+  """Returns the progress bar of a run of `total` steps that begins, or resumes, after step `start`.
+
+  It stays on the terminal when it is done if it is to `leave` its last state.
+  """
   return tqdm(
     total=total,
     initial=start,
+    leave=leave,
     dynamic_ncols=True,
     bar_format=what + " {n_fmt}/{total_fmt} |{bar}| {remaining} left {desc}",
     disable=True if not verbose or jax.process_index() != 0 else _NOTEBOOK,
@@ -91,6 +95,15 @@ def advance(progress: tqdm, step: int, metrics: Mapping[str, float], what: str =
     return
   progress.set_description_str(" ".join(shown), refresh=False)
   progress.update(step - progress.n)
+
+
+def evaluation(step: int, found: Mapping[str, float], seconds: float) -> None:
+  """Prints one line: held-out after step 20: pass@1 41.2 ± 2.1 %, ..., in 12.3 s."""
+  measured = ""
+  for label, _, value, _ in comparison({}, found):
+    name, unit = label.rsplit(", ", 1)
+    measured += f"{name} {value} {unit}, "
+  say(f"held-out after step {step}: {measured}in {duration(seconds)}")
 
 
 def comparison(before: Mapping, after: Mapping) -> list[tuple[str, str, str, str]]:

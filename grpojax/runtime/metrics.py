@@ -13,7 +13,6 @@ completions.jsonl holds one group of G completions a line, lengths in tokens:
     {"step": 12, "prompt": "", "completions": [], "rewards": [], "lengths": [], "ended": []}
 """
 
-import contextlib
 import hashlib
 import json
 import math
@@ -21,7 +20,7 @@ import os
 import shlex
 import sys
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import jax
@@ -113,39 +112,6 @@ class Writer:
     self.close()
 
 
-class Timer:
-  """Wall-clock seconds by phase: `with timer.phase("rollout"): ...`, then `timer.take()`."""
-
-  def __init__(self):
-    self.seconds, self.start = {}, time.perf_counter()
-
-  @contextlib.contextmanager
-  def phase(self, name: str):
-    start = time.perf_counter()
-    try:
-      with jax.profiler.TraceAnnotation(name):
-        yield
-    finally:
-      self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - start
-
-  def over(self, name: str, items: Iterable) -> Iterator:
-    """Yields the items; the seconds until each of them are the phase's."""
-    items, end = iter(items), object()
-    while True:
-      with self.phase(name):
-        item = next(items, end)
-      if item is end:
-        return
-      yield item
-
-  def take(self) -> dict[str, float]:
-    """Returns seconds since the last take, by phase; "time/step" is the total, "time/host" the rest."""
-    now = time.perf_counter()
-    taken = {f"time/{name}": value for name, value in self.seconds.items()}
-    taken["time/step"] = now - self.start
-    taken["time/host"] = taken["time/step"] - sum(self.seconds.values())
-    self.seconds, self.start = {}, now
-    return taken
 
 
 def over_updates(updates: list[Mapping[str, float]]) -> dict[str, float]:
@@ -155,6 +121,12 @@ def over_updates(updates: list[Mapping[str, float]]) -> dict[str, float]:
     name: float(merge.get(name.rpartition("/")[2], np.mean)([u[name] for u in updates]))
     for name in updates[0]
   }
+
+
+def of_drawn(record: Mapping[str, float]) -> dict[str, float]:
+  """Returns the record with "drawn/x", of all that was drawn, as x, which is of what was trained on."""
+  drawn = {name.removeprefix("drawn/"): x for name, x in record.items() if name.startswith("drawn/")}
+  return {name: x for name, x in record.items() if not name.startswith("drawn/")} | drawn
 
 
 def read(workdir: str | os.PathLike, name: str = "metrics") -> list[dict]:
@@ -198,7 +170,7 @@ def _parse(path: Path) -> tuple[list[dict], list[int]]:
 def _is_metrics(record: dict) -> bool:
   """Returns True for a record of metrics.jsonl: a step, a kind, and numbers or null."""
   numbers = [value for key, value in record.items() if key != "kind"]
-  plain = all(value is None or type(value) in (int, float) for value in numbers)
+  plain = all(map(is_number, numbers))
   return plain and type(record.get("step")) is int and record.get("kind") in KINDS and "wall" in record
 
 
@@ -212,8 +184,13 @@ def _is_group(record: dict) -> bool:
     len({len(part) for part in parts}) == 1
     and isinstance(record.get("prompt"), str)
     and all(isinstance(text, str) for text in texts)
-    and all(value is None or type(value) in (int, float) for value in (*rewards, *lengths))
+    and all(map(is_number, (*rewards, *lengths)))
   )
+
+
+def is_number(value) -> bool:
+  """Returns True for null and for what a float can hold; JSON may also say NaN, 1e999 or 400 digits."""
+  return value is None or (type(value) in (int, float) and abs(value) <= sys.float_info.max)
 
 
 FORMS = {  # of each file: its records' form

@@ -9,6 +9,7 @@ import importlib.metadata
 import json
 import multiprocessing
 import os
+import subprocess
 import sys
 import threading
 import traceback
@@ -124,6 +125,21 @@ def code() -> dict[str, str]:
     digest.update(f"{path.relative_to(here)}".encode() + path.read_bytes())
   version = importlib.metadata.version("grpojax")
   return {"grpojax": f"{version} (source {digest.hexdigest()[:12]})", "jax": jax.__version__}
+
+
+def commit() -> str:
+  """Returns the checkout's commit, "+" if tracked files were changed since; "unknown" outside one."""
+  if not _git("ls-files", "__init__.py"):  # installed, perhaps below a checkout of something else
+    return "unknown"
+  return _git("rev-parse", "--short", "HEAD") + ("+" if _git("status", "-s", "-uno") else "")
+
+
+def _git(*words: str) -> str:
+  command = ["git", "-C", str(Path(__file__).parents[1]), *words]
+  try:
+    return subprocess.run(command, capture_output=True, text=True).stdout.strip()
+  except OSError:  # there is no git
+    return ""
 
 
 def on_process_0(do: Callable[[], Any]) -> None:

@@ -2,6 +2,7 @@
 
 import os
 import signal
+from collections.abc import Callable
 
 import jax
 
@@ -19,8 +20,9 @@ class Interrupt:
   SIGINT is in what a script starts with `&`.  But under nohup a SIGHUP stays ignored.
   """
 
-  def __init__(self):
-    self.asked = False
+  def __init__(self, waits_for: Callable[[], str] = lambda: "Stopping; once more to stop at once."):
+    """`waits_for` gives what the person is told, who may have to wait for minutes."""
+    self.asked, self.waits_for = False, waits_for
     self.speaks = jax.process_index() == 0
 
   def __enter__(self):
@@ -34,7 +36,7 @@ class Interrupt:
     for number, before in self.before.items():
       signal.signal(number, USUAL[number] if before == signal.SIG_IGN else before)
     if self.speaks:  # not by print: a handler may interrupt one, and Python 3.11 then writes other memory
-      os.write(2, b"\nStopping after this step; once more to stop at once.\n")
+      os.write(2, f"\n{self.waits_for()}\n".encode())
 
   def __exit__(self, *_):
     for number, handler in self.before.items():

@@ -7,7 +7,8 @@ import jax
 from grpojax import objective as objective_lib
 from grpojax.models import Model, kernels
 from grpojax.rollout.sampler import build, weights
-from grpojax.runtime import console, errors, metrics, sharding
+from grpojax.runtime import console, diagnosis, errors, metrics, sharding
+from grpojax.train import step_log
 from grpojax.train.setup import Job
 
 
@@ -68,13 +69,14 @@ def finish(job: Job, session, step: int) -> None:
   steps, files = job.config.steps, session.files
   _draw(files, job.workdir)
   session.upload()
+  written = metrics.read(files)
+  step_log.tell(diagnosis.last(written), session.told)
   if step < steps:
     console.say(f"Stopped after step {step} and saved; the same command goes on from there.")
     return
   if session.first >= steps:
     first = session.first
     console.say(f"This run is finished at step {first}; raise --config.steps, or take another --workdir.")
-  written = metrics.read(files)
   evals = [r for r in written if r["kind"] == "eval"] or [{}]
   console.final_table(evals[0], evals[-1], job.workdir / "report.html", metrics.phase_seconds(written))
 

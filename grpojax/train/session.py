@@ -5,6 +5,7 @@ the next step's is pushed, or before an evaluation and a checkpoint, so that no 
 """
 
 import contextlib
+from collections import deque
 from collections.abc import Callable
 
 import jax
@@ -13,13 +14,12 @@ from grpojax.config import schema
 from grpojax.config import workdir as workdir_lib
 from grpojax.rollout.evaluate import evaluate
 from grpojax.rollout.prefetch import Prefetcher
-from grpojax.rollout.score import sample_table
-from grpojax.runtime import checkpointer, console, loggers, processes, storage
+from grpojax.runtime import checkpointer, console, diagnosis, loggers, processes, storage
 from grpojax.runtime import metrics as metrics_lib
 from grpojax.runtime.profiling import profiler
 from grpojax.runtime.signals import Interrupt
 from grpojax.runtime.watchdog import progress, watchdog
-from grpojax.train import checkpoint, manifest, ownership, step_log
+from grpojax.train import about, checkpoint, manifest, ownership, samples, step_log
 from grpojax.train.setup import Job
 from grpojax.train.state import RunState
 from grpojax.types import Groups
@@ -31,6 +31,8 @@ class Session:
   def __init__(self, job: Job, on_step: Callable[[int, dict[str, float]], None] | None = None):
     self.job, self.timer, self.pending = job, job.rollout.timer, None
     self.on_step = on_step
+    self.step, self.step_seconds = 0, 0.0  # under way; of the last one
+    self.recent, self.told = deque(maxlen=diagnosis.STEPS), set()
 
   def __enter__(self):
     job = self.job
@@ -53,6 +55,7 @@ class Session:
     self.first = self.saved = found.state.step if found else 0
     self.files, self.upload = stack.enter_context(storage.mirror(job.workdir))
     self.owner.check_resumed(self.first, self.files)
+    about.write(self.files, job)
     self.writer = stack.enter_context(self._writer())
     if found:
       manifest.compare_records(found.records, self.writer.digests(), self.first)
@@ -74,7 +77,7 @@ class Session:
     """Surrounds the steps with signals, profile and progress bar; then waits for the last save."""
     c, first = self.job.config, self.first
     with (
-      Interrupt() as self.interrupt,
+      Interrupt(self._waits_for) as self.interrupt,
       profiler(c.profile_steps, self.files, first) as self.profile,
       console.bar(c.steps, first, c.verbose) as self.progress,
     ):
@@ -83,12 +86,22 @@ class Session:
       self.owner.note_saved(self.saved)
     self.checkpoints.close()
 
+  def _waits_for(self) -> str:
+    """Returns what a stop waits for, and what is lost by a second one.  Called by a signal handler."""
+    last = f" (the last took {console.duration(self.step_seconds)})" if self.step_seconds else ""
+    lost = f"from step {self.saved}" if self.saved else "from the beginning, as nothing is saved yet"
+    return (
+      f"Stopping after step {self.step}: waiting until it is done{last} and saved. Once more ends at once,"
+      f" and the same command then goes on {lost}."
+    )
+
   def stop_requested(self) -> bool:
     """Collective: True if some process was asked to stop.  The loop's one question to all processes."""
     return processes.any_process(self.interrupt.asked)
 
   def begin(self, step: int) -> None:
     """Notes that a step begins."""
+    self.step = step
     progress(f"taking step {step}")
     self.profile(step)
 
@@ -101,7 +114,8 @@ class Session:
       self._write_pending({"time/update": waited, "time/step": waited})
     else:  # its record is written
       times = step_log.add_times(times, {"time/update": waited})
-    table = sample_table(self.job.data.tokenizer, groups)
+    self.timer.follow(updates[-1])
+    table = samples.table(self.job, groups)
     self.pending = step_log.PendingRecord(step, updates, metrics, table, times, groups)
 
   def flush(self) -> None:
@@ -115,17 +129,26 @@ class Session:
     """Writes the pending record, with more seconds by phase."""
     pending, self.pending = self.pending, None
     pending = pending._replace(times=step_log.add_times(pending.times, times))
-    found = step_log.write(self.job.config, self.files, self.writer, self.progress, pending)
+    self.step_seconds = pending.times["time/step"]
+    record = step_log.write(self.job.config, self.files, self.writer, self.progress, pending)
+    self.recent.append(record)
+    if len(self.recent) == diagnosis.STEPS:
+      step_log.tell(list(self.recent), self.told)
     if self.on_step:
-      self.on_step(pending.step, found)
+      self.on_step(pending.step, record)
 
   def evaluate(self, step: int, params: dict) -> None:
     """Collective: measures the policy on held-out questions and writes the record."""
     if self.pending:
       self.flush()
     progress(f"evaluating after step {step}")
+    c = self.job.config.eval
+    questions = min(c.prompts, len(self.job.data.held_out.records))
+    console.say(f"evaluating: {questions} held-out questions, {c.samples} completions each ...")
     found = evaluate(self.job.rollout, params)
-    self.writer.write("eval", step, found | self.timer.take())
+    times = self.timer.take()
+    self.writer.write("eval", step, found | times)
+    console.evaluation(step, found, times["time/eval"])
 
   def save(self, state: RunState, rollouts: Prefetcher) -> None:
     """Collective: starts to save the state, after all records up to it are on disk; each step once."""
@@ -135,6 +158,8 @@ class Session:
     if state.step == self.saved:
       return
     progress(f"saving step {state.step}")
+    if self.interrupt.asked:
+      console.say(f"saving step {state.step} ...")
     stands_on = self.stands_on | {"records": self.writer.digests()}
     tree, host = checkpoint.checkpoint_tree(self.job, state, rollouts.checkpoint(), stands_on)
     self.owner.check()

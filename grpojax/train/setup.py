@@ -40,7 +40,7 @@ from grpojax.runtime import (
 )  # fmt: skip
 from grpojax.runtime.compile import aot_jit
 from grpojax.runtime.data_shards import SINGLE_PROCESS, ProcessShards
-from grpojax.runtime.metrics import Timer
+from grpojax.runtime.timer import Timer
 from grpojax.train import memory
 
 

@@ -6,9 +6,9 @@ from typing import NamedTuple
 import jax
 from ml_collections import ConfigDict
 
-from grpojax.runtime import console
+from grpojax.runtime import console, diagnosis, memory
 from grpojax.runtime import metrics as metrics_lib
-from grpojax.train import guard
+from grpojax.train import guard, samples
 from grpojax.types import Groups
 
 AFTER_STEP = ("kl_scale", guard.NONFINITE_STEPS)  # of a step's updates the last one has these
@@ -20,26 +20,37 @@ class PendingRecord(NamedTuple):
   step: int
   updates: list[dict]  # metrics of the step's updates, on the device
   metrics: dict[str, float]  # all that the host knows already
-  samples: list[dict]  # for completions.jsonl
+  samples: list[dict]  # for completions.jsonl, advantages still on the device
   times: dict[str, float]  # seconds by phase since the record before
   groups: Groups  # to be kept if an update was skipped
 
 
-def write(config: ConfigDict, files: Path, writer, progress, pending: PendingRecord) -> dict[str, float]:
-  """Writes and shows the record, and returns it.  Raises ArithmeticError where `guard` stops the run."""
+def write(config: ConfigDict, files: Path, writer, progress, pending: PendingRecord) -> dict:
+  """Writes, shows and returns the record.  Raises ArithmeticError where `guard` stops the run."""
   updates = jax.device_get(pending.updates)
   found = metrics_lib.over_updates(updates)
   found |= {name: float(updates[-1][name]) for name in AFTER_STEP if name in found}
   nonfinite_steps = int(found.pop(guard.NONFINITE_STEPS))
   found |= pending.metrics | pending.times
-  found |= rates(config, found)
+  found |= rates(config, found) | memory.peaks()
   writer.write("train", pending.step, found)
-  writer.completions(pending.step, pending.samples)
-  console.advance(progress, pending.step, found)
+  writer.completions(pending.step, samples.on_host(pending.samples))
+  shown = metrics_lib.of_drawn(found)
+  if found.get("dynamic_sampling/keep_rate") == 0:
+    del shown["entropy"]  # of no token
+  console.advance(progress, pending.step, shown)
   if found["update/skipped"]:
     guard.keep(files, pending.step, jax.process_index(), pending.groups)
   guard.check(config, pending.step, nonfinite_steps, found)
-  return found
+  return found | {"step": pending.step}
+
+
+def tell(records: list[dict], told: set[str]) -> None:
+  """Prints why nothing is being learned in these steps; each cause once, which `told` remembers."""
+  for cause, sentence in diagnosis.sentences(records).items():
+    if cause not in told:
+      console.say(sentence)
+      told.add(cause)
 
 
 def add_times(times: dict[str, float], more: dict[str, float]) -> dict[str, float]:

@@ -11,7 +11,7 @@ from toy_run import disturbed, newest, timeless
 
 from grpojax import train
 from grpojax.runtime import checkpointer, lock, processes
-from grpojax.runtime.metrics import Timer
+from grpojax.runtime.timer import Timer
 from grpojax.train import checkpoint, manifest
 
 pytestmark = [

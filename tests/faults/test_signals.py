@@ -92,9 +92,9 @@ def test_a_terminal_that_closes_asks_for_a_stop_but_not_under_nohup():
 def test_a_signal_during_a_print_writes_beside_it(capfd, monkeypatch):
   """Python 3.11's own print, called by a handler while another one writes, sends what else is in memory."""
   monkeypatch.setattr(sys, "stdout", None)
-  with Interrupt() as interrupt:
+  with Interrupt(lambda: "Stopping after step 3") as interrupt:
     signal.raise_signal(signal.SIGTERM)
-  assert interrupt.asked and "Stopping after this step; once more" in capfd.readouterr().err
+  assert interrupt.asked and "Stopping after step 3" in capfd.readouterr().err
 
 
 @pytest.mark.slow
@@ -113,7 +113,7 @@ def test_a_second_ctrl_c_ends_at_once_and_damages_nothing(cache, tmp_path):
   env["PYTHONPATH"] += f"{os.pathsep}{Path(__file__).parent}"
   pipes = dict(stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
   process = subprocess.Popen(run, cwd=ROOT, env=env, **pipes)
-  awaited_of = {"grading for ever": process.stdout, "Stopping after this step; once more": process.stderr}
+  awaited_of = {"grading for ever": process.stdout, "Stopping after step 3: waiting": process.stderr}
   for awaited, pipe in awaited_of.items():
     said = iter(pipe.readline, "")
     assert any(awaited in line for line in said), process.stderr.read()

@@ -34,7 +34,7 @@ def newest(workdir, job):
 
 def timeless(workdir):
   """The training records without what depends on the clock."""
-  clock = re.compile("time/|tokens_per_second/|wall$")
+  clock = re.compile("time/|tokens_per_second/|memory/|wall$")
   train = [r for r in metrics.read(workdir) if r["kind"] == "train"]
   return [{k: v for k, v in r.items() if not clock.match(k)} for r in train]
 

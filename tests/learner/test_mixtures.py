@@ -40,7 +40,7 @@ def tiny(cache, **changes):
 
 def start(config, workdir):
   train.run(train.prepare(config, workdir))
-  timed = ("time/", "tokens_per_second/", "wall")
+  timed = ("time/", "tokens_per_second/", "memory/", "wall")
   records = [r for r in metrics.read(workdir) if r["kind"] == "train"]
   return [{k: v for k, v in r.items() if not k.startswith(timed)} for r in records]
 

@@ -161,7 +161,7 @@ def test_a_run_on_four_devices_resumes_bit_for_bit(fn, cache, tmp_path, quick_jo
     config.mesh.update(data=1, fsdp=2, tensor=2)
     config.eval.update(every=9, prompts=4)
     train.run(train.prepare(config, workdir))
-    timed = ("time/", "tokens_per_second/", "wall")
+    timed = ("time/", "tokens_per_second/", "memory/", "wall")
     records = [r for r in metrics.read(workdir) if r["kind"] == "train"]
     return [{k: v for k, v in r.items() if not k.startswith(timed)} for r in records]
 

@@ -79,6 +79,12 @@ def test_refills_in_order_of_arrival_and_cuts_the_surplus():
     "dynamic_sampling/missing_groups": 0,
     "dynamic_sampling/surplus_groups": 1,
     "dynamic_sampling/wasted_tokens": 2 * G * T,  # of the two groups behind the last that was needed
+    "drawn/reward": pytest.approx((5 * 0.5 + 3) / 8 - 0.05),  # and so are these
+    "drawn/accuracy": (5 * 0.5 + 3) / 8,
+    "drawn/rewards/accuracy/mean": (5 * 0.5 + 3) / 8,
+    "drawn/completions/mean_length": T,
+    "drawn/completions/mean_terminated_length": T,
+    "drawn/completions/clipped_ratio": 0.0,
   }
 
 

@@ -73,6 +73,13 @@ def test_other_processes_are_silent(capsys, monkeypatch):
   assert tuple(capsys.readouterr()) == ("", "")
 
 
+def test_an_evaluation_is_one_line(capsys):
+  found = {"eval/pass@1": 0.25, "eval/pass@1_ci95": 0.03, "eval/avg@4": 0.25, "eval/mean_length": 41.0}
+  console.evaluation(20, found, 12.34)
+  said = "held-out after step 20: pass@1 25.0 ± 3.0 %, mean length 41.0 tokens, in 12.3 s\n"
+  assert capsys.readouterr().out == said
+
+
 @pytest.mark.parametrize(
   ("seconds", "text"),
   [

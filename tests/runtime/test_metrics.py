@@ -152,17 +152,14 @@ def test_tensorboard_holds_the_same_numbers_once(tmp_path, monkeypatch):
   ]  # fmt: skip
 
 
-def test_timer_splits_a_step_into_phases(monkeypatch):
-  clock = iter([0.0, 1.0, 4.0, 4.0, 6.0, 6.0, 6.5, 10.0, 20.0])
-  monkeypatch.setattr(metrics.time, "perf_counter", lambda: next(clock))
-  timer = metrics.Timer()  # 0
-  for name in ("rollout", "update", "update"):  # 1-4, 4-6, 6-6.5
-    with timer.phase(name):
-      pass
-  first = timer.take()  # 10
-  assert first == {"time/rollout": 3.0, "time/update": 2.5, "time/host": 4.5, "time/step": 10.0}
-  assert timer.take() == {"time/host": 10.0, "time/step": 10.0}  # 20
-  assert metrics.phase_seconds([first]) == {"rollout": 3.0, "update": 2.5, "host": 4.5}
+def test_what_was_drawn_takes_the_place_of_what_was_kept():
+  record = {"step": 1, "reward": None, "drawn/reward": 0.1, "entropy": 0.5}
+  assert metrics.of_drawn(record) == {"step": 1, "reward": 0.1, "entropy": 0.5}
+
+
+def test_seconds_by_phase_are_those_of_the_records():
+  records = [{"time/rollout": 3.0, "time/update": 2.5, "time/host": 4.5, "time/step": 10.0}] * 2
+  assert metrics.phase_seconds(records) == {"rollout": 6.0, "update": 5.0, "host": 9.0}
 
 
 def test_commands_has_a_line_for_every_start_of_the_run(tmp_path, monkeypatch):

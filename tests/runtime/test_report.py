@@ -1,5 +1,7 @@
 """The report shows what was measured, hides nothing, and trusts no text of the run."""
 
+import base64
+import hashlib
 import html
 import json
 import math
@@ -14,13 +16,14 @@ from matplotlib.axes import Axes
 
 from grpojax import __main__ as commands
 from grpojax.runtime import console, metrics, report
-from grpojax.runtime.report import figures
+from grpojax.runtime.report import completions, curves, figures
 
 ALL_FIGURES = {
   "Held-out accuracy",
   "Reward",
   "Reward by part",
   "Groups",
+  "Reward spread",
   "Completion length",
   "Truncated completions",
   "Entropy",
@@ -67,8 +70,8 @@ def training(skill, noise):
     "reward": 0.1 + 0.75 * skill + 0.04 * noise[2],
     "accuracy": 0.08 + 0.72 * skill + 0.04 * noise[3],
     "reward_std": 0.4,
-    "frac_reward_zero_std/all_wrong": np.clip(0.3 - 0.3 * skill + 0.05 * noise[4], 0, 1),
-    "frac_reward_zero_std/all_right": np.clip(0.5 * skill + 0.05 * noise[18], 0, 1),
+    "prompts/all_wrong": np.clip(0.3 - 0.3 * skill + 0.05 * noise[4], 0, 1),
+    "prompts/all_right": np.clip(0.5 * skill + 0.05 * noise[18], 0, 1),
     "rewards/accuracy/mean": 0.08 + 0.72 * skill + 0.04 * noise[3],
     "rewards/format/mean": 0.02 + 0.03 * skill,
     "completions/mean_length": 46 - 14 * skill + noise[5],
@@ -137,6 +140,15 @@ def test_a_figure_is_there_if_its_metric_was_measured(tmp_path, without, missing
   assert {figure["title"] for figure in drawn} == ALL_FIGURES - missing
 
 
+def test_what_was_drawn_is_shown_not_what_dynamic_sampling_kept():
+  record = {"kind": "train", "step": 1, "reward": 0.5, "accuracy": 0.5}
+  record |= {"drawn/reward": 0.1, "drawn/accuracy": 0.1}
+  record |= {"frac_reward_zero_std/all_wrong": 0.0, "prompts/all_wrong": 0.8, "prompts/all_right": 0.0}
+  legends = {figure["title"]: [text for _, _, text in figure["legend"]] for figure in figures.draw([record])}
+  assert legends["Groups"] == ["all wrong 80", "all right 0"]
+  assert legends["Reward"] == ["reward 0.1", "accuracy 0.1"]
+
+
 def test_a_run_that_was_just_started_has_a_report(tmp_path):
   with metrics.Writer(tmp_path) as writer:
     writer.write("train", 1, {"reward": 0.5})
@@ -168,15 +180,136 @@ def test_the_table_compares_the_first_and_the_last_evaluation(tmp_path):
   ]
 
 
+def test_the_table_of_one_evaluation_compares_nothing(tmp_path):
+  with metrics.Writer(tmp_path) as writer:
+    writer.write("eval", 0, {"eval/pass@1": 0.25, "eval/pass@1_ci95": 0.031})
+  text = report.write(tmp_path).read_text()
+  cells = re.findall(r"<t[hd](?: [^>]*)?>([^<]*)", text[text.index("<table>") : text.index("</table>")])
+  assert cells == ["", "step 0", "pass@1, %", "25.0 ± 3.1"]
+
+
+def scripts(page):
+  """Returns (the page without them, {attributes: text} of its scripts), as a browser reads it."""
+  found = re.findall(r"<script([^>]*)>(.*?)</script", page, flags=re.DOTALL)
+  return re.sub(r"<script.*?</script>", "", page, flags=re.DOTALL), found
+
+
 def test_text_of_the_run_is_escaped(page):
-  assert "<script" not in page
-  assert "&lt;script&gt;alert(1)&lt;/script&gt; &amp; &lt;/pre&gt;" in page
+  rest, found = scripts(page)
+  ours = [(report.PAGES / name).read_text() for name in report.SCRIPTS]
+  assert [text for kind, text in found if not kind] == ours
+  assert [kind for kind, _ in found if kind] == [' type="application/json" id="data"']
+  assert "<script" not in rest
+  assert "&lt;script&gt;alert(1)&lt;/script&gt; &amp; &lt;/pre&gt;" in rest
 
 
 def test_the_page_needs_nothing_but_itself(page):
-  fetched = re.findall(r"""(?:src|href)=["']?[^#"'][^ >]*|url\([^#)][^)]*|@import""", page)
-  assert fetched == []
+  rest, found = scripts(page)
+  fetched = re.findall(r"""(?:src|href)=["']?[^#"'][^ >]*|url\([^#)][^)]*|@import""", rest)
+  assert fetched == [] and not [kind for kind, _ in found if "src" in kind]
   assert "default-src 'none'" in page
+
+
+def test_the_policy_lets_the_pages_own_scripts_run_and_no_others(page):
+  """By their checksums, so that not even a mistake in escaping would run a model's text."""
+  policy = re.search(r'script-src ([^;"]*)', html.unescape(page))[1].split()
+  texts = [text for kind, text in scripts(page)[1] if not kind]
+  digests = [base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() for text in texts]
+  assert policy == [f"'sha256-{digest}'" for digest in digests]
+
+
+def test_uplot_is_the_released_file():
+  """npm's uplot 1.6.32, dist/uPlot.iife.min.js, with its licence beside it."""
+  folder = report.PAGES / "uplot"
+  digest = hashlib.sha256((folder / "uPlot.iife.min.js").read_bytes()).hexdigest()
+  assert digest == "19c8d4c6ad88929a79f4ae49d6f7161566dfd0ba3d15cc495e974f787eb78f1f"
+  assert "MIT" in (folder / "LICENSE").read_text()
+
+
+@pytest.mark.parametrize("attack", ["</script><b>", "<!--<script>", "\u2028", "]]>", "\ud800", "&quot;"])
+def test_no_text_ends_the_element_that_holds_the_data(attack):
+  text = curves.script_json({"completions": [attack]})
+  assert not set(text) & set("<>&\u2028") and text.isascii()
+  assert json.loads(text) == {"completions": [attack]}
+
+
+def test_the_scripts_are_given_the_numbers_of_the_pictures(page):
+  data = json.loads(scripts(page)[1][0][1])
+  assert {chart["title"] for chart in data["charts"]} == ALL_FIGURES
+  (run,) = data["runs"]
+  x, y = run["main"]["x"], run["main"]["y"]
+  assert x["step"][:3] == [0, 1, 2] and len(x["step"]) == 61 + 6  # steps 10, 20, ... have two records
+  assert x["seconds"][:2] == [3.5, pytest.approx(3.5 + 3.4, abs=0.3)]  # the evaluation before training first
+  assert y["eval/pass@1"][1] == "" and isinstance(y["eval/pass@1"][0], float)  # not measured; measured
+  assert data["completions"]["of"] == 60
+
+
+def test_a_value_that_is_not_finite_and_one_that_was_not_measured_are_two_things():
+  records = [{"step": 1, "kind": "train", "reward": None}, {"step": 2, "kind": "train", "kl": 1.0}]
+  run = curves.of_run("a", records, {"reward", "kl"})["main"]
+  assert run["y"] == {"reward": [None, ""], "kl": ["", 1.0]}
+
+
+def test_a_long_run_is_thinned_by_means(monkeypatch):
+  monkeypatch.setattr(curves, "POINTS", 4)
+  records = [
+    {"step": step, "kind": "train", "reward": float(step), "num_tokens": 10, "time/step": 2.0}
+    for step in range(1, 11)
+  ]
+  run = curves.of_run("a", records, {"reward"})["main"]
+  assert run["mean_of"] == 3
+  assert run["x"] == dict(step=[3, 6, 9, 10], tokens=[30, 60, 90, 100], seconds=[6, 12, 18, 20])
+  assert run["y"] == {"reward": [2, 5, 8, 10]}
+
+
+def test_the_cold_start_keeps_its_own_steps():
+  records = [{"step": step, "kind": "cold_start", "loss": 2.0} for step in (1, 2)]
+  records += [{"step": 1, "kind": "train", "loss": 0.0, "reward": 0.5}]
+  data = curves.payload({"a": records})
+  assert [(chart["title"], chart["part"]) for chart in data["charts"]] == [
+    ("Reward", "main"), ("Cold start", "cold_start"),
+  ]  # fmt: skip
+  assert data["runs"][0]["cold_start"]["y"] == {"loss": [2.0, 2.0]}
+
+
+def test_completions_beyond_the_bound_are_left_out_and_counted(monkeypatch):
+  group = dict(prompt="p", completions=["x" * 500], rewards=[1.0], lengths=[1], ended=[True])
+  groups = [group | {"step": step} for step in range(1, 101)]
+  monkeypatch.setattr(completions, "CHARACTERS", 10_000)
+  found = completions.payload(groups)
+  steps = [group["step"] for group in found["groups"]]
+  assert found["of"] == 100 and steps[0] == 1 and steps[-1] == 100 and 5 < len(steps) < 20
+  assert len(json.dumps(found["groups"])) <= 10_000
+  assert len(set(np.diff(steps[:-1]))) == 1  # evenly spread
+
+
+def test_spoilt_parts_of_a_group_are_left_out():
+  group = dict(step=1, prompt="p", completions=["x"], rewards=[None], lengths=[1], ended=[1], sent=3)
+  (shown,) = completions.payload([group | dict(parts={"a": [1, 2], "b": [2.0]}, answer=None)])["groups"]
+  assert shown["parts"] == {"b": [2.0]} and shown["prompt"] == "p" and shown["answer"] == ""
+
+
+def test_the_head_says_what_the_run_is(tmp_path):
+  with metrics.Writer(tmp_path) as writer:
+    writer.write("train", 1, {"reward": 0.5})
+  (tmp_path / "about.json").write_text(json.dumps({"objective": f"loss(θ) = {ATTACK}", "model": 3}))
+  page = report.write(tmp_path).read_text()
+  assert "<dt>objective</dt><dd>loss(θ) = &lt;script&gt;" in page and "<dt>model" not in page
+  for spoilt in ("[", "[3]", "3"):
+    (tmp_path / "about.json").write_text(spoilt)
+    assert "<dl>" not in report.write(tmp_path).read_text()
+
+
+def test_other_runs_are_on_the_same_charts(tmp_path):
+  runs = [tmp_path / "a", tmp_path / "b"]
+  for run, last in zip(runs, (4, 9), strict=True):
+    with metrics.Writer(run) as writer:
+      writer.write("train", last, {"reward": 0.5})
+      writer.completions(last, [dict(prompt="", completions=[], rewards=[], lengths=[], ended=[])])
+  page = report.write(runs[0], runs[1:]).read_text()
+  data = json.loads(scripts(page)[1][0][1])
+  assert [(run["name"], run["main"]["x"]["step"][-1]) for run in data["runs"]] == [("a", 4), ("b", 9)]
+  assert "completions are of a." in page
 
 
 def test_a_broken_surrogate_pair_does_not_stop_the_report(tmp_path):
@@ -277,6 +410,15 @@ def test_a_spoilt_run_has_a_report_that_says_so(tmp_path):
     assert said in page
 
 
+@pytest.mark.parametrize("value", ["NaN", "-Infinity", "1e999", "1" + 400 * "0"])
+def test_a_number_that_is_none_costs_its_line(tmp_path, value):
+  with metrics.Writer(tmp_path) as writer:
+    writer.write("train", 1, {"reward": 0.5})
+  with (tmp_path / "metrics.jsonl").open("a") as file:
+    file.write(f'{{"step": 2, "kind": "train", "wall": 0, "reward": {value}}}\n')
+  assert "metrics.jsonl: 1 spoilt lines" in report.write(tmp_path).read_text()
+
+
 def test_control_and_bidi_characters_are_shown_as_escapes(tmp_path, capsys):
   attack = "a\0b\x1b[31mred\x9b\u202eevil\u2066\r\ud800 tab\tline\n"
   shown = r"a\x00b\x1b[31mred\x9b\u202eevil\u2066\r\ud800 tab" + "\tline\n"
@@ -285,7 +427,7 @@ def test_control_and_bidi_characters_are_shown_as_escapes(tmp_path, capsys):
     group = dict(step=2, prompt=attack, completions=[attack], rewards=[1.0], lengths=[1], ended=[True])
     file.write(json.dumps(group) + "\n")
   page = html.unescape(report.write(tmp_path).read_text())
-  assert shown in page and not set(page) & set("\0\x1b\x9b\u202e\u2066")
+  assert shown in page and not set(scripts(page)[0]) & set("\0\x1b\x9b\u202e\u2066")
   console.say(attack)
   assert capsys.readouterr().out == f"{shown}\n"
   assert console.visible("plain é 漢字 \U0001f600") == "plain é 漢字 \U0001f600"

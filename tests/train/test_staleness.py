@@ -119,7 +119,7 @@ def test_stopped_and_resumed_is_bit_equal_to_unbroken(cache, tmp_path, recipe, d
       c.difficulty.update(kind="ema", weighted=True)
     return c
 
-  timed = ("time/", "tokens_per_second/", "wall")
+  timed = ("time/", "tokens_per_second/", "memory/", "wall")
   comparable = lambda rs: [{k: v for k, v in r.items() if not k.startswith(timed)} for r in rs]
   whole = start(config(5), tmp_path / "whole")
   start(config(2), tmp_path / "cut")

@@ -17,7 +17,7 @@ import subprocesses
 from grpojax import train
 from grpojax.learner import batching
 from grpojax.rollout import curriculum
-from grpojax.runtime import checkpointer, metrics
+from grpojax.runtime import checkpointer, metrics, storage
 from grpojax.train import checkpoint
 
 pytestmark = pytest.mark.usefixtures("quick_jobs")
@@ -57,7 +57,7 @@ def command(cache, workdir, *flags):
 
 def comparable(records):
   """Records of RL without what a clock wrote; the cold start may have come from the cache."""
-  timed = ("time/", "tokens_per_second/", "wall")
+  timed = ("time/", "tokens_per_second/", "memory/", "wall")
   rl = [r for r in records if r["kind"] != "cold_start"]
   return [{k: v for k, v in r.items() if not k.startswith(timed)} for r in rl]
 
@@ -87,6 +87,7 @@ def test_the_command_of_the_readme_leaves_everything_behind(cache, tmp_path, run
   done = run(command(cache, tmp_path / "run")[1:])
   assert done.code == 0, done.err
   assert "compiled update in" in done.out and "held-out questions" in done.out
+  assert "evaluating: 8 held-out questions" in done.out and "held-out after step 2: pass@1 " in done.out
   workdir = tmp_path / "run"
   assert {p.name for p in workdir.iterdir()} >= {
     "checkpoints", "metrics.jsonl", "tensorboard", "completions.jsonl", "config.json", "report.html",
@@ -103,7 +104,10 @@ def test_the_command_of_the_readme_leaves_everything_behind(cache, tmp_path, run
   completions = metrics.read(workdir, "completions")
   assert {len(c["completions"]) for c in completions} == {4}
   assert list(workdir.glob("tensorboard/*/events*"))
-  assert "<script" not in (workdir / "report.html").read_text()
+  assert "loss(θ) = Σ w · (" in (workdir / "report.html").read_text()
+  assert completions[0]["sent"].startswith("<|user|>") and completions[0]["parts"]["accuracy"]
+  assert all(abs(sum(c["advantage"])) < 1e-5 for c in completions)  # of z-scores
+  assert {"model", "data", "device", "code", "objective"} <= storage.read_json(workdir / "about.json").keys()
 
 
 @pytest.mark.parametrize(  # a reference; refilling; success rates

@@ -1,50 +1,101 @@
-"""A workdir -> report.html: one file that opens anywhere, without a server, scripts or a network.
+"""A workdir -> report.html: one file that opens anywhere, without a server or a network.
 
-    grpojax report runs/grpo
+    grpojax report runs/grpo [runs/dapo ...]
 
-figures.py draws; page.html, run.html and style.css arrange and escape everything from the run.
+figures.py draws pictures, which need no scripts; where scripts run, charts.js draws the same from the numbers
+that curves.py puts into the page, and browser.js shows the completions.  page.html, run.html and style.css
+arrange and escape everything from the run, and the page lets no scripts run but its own.
 """
 
 import json
 import os
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
 import jinja2
 
-from grpojax.runtime import console, metrics, storage
-from grpojax.runtime.report import figures
+from grpojax.runtime import console, diagnosis, metrics, storage
+from grpojax.runtime.report import completions, curves, figures
 
 PAGES = Path(__file__).parent
+SCRIPTS = ("uplot/uPlot.iife.min.js", "charts.js", "browser.js", "start.js")
+WATCH = "watch.js"  # in place of start.js, where a server gives newer numbers
 
 
-def write(workdir: str | os.PathLike) -> Path:
-  """Writes `<workdir>/report.html` from what the run has recorded so far; returns its path."""
+def write(workdir: str | os.PathLike, others: Sequence[str | os.PathLike] = ()) -> Path:
+  """Writes `<workdir>/report.html` from what the run has recorded so far; returns its path.
+
+  The charts show the runs in the folders `others` too.
+  """
   workdir = Path(workdir)
-  records = metrics.read(workdir)
-  if not records:
-    raise FileNotFoundError(f"{workdir}/metrics.jsonl has no records; is this a run's --workdir?")
-  config, settings = _text(workdir / "config.json"), {}
+  html = render(workdir, payload([workdir, *map(Path, others)]))
+  return put(workdir / "report.html", html)
+
+
+def payload(workdirs: list[Path]) -> dict:
+  """Returns what the page's scripts show: the charts of all these runs, the completions of the first."""
+  runs = {}
+  for workdir in workdirs:
+    name = workdir.resolve().name
+    runs[name if name not in runs else str(workdir)] = _records(workdir)
+  groups = completions.payload(metrics.read(workdirs[0], "completions"))
+  evals = sum(record["kind"] == "eval" for record in next(iter(runs.values())))
+  return curves.payload(runs) | dict(completions=groups, evals=evals)
+
+
+def render(workdir: Path, data: dict, live: bool = False) -> str:
+  """Returns the page of a run, with `data` for its scripts; a `live` one asks its server for more of it.
+
+  A live page has no pictures: it is made anew too often for that, and is nothing without scripts.
+  """
+  records = _records(workdir)
+  config, settings = _text(workdir / "config.json"), _object(workdir / "config.json")
   spoilt = [metrics.spoilt_sentence(workdir, name) for name in ("metrics", "completions")]
-  try:
-    settings = dict(json.loads(config or "{}"))
-  except (ValueError, TypeError):
+  if settings is None:
     spoilt.append(f"{workdir / 'config.json'} is spoilt")
+    settings = {}
   evals = [record for record in records if record["kind"] == "eval"]
   groups = metrics.read(workdir, "completions")
-  html = page(PAGES).get_template("run.html").render(
+  names = (*SCRIPTS[:-1], WATCH) if live else SCRIPTS
+  scripts = [(PAGES / name).read_text(encoding="utf-8") for name in names]
+  return page(PAGES).get_template("run.html").render(
     title=settings.get("name") or workdir.resolve().name,
     facts=_facts(records, settings),
+    live=live,
+    about=_about(workdir),
+    findings=list(diagnosis.sentences(diagnosis.last(records)).values()),
     warnings=[*filter(None, spoilt), *_warnings(records)],
     evals=evals,
     rows=console.comparison(evals[0] if len(evals) > 1 else {}, evals[-1]) if evals else [],
-    figures=figures.draw(records),
+    figures=data["charts"] if live else figures.draw(records),
     samples=[[g for g in groups if g["step"] == step][:2] for step in _first_and_last(groups)],
+    runs=[run["name"] for run in data["runs"]],
+    mean_of=max(run["main"]["mean_of"] for run in data["runs"]),
+    browsed=data["completions"],
     commands=_text(workdir / "commands.txt"),
     config=config,
     palette=figures.COLOURS,
+    data=curves.script_json(data),
+    scripts=scripts,
+    policy=f"; script-src {' '.join(map(curves.allowed, scripts))}" + "; connect-src 'self'" * live,
   )
-  return put(workdir / "report.html", html)
+
+
+def news(workdirs: list[Path]) -> dict:
+  """Returns what a live page shows anew: the payload, and the lines of its head."""
+  records = _records(workdirs[0])
+  facts = _facts(records, _object(workdirs[0] / "config.json") or {})
+  findings = diagnosis.sentences(diagnosis.last(records)).values()
+  return payload(workdirs) | dict(facts=console.visible(facts), findings=list(findings))
+
+
+def _records(workdir: Path) -> list[dict]:
+  """Returns a run's records.  Raises FileNotFoundError where there are none."""
+  records = metrics.read(workdir)
+  if not records:
+    raise FileNotFoundError(f"{workdir}/metrics.jsonl has no records; is this a run's --workdir?")
+  return records
 
 
 def page(*folders: Path) -> jinja2.Environment:
@@ -73,10 +124,26 @@ def _facts(records, config) -> str:
   return " · ".join(facts)
 
 
+def _about(workdir: Path) -> dict[str, str]:
+  """Returns what about.json says the run is: model, data, device, commit, objective; {} if it is spoilt."""
+  found = _object(workdir / "about.json") or {}
+  return {name: text for name, text in found.items() if isinstance(text, str)}
+
+
+def _object(path: Path) -> dict | None:
+  """Returns the object of a JSON file, {} of none or an empty one; None if the file is spoilt."""
+  try:
+    return dict(json.loads(_text(path) or "{}"))
+  except (ValueError, TypeError):
+    return None
+
+
 def _warnings(records) -> list[str]:
   """Returns what the curves alone would hide: values that were not finite, steps without a record."""
   broken = {}
   for record in records:
+    if record.get("dynamic_sampling/keep_rate") == 0:
+      continue  # of what was kept, nothing was measured
     for name, value in record.items():
       if value is None:
         broken.setdefault(name, []).append(record["step"])

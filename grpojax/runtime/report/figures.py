@@ -8,12 +8,15 @@ import io
 import itertools
 import math
 import re
+from collections.abc import Iterator
 
 import matplotlib
 import numpy as np
 from matplotlib.figure import Figure
 
 from grpojax.runtime import console, metrics
+from grpojax.runtime.report import specs
+from grpojax.runtime.report.specs import Chart
 
 # Okabe-Ito, which colour-blind readers can tell apart.  The page maps the names to colours.
 COLOURS = {
@@ -45,97 +48,16 @@ STYLE = {
   "grid.alpha": 0.15,
 }
 
-# title, unit, {metric: word in the legend}, note for the reader.  "%" scales by 100.
-LINES = (
-  ("Reward", "mean per completion", {"reward": "reward", "accuracy": "accuracy"}, ""),
-  (
-    "Groups",
-    "% of groups",
-    {
-      "frac_reward_zero_std/all_wrong": "all wrong",
-      "frac_reward_zero_std/all_right": "all right",
-      "dynamic_sampling/keep_rate": "kept by dynamic sampling",
-    },
-    "Groups that are all wrong or all right have no advantage and teach nothing.",
-  ),
-  (
-    "Completion length",
-    "tokens",
-    {
-      "completions/mean_length": "all",
-      "completions/mean_terminated_length": "those that ended",
-      "eval/mean_length": "held out",
-    },
-    "",
-  ),
-  (
-    "Truncated completions",
-    "% of completions",
-    {"completions/clipped_ratio": "training", "eval/clipped_ratio": "held out"},
-    "Cut by the response budget before they ended.",
-  ),
-  ("Entropy", "nats per token", {"entropy": "policy"}, ""),
-  (
-    "Clipped tokens",
-    "% of tokens",
-    {"clip_ratio/low_mean": "below the range", "clip_ratio/high_mean": "above the range"},
-    "0 is expected when a rollout feeds one update only: the policy has not moved yet.",
-  ),
-  ("KL from the reference", "nats per token", {"kl": "KL"}, ""),
-  ("KL from the old policy", "nats per token", {"ppo_kl": "KL"}, ""),
-  ("Gradient norm", "global L2 norm, before clipping", {"grad_norm": "gradient"}, ""),
-  (
-    "Sampler against learner",
-    "|difference of log-probs|, nats",
-    {
-      "sampling/sampling_logp_difference/mean": "mean",
-      "sampling/sampling_logp_difference/max": "largest",
-    },
-    "Growth means that the sampler runs another policy than the one being trained.",
-  ),
-  (
-    "Speed",
-    "tokens per second",
-    {"tokens_per_second/rollout": "rollout", "tokens_per_second/update": "update"},
-    "",
-  ),
-)
-
-
-COLD_START = (
-  "Cold start",
-  "nats per token",
-  {"loss": "loss"},
-  "The cold start counts its own steps.",
-)
-LOGARITHMIC = ("Sampler against learner",)
-
-
 def draw(records: list[dict]) -> list[dict]:
   """Draws every figure there is data for: its title, note, legend [(colour, dash, text)] and svg."""
-  names = dict.fromkeys(name for record in records for name in record)  # in the order written
-  accuracy = _labels(names, r"eval/((?:pass|maj)@\d+)")
-  parts = _labels(names, r"rewards/(.+)/mean")
-  parts = parts if len(parts) > 1 else {}  # a single part is the reward itself
-  reward, *others = LINES
-  cold_start = [record for record in records if record["kind"] == "cold_start"]
-  records = [record for record in records if record["kind"] != "cold_start"]
   with matplotlib.rc_context(STYLE):
-    drawn = [
-      _lines(records, "Held-out accuracy", "% of questions", accuracy, "Band: 95 % confidence."),
-      _lines(records, *reward),
-      _lines(records, "Reward by part", "mean per completion", parts, ""),
-      *(_lines(records, *spec) for spec in others),
-      _phases(records),
-      _lines(cold_start, *COLD_START),
-    ]
+    drawn = [_draw(chart, chart.own(records)) for chart in specs.charts(records)]
   return [figure for figure in drawn if figure]
 
 
-def _labels(names, pattern) -> dict[str, str]:
-  """Returns {metric: the text of the pattern's group} of the metrics that match."""
-  matches = {name: re.fullmatch(pattern, name) for name in names}
-  return {name: match[1] for name, match in matches.items() if match}
+def _draw(chart: Chart, records: list[dict]) -> dict | None:
+  """Draws one figure; None where its curves have not two numbers to show."""
+  return _phases(records) if chart.title == specs.PHASES else _lines(records, chart)
 
 
 def points(records: list[dict], name: str) -> tuple[np.ndarray, np.ndarray]:
@@ -145,29 +67,35 @@ def points(records: list[dict], name: str) -> tuple[np.ndarray, np.ndarray]:
   return np.array(steps, float), np.array([math.nan if v is None else v for v in values], float)
 
 
-def _lines(records, title, unit, labels, note):
-  """Draws one curve per metric, with a band where its 95 % half width is known; None without data."""
-  scale = 100 if unit.startswith("%") else 1
-  curves = {name: points(records, name) for name in labels}
-  curves = {name: (x, scale * y) for name, (x, y) in curves.items() if np.isfinite(y).any()}
-  if not curves:
-    return None
-  fig, ax = axes(unit)
+def _lines(records: list[dict], chart: Chart) -> dict:
+  """Draws one curve per metric, with a band where its 95 % half width is known."""
+  curves = {name: points(records, name) for name in chart.curves}
+  curves = {name: (x, chart.scale * y) for name, (x, y) in curves.items()}
+  fig, ax = axes(chart.unit)
   legend = []
-  styles = zip(itertools.cycle(COLOURS), itertools.cycle(DASHES))
-  for (name, (x, y)), (colour, dash) in zip(curves.items(), styles, strict=False):
+  for name, (colour, dash) in zip(curves, styles(), strict=False):
+    x, y = curves[name]
     # Markers on short curves: a value between two gaps has no line to be seen by.
     ax.plot(x, y, color=COLOURS[colour], ls=dash, lw=1.6, marker="o" if len(x) < 40 else "", ms=3)
-    half_width = scale * points(records, f"{name}_ci95")[1]
+    half_width = chart.scale * points(records, f"{name}_ci95")[1]
     if len(half_width) == len(y):
       ax.fill_between(x, y - half_width, y + half_width, color=COLOURS[colour], alpha=0.2, lw=0)
-    legend.append((colour, dash, f"{labels[name]} {_short(y[np.isfinite(y)][-1])}"))
+    legend.append((colour, dash, f"{chart.curves[name]} {_short(y[np.isfinite(y)][-1])}"))
+  for low, high in chart.bands:
+    if low in curves and high in curves:
+      (x, bottom), (_, top) = curves[low], curves[high]
+      ax.fill_between(x, bottom, top, color=COLOURS["blue"], alpha=0.15, lw=0)
   lowest = min(np.nanmin(y) for _, y in curves.values())
-  if title in LOGARITHMIC and lowest > 0:
+  if chart.log and lowest > 0:
     ax.set_yscale("log")
   elif lowest >= 0:
     ax.set_ylim(bottom=0)
-  return dict(title=title, note=note, legend=legend, svg=svg(fig, title))
+  return dict(title=chart.title, unit=chart.unit, note=chart.note, legend=legend, svg=svg(fig, chart.title))
+
+
+def styles() -> Iterator[tuple[str, str]]:
+  """Yields (colour, dash) of a chart's curves, in order."""
+  return zip(itertools.cycle(COLOURS), itertools.cycle(DASHES))
 
 
 def _phases(records):
@@ -196,7 +124,8 @@ def _phases(records):
   note = f"Each bar is the mean of {width} steps. " if width > 1 else ""
   if tall := (bottom > ceiling).sum():
     note += f"Beyond the top: {tall} of {len(bottom)} bars, up to {console.duration(bottom.max())}."
-  return dict(title="Time by phase", note=note, legend=legend, svg=svg(fig, "Time by phase"))
+  title, unit = specs.PHASES, "seconds per step"
+  return dict(title=title, unit=unit, note=note, legend=legend, svg=svg(fig, title))
 
 
 def _short(value: float) -> str:

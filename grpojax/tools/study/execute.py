@@ -16,8 +16,8 @@ from typing import NamedTuple
 
 from tqdm import tqdm
 
-from grpojax.runtime import console, metrics
-from grpojax.tools.study import plan, results
+from grpojax.runtime import console, metrics, processes
+from grpojax.tools.study import plan
 from grpojax.tools.study.plan import Run
 
 ACCELERATORS = ("/dev/nvidia0", "/dev/accel0", "/dev/vfio/0")
@@ -93,7 +93,7 @@ def start(run: Run, worker: int, at_once: int) -> subprocess.Popen:
       LIBC.prctl(SET_PARENT_DEATH_SIGNAL, signal.SIGKILL)
 
   with (run.workdir / "log.txt").open("ab") as log:
-    log.write(f"commit {results.commit()}\n".encode())
+    log.write(f"commit {processes.commit()}\n".encode())
     log.flush()
     return subprocess.Popen(
       command, stdout=log, stderr=subprocess.STDOUT, env=env, start_new_session=True, preexec_fn=before

@@ -10,7 +10,6 @@ import json
 import os
 import platform
 import re
-import subprocess
 from importlib.metadata import version
 from pathlib import Path
 
@@ -65,16 +64,6 @@ def environment(workdirs: list[Path]) -> dict[str, str]:
   return (
     found | {"python": platform.python_version()} | {name: version(name) for name in ("jax", "flax", "optax")}
   )
-
-
-def commit() -> str:
-  """Returns the checkout's commit, "+" if tracked files were changed since; "unknown" outside one."""
-  return (_git("rev-parse", "--short", "HEAD") or "unknown") + ("+" if _git("status", "-s", "-uno") else "")
-
-
-def _git(*words: str) -> str:
-  command = ["git", "-C", str(Path(__file__).parent), *words]
-  return subprocess.run(command, capture_output=True, text=True).stdout.strip()
 
 
 def _processor() -> str:

@@ -1,0 +1,88 @@
+// The browser of completions: one step's group, or all completions that a filter picks.  Text goes in as text.
+function startBrowser(data) {
+  const form = document.getElementById("browser"), out = document.getElementById("completions");
+  const page = 10;
+  let shown = page, items = [];
+
+  function element(name, text, kind) {
+    const made = document.createElement(name);
+    if (text !== undefined) made.textContent = text;
+    if (kind) made.className = kind;
+    return made;
+  }
+
+  const number = x => x === null ? "not finite" : String(Number(x.toPrecision(3)));
+  const failed = ({group, i}) => "accuracy" in group.parts ? !group.parts.accuracy[i] : !group.rewards[i];
+  const reward = ({group, i}) => group.rewards[i] === null ? -Infinity : group.rewards[i];
+  const filters = {
+    step: list => list.filter(({group}) => group === data.groups[Number(form.elements.step.value)]),
+    failed: list => list.filter(failed).reverse(),
+    truncated: list => list.filter(({group, i}) => !group.ended[i]).reverse(),
+    longest: list => list.sort((a, b) => b.group.lengths[b.i] - a.group.lengths[a.i]),
+    best: list => list.sort((a, b) => reward(b) - reward(a)),
+    worst: list => list.sort((a, b) => reward(a) - reward(b)),
+  };
+
+  function facts({group, i}) {
+    const parts = Object.entries(group.parts);
+    const rewards = parts.length > 1 ? " (" + parts.map(([name, x]) => name + " " + number(x[i])).join(", ") + ")" : "";
+    const advantage = group.advantage ? ["advantage " + number(group.advantage[i])] : [];
+    return ["reward " + number(group.rewards[i]) + rewards, ...advantage, group.lengths[i] + " tokens",
+      group.ended[i] ? "ended" : "truncated"].join(" · ");
+  }
+
+  function question(group) {
+    const box = element("div", undefined, "question");
+    box.append(element("p", "step " + group.step + " · prompt as sent", "soft"), element("pre", group.prompt));
+    if (group.answer) box.append(element("p", "gold answer: " + group.answer, "gold"));
+    return box;
+  }
+
+  function show() {
+    const parts = [];
+    let last = null;
+    for (const item of items.slice(0, shown)) {
+      if (item.group !== last) parts.push(question(item.group));
+      last = item.group;
+      const box = element("div", undefined, failed(item) ? "completion failed" : "completion");
+      box.append(element("p", facts(item), "soft"), element("pre", item.group.completions[item.i] || "(no text)"));
+      parts.push(box);
+    }
+    out.replaceChildren(...parts);
+    form.elements.more.hidden = items.length <= shown;
+    const at = data.groups[Number(form.elements.step.value)];
+    form.elements.found.value = form.elements.filter.value === "step" ? "step " + at.step
+      : Math.min(shown, items.length) + " of " + items.length + " completions";
+  }
+
+  function pick() {
+    const all = data.groups.flatMap(group => group.completions.map((_, i) => ({group, i})));
+    const filter = form.elements.filter.value;
+    items = filters[filter](all);
+    shown = filter === "step" ? items.length : page;
+    form.elements.step.disabled = filter !== "step";
+    show();
+  }
+
+  // The slider has a place for each group; it stands at the newest, unless somebody has moved it.
+  function latest(follows = true) {
+    form.elements.step.max = data.groups.length - 1;
+    if (follows) form.elements.step.value = data.groups.length - 1;
+    form.elements.kept.value = data.groups.length + " of " + data.of;
+  }
+
+  form.hidden = false;
+  latest();
+  form.addEventListener("input", pick);
+  form.elements.more.addEventListener("click", () => { shown += page; show(); });
+  form.addEventListener("submit", event => event.preventDefault());
+  pick();
+  return newer => {
+    const follows = form.elements.step.value === form.elements.step.max, before = shown;
+    data = newer;
+    latest(follows);
+    if (follows || form.elements.filter.value !== "step") pick();
+    shown = Math.max(shown, before);
+    show();
+  };
+}

@@ -1,0 +1,54 @@
+"""Groups of completions.jsonl -> what the page's browser of completions shows, within a bound of size."""
+
+import json
+
+from grpojax.runtime import console, metrics
+
+CHARACTERS = 4_000_000  # of all groups in the page; a page of ten times as many is slow to open
+
+
+def payload(groups: list[dict]) -> dict:
+  """Returns `groups`, evenly spread over the steps where all would be too many, and `of` how many."""
+  groups = [_group(group) for group in groups]
+  sizes = [len(json.dumps(group)) for group in groups]
+  kept = _spread(sizes)
+  return dict(groups=[groups[i] for i in kept], of=len(groups))
+
+
+def _spread(sizes: list[int]) -> list[int]:
+  """Returns the numbers of the groups that are kept: every k-th and the last, with the least k that fits."""
+  every = 1
+  while True:
+    kept = sorted({*range(0, len(sizes), every), *range(len(sizes))[-1:]})
+    if len(kept) <= 2 or sum(sizes[i] for i in kept) <= CHARACTERS:
+      return kept
+    every += 1
+
+
+def _group(group: dict) -> dict:
+  """Returns what is shown of a group: texts with escapes for what cannot be seen, and numbers."""
+  size, parts, advantage = len(group["completions"]), group.get("parts"), group.get("advantage")
+  shown = {
+    "step": group["step"],
+    "prompt": console.visible(_text(group.get("sent")) or group["prompt"]),
+    "answer": console.visible(_text(group.get("answer"))),
+    "completions": [console.visible(text) for text in group["completions"]],
+    "rewards": group["rewards"],
+    "lengths": group["lengths"],
+    "ended": [bool(end) for end in group["ended"]],
+    "parts": {},
+  }
+  if isinstance(parts, dict):
+    shown["parts"] = {console.visible(name): x for name, x in parts.items() if _numbers(x, size)}
+  if _numbers(advantage, size):
+    shown["advantage"] = advantage
+  return shown
+
+
+def _text(value) -> str:
+  return value if isinstance(value, str) else ""
+
+
+def _numbers(values, size: int) -> bool:
+  """Returns True for a list of so many numbers or nulls."""
+  return isinstance(values, list) and len(values) == size and all(map(metrics.is_number, values))

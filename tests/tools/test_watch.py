@@ -1,0 +1,65 @@
+"""The live page: on this machine alone, and patient with a run that has just begun."""
+
+import http.client
+import json
+import sys
+import threading
+
+import pytest
+
+from grpojax.runtime import metrics
+from grpojax.tools import watch
+
+
+@pytest.fixture
+def served(tmp_path):
+  """(a run's folder without records, ask(path, host="127.0.0.1") -> (status, ETag, text))."""
+  server = watch.serve([tmp_path], 0)
+  threading.Thread(target=server.serve_forever, daemon=True).start()
+
+  def ask(path, host="127.0.0.1"):
+    link = http.client.HTTPConnection("127.0.0.1", server.server_port, timeout=20)
+    link.request("GET", path, headers={"Host": f"{host}:{server.server_port}"})
+    answer = link.getresponse()
+    return answer.status, answer.headers.get("ETag"), answer.read().decode()
+
+  yield tmp_path, ask
+  server.shutdown()
+  server.server_close()
+
+
+def test_a_run_without_records_is_waited_for(served):
+  workdir, ask = served
+  assert ask("/")[0] == 200 and "looks again" in ask("/")[2] and ask("/data.json")[0] == 204
+  with metrics.Writer(workdir) as writer:
+    writer.write("train", 1, {"reward": 0.5})
+  assert 'data-chart="Reward"' in ask("/")[2] and "<svg" not in ask("/")[2]
+
+
+def test_numbers_are_sent_where_something_is_new(served):
+  workdir, ask = served
+  with metrics.Writer(workdir) as writer:
+    writer.write("train", 1, {"reward": 0.5})
+    status, seen, text = ask("/data.json")
+    assert status == 200 and json.loads(text)["runs"][0]["main"]["y"]["reward"] == [0.5]
+    assert ask(f"/data.json?seen={seen}")[0] == 204
+    writer.write("train", 2, {"reward": float("nan")})
+  status, newer, text = ask(f"/data.json?seen={seen}")
+  assert status == 200 and newer != seen
+  assert json.loads(text)["runs"][0]["main"]["y"]["reward"] == [0.5, None]
+
+
+def test_a_page_of_another_name_gets_nothing(served):
+  """As one whose name was made to lead to 127.0.0.1."""
+  assert served[1]("/", host="evil.example")[0] == 403
+  assert served[1]("/data.json", host="evil.example")[0] == 403
+  assert served[1]("/../config.json")[0] == 404
+
+
+def test_what_cannot_be_shown_is_one_sentence(tmp_path, monkeypatch):
+  for run in (str(tmp_path / "none"), "gs://bucket/run"):
+    monkeypatch.setattr(sys, "argv", ["grpojax watch", run])
+    with pytest.raises(SystemExit, match="is no folder of this machine"):
+      watch.command()
+  with watch.serve([tmp_path], 0) as server, pytest.raises(ValueError, match=r"--port=\d+ cannot be used"):
+    watch.serve([tmp_path], server.server_port)
