@@ -23,7 +23,7 @@ def score(context: RolloutContext, prompts: Prompts, rollout: Rollout) -> Scored
   `context.counters`; the first error is printed.
   """
   tokenizer, c = context.data.tokenizer, context.config.process
-  _, completions = samples_of(tokenizer, prompts, rollout)
+  texts, completions = samples_of(tokenizer, prompts, rollout)
   result = rewards.score(context.scorer, completions)
   extra = {}
   if context.step_scorer:
@@ -35,6 +35,8 @@ def score(context: RolloutContext, prompts: Prompts, rollout: Rollout) -> Scored
     console.say_once(result.first_error)
   context.counters.update(result.counts)
   context.counters["rewards/graded"] += rollout.length.size
+  answers = [context.scorer.answer(text) for group in texts for text in group]
+  context.counters["rewards/answered"] += sum(map(bool, answers))
   return Scored(result.reward, result.accuracy, result.valid, result.parts, extra)
 
 

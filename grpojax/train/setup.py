@@ -25,7 +25,7 @@ from grpojax.objective import Objective, stats
 from grpojax.rollout import sampler
 from grpojax.rollout.context import Data, RolloutContext
 from grpojax.rollout.sampler import Engine
-from grpojax.runtime import compiler_options, data_shards, fetch, hub, processes, sharding, watchdog
+from grpojax.runtime import compiler_options, data_shards, fetch, hub, processes, sharding, storage, watchdog
 from grpojax.runtime.compile import aot_jit
 from grpojax.runtime.data_shards import SINGLE_PROCESS, ProcessShards
 from grpojax.runtime.metrics import Timer
@@ -112,6 +112,7 @@ def _prepare(config: ConfigDict, workdir: Path) -> Job:
   if config.lora.path:
     peft.check(Path(config.lora.path).expanduser(), config.lora, model)
   check_prompts(model, *splits)
+  check_length(config)
   memory.check(config, model, mesh)
   if config.cold_start.steps:
     pipeline.check_demonstrations(data.train, config.cold_start.batch_size)
@@ -194,6 +195,22 @@ def check_prompts(model: models.Model, *splits: pipeline.Split) -> None:
       raise ValueError(
         f"Row {split.ids[row]} of split '{split.name}' has token {token}, and config.model knows"
         f" {model.spec.vocab_size}; its tokenizer is another model's."
+      )
+
+
+def check_length(config: ConfigDict) -> None:
+  """Raises ValueError where a sequence could be longer than the model of a folder is made for."""
+  if "path" not in config.model:
+    return
+  most = storage.read_json(model_folder(config) / "config.json").get("max_position_embeddings")
+  prompt = config.data.prompt_budget
+  for key in "rollout", "eval":
+    response = config[key].max_tokens
+    if most and prompt + response > most:
+      raise ValueError(
+        f"config.data.prompt_budget = {prompt} and config.{key}.max_tokens = {response} are"
+        f" {prompt + response} tokens, and '{config.model.path}' is made for {most}"
+        " (max_position_embeddings); lower one of them."
       )
 
 

@@ -58,6 +58,7 @@ def command(folder, workdir, devices=2, **changes):
 def comparable(workdir):
   """Records of RL without what a clock wrote, and without what says how prompts were fed."""
   own = ("time/", "tokens_per_second/", "wall", "rollout/", "dynamic_sampling/", "num_tokens", "prompts/")
+  own += ("rewards/answered",)
   return [
     {k: v for k, v in r.items() if not k.startswith(own)}
     for r in metrics.read(workdir)
