@@ -104,6 +104,9 @@ def test_a_library_that_is_missing_and_a_reward_of_other_data_are_said(tmp_path,
   c.model.path, c.data.task = "somewhere", "reasoning_gym:gcd"
   with pytest.raises(ValueError, match=r"brings its own verifier, .* set --config.reward.accuracy=\"\{'fn'"):
     check.check(c, 1)
+  c.data.task, c.data.train = "local", ConfigDict(dict(a=dict(task="reasoning_gym:lcm")))
+  with pytest.raises(ValueError, match=r"config.data.task = 'reasoning_gym:lcm' brings its own verifier"):
+    check.check(c, 1)
   monkeypatch.setattr(sys, "path", [])
   with pytest.raises(ValueError, match=r"'reasoning_gym:gcd': reasoning-gym is not installed; pip install"):
     load(tmp_path, task="reasoning_gym:gcd")

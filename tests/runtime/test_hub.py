@@ -4,7 +4,7 @@ import hub_server
 import pytest
 from huggingface_hub import constants
 
-from grpojax.runtime import fetch, hub
+from grpojax.runtime import fetch, hub, watchdog
 
 FILES = {
   "config.json": "{}", "tokenizer.json": "{}", "model.safetensors": b"w" * 5000, "README.md": "no",
@@ -39,6 +39,14 @@ def test_the_files_that_are_needed_come_once_and_the_folder_is_named_by_its_comm
   assert fetched("hf://org/model").name == second
   assert fetched(f"org/model@{first}") == folder and list(hub.commits()) == ["hub org/model"]
   assert not any("safetensors" in str(path) for _, path in asked[count:] if second not in str(path))
+
+
+def test_bytes_are_progress_for_the_watchdog_and_no_bar_fills_a_log(served, monkeypatch, capfd):
+  phases = []
+  monkeypatch.setattr(watchdog, "_watched", [phases.append])
+  fetched("org/model")
+  assert set(phases) == {"fetching from the hub"}
+  assert "Fetching" not in capfd.readouterr().err
 
 
 def test_what_is_cached_needs_no_network(served, monkeypatch):
