@@ -270,7 +270,7 @@ def _local(c):
   c.data.subset = ""  # of a dataset on the hub; "": its default
   c.data.split = ""  # of `path`, where it has several; "": "train"
   c.data.test_split = ""  # of `test_path`; "": "test"
-  c.data.held_out = 256
+  c.data.held_out = 256  # rows, and at most a tenth of the questions
   c.data.layout = ""  # "columns", or a name in grpojax/data/local/layouts.py; "": the hub's name says
   c.data.prompt = "prompt"  # column of the question, a text or a list of messages
   c.data.answer = "answer"

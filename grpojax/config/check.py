@@ -35,10 +35,13 @@ def check(c: ConfigDict, devices: int) -> None:
 
 
 def _check_task(c: ConfigDict) -> None:
-  """Raises ValueError where a generator's answers would be graded as mathematics, by the scale's default."""
-  if c.data.task.startswith("reasoning_gym:") and c.reward.get("accuracy", {}).get("fn") == "math:equivalent":
+  """Raises ValueError where generators' answers would be graded as mathematics, by the scale's default."""
+  task, sources = c.data.task, c.data.get("train", {})
+  if isinstance(sources, ConfigDict) and sources and all("task" in source for source in sources.values()):
+    task = next(iter(sources.values())).task
+  if task.startswith("reasoning_gym:") and c.reward.get("accuracy", {}).get("fn") == "math:equivalent":
     raise ValueError(
-      f"config.data.task = '{c.data.task}' brings its own verifier, and config.reward.accuracy is "
+      f"config.data.task = '{task}' brings its own verifier, and config.reward.accuracy is "
       "math:equivalent; set --config.reward.accuracy=\"{'fn': 'reasoning_gym:verdict', 'form': 'boxed'}\"."
     )
 

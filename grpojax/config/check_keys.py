@@ -16,8 +16,8 @@ _SHOWN = 60  # characters of a value in a message
 
 def check(c: ConfigDict) -> None:
   """Raises ValueError for the first key that is missing, unknown, of another kind, or not allowed."""
+  _check_scale(c)
   known = base.get_config(c.get("scale", "mini"))
-  _check_scale(c, known)
   known.model = base.get_config("local" if "path" in c.get("model", {}) else "mini").model
   _check_section("config", c, known)
   values = schema.flatten(c.to_dict())
@@ -26,15 +26,22 @@ def check(c: ConfigDict) -> None:
     _check_value(key, values[key], schema.row(key))
 
 
-def _check_scale(c: ConfigDict, known: ConfigDict) -> None:
-  """Raises ValueError for a model or data of one's own in a scale that brings its own."""
-  for section, mark in ("model", "hidden_size"), ("data", "version_seed"):
-    own = c.get(section)
-    if isinstance(own, ConfigDict) and "path" not in known[section] and "path" in own and mark in own:
-      raise ValueError(
-        f"config.{section}.path is for a scale without {section} of its own, and {known.scale!r} has it; name"
-        " the scale local, as in --config=gspo:local."
-      )
+def _check_scale(c: ConfigDict) -> None:
+  """Raises ValueError for a model or data of one's own beside keys of the embedded task's scales."""
+  model, data = (c[name] if isinstance(c.get(name), ConfigDict) else {} for name in ("model", "data"))
+  task = str(data.get("task", ""))
+  if "path" in model and "hidden_size" in model:
+    wrong = "model.path"
+  elif "path" in data and task == "mini_aime":
+    wrong = "data.path"
+  elif "rambling" in data and (task == "local" or task.startswith("reasoning_gym:")):
+    wrong = "data.task"
+  else:
+    return
+  raise ValueError(
+    f"config.{wrong} is for a model and data of one's own, and scale {c.get('scale')!r} is the embedded"
+    " task's; add ':local' to the recipe, as in --config=gspo:local."
+  )
 
 
 def show(value: Any) -> str:

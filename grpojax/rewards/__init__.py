@@ -74,7 +74,7 @@ class Graded(NamedTuple):
   accuracy: np.ndarray  # [P, G] float32
   valid: np.ndarray  # [P, G] bool: every reward gave a finite number
   parts: dict[str, np.ndarray]  # name -> [P, G] float32, without its weight; 0 where there is none
-  counts: dict[str, int]  # completions: "rewards/<name>/failed", /abstained; "rewards/accuracy/no_answer"
+  counts: dict[str, int]  # "rewards/<name>/failed" and "rewards/<name>/abstained", in completions
   first_error: str  # the first failure, "" if there was none
 
 
@@ -181,9 +181,7 @@ def score(rewards: Rewards, groups: list[list[Sample]]) -> Graded:
   """
   shape = len(groups), len(groups[0])
   total, valid = np.zeros(shape, np.float32), np.ones(shape, bool)
-  parts, first_error = {}, ""
-  answers = [_call(rewards.answer, sample.text) for group in groups for sample in group]
-  counts = {"rewards/accuracy/no_answer": answers.count((None, ""))}
+  parts, counts, first_error = {}, {}, ""
   for reward in rewards.all:
     accuracy = parts.get("accuracy", total).tolist()
     graded = _grade_all(reward, groups, accuracy)

@@ -8,17 +8,30 @@ again where it broke; the next start fetches the files that have not come whole.
 """
 
 import re
-import sys
+import threading
 from pathlib import Path
 from typing import NamedTuple
 
 import huggingface_hub
 from huggingface_hub import constants, errors, utils
 
-from grpojax.runtime import console
+from grpojax.runtime import console, watchdog
 
 _NAME = re.compile(r"(?P<id>[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*)(?:@(?P<revision>[\w./-]+))?")
 _FETCHED: dict[tuple, Path] = {}  # in this process: a branch that moves meanwhile moves nothing here
+_LOCK = threading.Lock()
+
+
+class _Bar(utils.tqdm):
+  """A bar, on a terminal alone, whose bytes are progress for the watchdog: a large model takes hours."""
+
+  def __init__(self, *args, **kwargs):
+    super().__init__(*args, **kwargs | dict(disable=kwargs.get("disable") or None))  # None: unless a terminal
+
+  def update(self, n=1):
+    with _LOCK:  # several files come at a time
+      watchdog.progress("fetching from the hub")
+    return super().update(n)
 
 
 class Repository(NamedTuple):
@@ -48,8 +61,6 @@ def fetch(repository: Repository, key: str, patterns: tuple[str, ...], ignored: 
   """
   wanted = (repository, patterns, ignored)
   if wanted not in _FETCHED:
-    if not sys.stderr.isatty():  # bars that cannot be redrawn fill a log
-      utils.disable_progress_bars()
     try:
       folder = huggingface_hub.snapshot_download(
         repository.id,
@@ -57,6 +68,7 @@ def fetch(repository: Repository, key: str, patterns: tuple[str, ...], ignored: 
         revision=repository.revision,
         allow_patterns=list(patterns),
         ignore_patterns=list(ignored),
+        tqdm_class=_Bar,
       )
     except Exception as error:  # the library's own, its HTTP client's, and the disk's
       raise ValueError(f"{key} = '{repository.name}' {_reason(repository, error)}.") from error

@@ -128,6 +128,7 @@ def _prepare(config: ConfigDict, workdir: Path, functions: Mapping[str, Callable
   if config.lora.path:
     peft.check(Path(config.lora.path).expanduser(), config.lora, model)
   check_prompts(model, *splits)
+  check_length(config)
   memory.check(config, model, mesh)
   if config.cold_start.steps:
     pipeline.check_demonstrations(data.train, config.cold_start.batch_size)
@@ -212,6 +213,22 @@ def check_prompts(model: models.Model, *splits: pipeline.Split) -> None:
       raise ValueError(
         f"Row {split.ids[row]} of split '{split.name}' has token {token}, and config.model knows"
         f" {model.spec.vocab_size}; its tokenizer is another model's."
+      )
+
+
+def check_length(config: ConfigDict) -> None:
+  """Raises ValueError where a sequence could be longer than the model of a folder is made for."""
+  if "path" not in config.model:
+    return
+  most = storage.read_json(model_folder(config) / "config.json").get("max_position_embeddings")
+  prompt = config.data.prompt_budget
+  for key in "rollout", "eval":
+    response = config[key].max_tokens
+    if most and prompt + response > most:
+      raise ValueError(
+        f"config.data.prompt_budget = {prompt} and config.{key}.max_tokens = {response} are"
+        f" {prompt + response} tokens, and '{config.model.path}' is made for {most}"
+        " (max_position_embeddings); lower one of them."
       )
 
 

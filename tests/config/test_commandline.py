@@ -68,7 +68,7 @@ def test_a_file_that_is_there_comes_before_the_packages_own(elsewhere):
     (["--config=gspo", "--config.group_size=3"], r"did you mean config\.rollout\.group_size\?"),
     (["--config=gspo", "--config.rolout.prompts=3"], r"did you mean config\.rollout\?"),
     (["--config=gspo", "--config.mesh.sampler.zzz=3"], "config.mesh.sampler has no 'zzz'; it takes expert"),
-    (["--config=gspo", "--config.model.path=x"], "'mini' has it; name the scale local, as in"),
+    (["--config=gspo", "--config.model.path=x"], "scale 'mini' is the embedded task's; add ':local' to the recipe"),
     (["--config=gspo:tiny", "--config.data.path=x"], "config.data.path is for a scale without data"),
     ([], "no recipe is named; write one as in `grpojax train gspo`"),
     (["--config=gspo", "--config.seed.x=3"], "config.seed.x: config.seed = 0 is a value and has no keys"),

@@ -128,6 +128,7 @@ def test_names_on_the_hub_are_paths_and_the_run_keeps_their_commits(tmp_path, mo
     config = base.get_config("local")
     config.model.path, config.data.path, config.cache_dir = "me/qwen", "me/sums", str(tmp_path / "cache")
     config.rollout.update(prompts=8, group_size=2, max_tokens=16)
+    config.data.prompt_budget = 160
     config.update(updates_per_rollout=1, microbatches=1)
 
     def start():
@@ -138,6 +139,10 @@ def test_names_on_the_hub_are_paths_and_the_run_keeps_their_commits(tmp_path, mo
     assert before["versions"]["hub me/sums"] == of_data.revisions["main"][0]
     assert len(before["versions"]["hub me/qwen"]) == 40
     of_data.commit({"train.jsonl": file.read_bytes(), "README.md": "A card."})
+    config.data.prompt_budget = 512 - 15
+    with pytest.raises(ValueError, match=r"config.rollout.max_tokens = 16 are 513 tokens, .* made for 512"):
+      start()
+    config.data.prompt_budget = 160
     after = start()
     manifest.compare(before, after, config, 1)  # other words about the same rows
     assert after["versions"]["hub me/sums"] != before["versions"]["hub me/sums"]

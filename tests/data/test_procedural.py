@@ -30,8 +30,9 @@ def load(folder, **changes):
 def test_one_flag_draws_both_splits_of_a_generator(tmp_path):
   train, test = load(tmp_path, task="reasoning_gym:chain_sum", knobs=dict(max_terms=2), rows=60, held_out=9)
   assert len(train.records) + len(test.records) == 60 - int("repeat" in train.notes[0])
-  assert len(test.records) == 6 and test.notes == (  # a tenth: `held_out` is more
-    "held_out: 6 of the training rows, by their questions' hashes",
+  assert len(test.records) == 6 and test.notes == (
+    "held_out: 6 of the training rows, by their questions' hashes; config.data.held_out = 9 is more than a"
+    f" tenth of {len(train.records) + 6} questions",
   )
   for record in train.records + test.records:
     left, sign, right = re.search(r"(\d+) ([+-]) (\d+) =$", record["question"]).groups()
@@ -102,6 +103,9 @@ def test_a_library_that_is_missing_and_a_reward_of_other_data_are_said(tmp_path,
   c = base.get_config("local")
   c.model.path, c.data.task = "somewhere", "reasoning_gym:gcd"
   with pytest.raises(ValueError, match=r"brings its own verifier, .* set --config.reward.accuracy=\"\{'fn'"):
+    check.check(c, 1)
+  c.data.task, c.data.train = "local", ConfigDict(dict(a=dict(task="reasoning_gym:lcm")))
+  with pytest.raises(ValueError, match=r"config.data.task = 'reasoning_gym:lcm' brings its own verifier"):
     check.check(c, 1)
   monkeypatch.setattr(sys, "path", [])
   with pytest.raises(ValueError, match=r"'reasoning_gym:gcd': reasoning-gym is not installed; pip install"):

@@ -34,7 +34,7 @@ def boxed(answer):
   return f"so \\boxed{{{answer}}}"
 
 
-def test_scores_are_the_library_s_own_and_answers_not_found_are_counted():
+def test_scores_are_the_library_s_own_and_an_answer_that_is_not_found_is_wrong():
   (sums,), (grid,), (several,) = rows("chain_sum"), rows("arc_agi"), rows("propositional_logic")
   other = dict(meta="{}", answer="1")
   graded = grade([
@@ -50,7 +50,9 @@ def test_scores_are_the_library_s_own_and_answers_not_found_are_counted():
   np.testing.assert_allclose(graded.parts["part"][:, 0], [1, share, 0, 0, 1, 1, 0], atol=1e-6)
   np.testing.assert_array_equal(graded.accuracy[:, 0], [1, 0, 0, 0, 1, 1, 0])
   assert graded.valid[:, 0].tolist() == [True] * 6 + [False]
-  assert graded.counts["rewards/accuracy/no_answer"] == 2 and graded.counts["rewards/accuracy/abstained"] == 1
+  assert graded.counts["rewards/accuracy/abstained"] == 1
+  found = [rewards.build(REWARDS).answer(text) for text in ("7", "<think>" + boxed(7), boxed(" 7 "))]
+  assert found == [None, None, "7"]
   assert several["answer"] == ""
 
 

@@ -1,10 +1,14 @@
 """Names on the hub as paths, against a hub of this machine: fetched once, and failures are one sentence."""
 
+import subprocess
+import sys
+from pathlib import Path
+
 import hub_server
 import pytest
 from huggingface_hub import constants
 
-from grpojax.runtime import fetch, hub
+from grpojax.runtime import fetch, hub, watchdog
 
 FILES = {
   "config.json": "{}", "tokenizer.json": "{}", "model.safetensors": b"w" * 5000, "README.md": "no",
@@ -39,6 +43,14 @@ def test_the_files_that_are_needed_come_once_and_the_folder_is_named_by_its_comm
   assert fetched("hf://org/model").name == second
   assert fetched(f"org/model@{first}") == folder and list(hub.commits()) == ["hub org/model"]
   assert not any("safetensors" in str(path) for _, path in asked[count:] if second not in str(path))
+
+
+def test_bytes_are_progress_for_the_watchdog_and_no_bar_fills_a_log(served, monkeypatch, capfd):
+  phases = []
+  monkeypatch.setattr(watchdog, "_watched", [phases.append])
+  fetched("org/model")
+  assert set(phases) == {"fetching from the hub"}
+  assert "Fetching" not in capfd.readouterr().err
 
 
 def test_what_is_cached_needs_no_network(served, monkeypatch):
@@ -112,3 +124,23 @@ def test_names():
   assert hub.find("Qwen/Qwen2.5-0.5B", "model").revision == "main"
   for path in ("qwen", "/a/b", "./a/b", "~/a/b", "gs://a/b", "a/b/c", "a/*.jsonl", "a/b*", ""):
     assert hub.find(path, "dataset") is None
+
+
+@pytest.mark.slow
+def test_processes_that_share_a_cache_fetch_once(tmp_path):
+  program = (
+    "from grpojax.runtime import fetch; "
+    "print(fetch.fetch('org/model', 'config.model.path', 'unused') / 'model.safetensors')"
+  )
+  weights = b"w" * (1 << 22)
+  repos = {"org/model": hub_server.Repo(FILES | {"model.safetensors": weights})}
+  with hub_server.serve(models=repos) as (endpoint, asked):
+    command = [sys.executable, "-c", program]
+    environment = hub_server.environment(tmp_path, endpoint)
+    pipes = dict(stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    both = [subprocess.Popen(command, env=environment, **pipes) for _ in range(2)]
+    said = [process.communicate(timeout=120) for process in both]
+  assert [process.returncode for process in both] == [0, 0], said
+  paths = {out.splitlines()[-1] for out, _ in said}
+  assert len(paths) == 1 and Path(*paths).read_bytes() == weights
+  assert sum(kind == "GET" and str(path).endswith("safetensors") for kind, path in asked) == 1

@@ -109,7 +109,8 @@ def hold_out(rows: dict, wanted: int) -> list[str]:
   """Moves the training rows whose questions' hashes come first to a test split; returns how many."""
   train = [(example["uid"], name, example) for name in rows["train"] for example in rows["train"][name]]
   questions = sorted({uid for uid, *_ in train})
-  aside = set(questions[: min(wanted, max(1, len(questions) // 10))])
+  most = max(1, len(questions) // 10)
+  aside = set(questions[: min(wanted, most)])
   if not wanted or len(aside) == len(questions):
     raise ValueError(
       f"config.data.test names no source, and of {len(questions)} questions config.data.held_out ="
@@ -118,7 +119,9 @@ def hold_out(rows: dict, wanted: int) -> list[str]:
   rows["test"]["held_out"] = [example for uid, _, example in train if uid in aside]
   for name, examples in rows["train"].items():
     rows["train"][name] = [example for example in examples if example["uid"] not in aside]
-  return [f"held_out: {len(rows['test']['held_out'])} of the training rows, by their questions' hashes"]
+  more = f"; config.data.held_out = {wanted} is more than a tenth of {len(questions)} questions"
+  said = f"held_out: {len(rows['test']['held_out'])} of the training rows, by their questions' hashes"
+  return [said + (more if wanted > most else "")]
 
 
 def compare(rows: dict, counts: dict, config: LocalConfig) -> dict[str, list[str]]:
