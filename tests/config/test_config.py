@@ -1,9 +1,11 @@
 """What keys ask of each other, refused in one sentence that names the key; and a workdir's config."""
 
+import importlib
+
 import pytest
 
-from grpojax.config import check, workdir
-from grpojax.recipes import base
+from grpojax.config import check, recipe, workdir
+from grpojax.recipes import base, smollm2
 
 
 def changed(**changes):
@@ -101,6 +103,14 @@ def test_truncated_sampling_is_for_evaluation_alone(key, value, off):
 @pytest.mark.parametrize("depth", [0, 1, 2, 7])
 def test_rollouts_may_be_any_number_of_steps_ahead(depth):
   check.check(changed(staleness=depth), devices=1)
+
+
+@pytest.mark.parametrize("name", sorted({*recipe.names()} - {"base", "smollm2"}))
+def test_the_pretrained_model_learns_by_any_recipe(name):
+  c = smollm2.get_config(name)
+  check.check(c, devices=1)
+  own = importlib.import_module(f"grpojax.recipes.{name}").get_config().objective
+  assert all(c.objective[slot] == own[slot] for slot in ("advantage", "ratio", "surrogate", "correct"))
 
 
 def test_unknown_scale_names_the_choices():

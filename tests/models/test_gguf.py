@@ -17,6 +17,7 @@ from grpojax import models
 from grpojax.data import text
 from grpojax.models import gguf as gguf_lib
 from grpojax.models import hf
+from grpojax.models.spec import Rope
 from grpojax.rollout import sampler
 
 gguf = pytest.importorskip("gguf", reason="needs the library gguf, of the extra [real]")
@@ -150,6 +151,12 @@ def test_a_sentencepiece_vocabulary_puts_a_space_before_the_text_and_begins_with
 def test_words_that_are_tokens_are_not_made_of_merges_where_llama_3_has_them(tmp_path):
   path = rewritten(tmp_path, tokenizer__ggml__pre="llama-bpe")
   assert text.load_tokenizer(gguf_lib.to_folder(path, str(tmp_path))).backend_tokenizer.model.ignore_merges
+
+
+def test_positions_that_are_divided_stay_divided(tmp_path):
+  scaling = {"llama.rope.scaling.type": "linear", "llama.rope.scaling.factor": 4.0}
+  folder = gguf_lib.to_folder(rewritten(tmp_path, **scaling), str(tmp_path))
+  assert models.from_folder(folder).ropes == (Rope(500.0, "linear", 4.0),)
 
 
 def test_a_file_is_converted_once_and_another_one_of_its_name_is_not_taken_for_it(tmp_path, capfd):
