@@ -5,8 +5,8 @@
 
 Real processes, started again as a launcher would, on a small file system of their own (a tmpfs, which takes
 the right to mount one; without it, no disk is filled).  Faults come from a shuffled deck, several to a run,
-at moments drawn from --seed; verifier faults are part of the job and so in both runs.  Ends with 1 if
-anything differs.
+at moments drawn from --seed; verifier faults are part of the job and so in both runs.  Not for `nohup`, under
+which SIGHUP is ignored.  Ends with 1 if anything differs.
 """
 
 import argparse
@@ -28,7 +28,7 @@ from benchmarks.endurance.job import Attempt, Job
 from benchmarks.setting import keep, recorded, report, setting, where
 
 FAULTS = [*faults.FAULTS, *INTRUDERS]
-NEED_A_DISK = ("disk full", "disk becomes read-only")  # of their own
+NEED_A_DISK = ("disk full", "folder becomes read-only")  # of their own
 A_RUN = 6  # faults, before it is let to its end
 
 
@@ -151,10 +151,11 @@ def _note(found: Found, attempt: Attempt, damaged: bool, fault: Fault | None, en
     found.injected[fault.name] += 1
   otherwise = ended or (not fault and code)
   found.otherwise += bool(otherwise)
-  found.tracebacks += "Traceback (most recent call last)" in attempt.said()
+  traceback = "Traceback (most recent call last)" in attempt.said()
+  found.tracebacks += traceback
   what = f"{attempt.job.workdir.name}: {fault.name if fault else 'no fault'}: began after {from_step}, saved"
   print(f"{what} {attempt.job.saved()}, status {code}, left behind {left}", file=sys.stderr, flush=True)
-  if otherwise:
+  if otherwise or traceback:
     print(f"not as promised: {ended}\n{attempt.said()[-4000:]}", file=sys.stderr, flush=True)
 
 

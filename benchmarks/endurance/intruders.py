@@ -155,14 +155,12 @@ def _is_pool(pid: int) -> bool:
 
 
 def read_only(attempt: Attempt, rng: Random, timing: Timing) -> str | None:
-  """Makes the disk read-only while the run writes to it, as a kernel does after an error of the disk."""
+  """Makes the run's folder one in which nothing can be made, changed or removed, not even by root."""
   in_training(attempt, rng, timing)
-  disk = attempt.job.workdir.parent
-  remount = lambda how: subprocess.run(["mount", "-o", f"remount,{how}", disk], capture_output=True)
-  if remount("ro").returncode:  # a file is being written: such a disk stays as it is
-    return None
+  immutable = lambda how: subprocess.run(["chattr", "-R", how, attempt.job.workdir], capture_output=True)
+  immutable("+i")
   code, said = attempt.wait(), attempt.said()
-  remount("rw")
+  immutable("-i")
   if code == 0:
     return None
   sentence = re.search(r"^error: .*the same command goes on from the last checkpoint", said, re.MULTILINE)
@@ -189,7 +187,7 @@ INTRUDERS = [
   ),
   Fault("start with 2 GB of address space", partial(refused, nothing, "address space", prefix=SMALL)),
   Fault("start in a folder that is gone", partial(refused, nothing, "has been deleted", prefix=GONE)),
-  Fault("disk becomes read-only", read_only),
+  Fault("folder becomes read-only", read_only),
   Fault("worker killed", partial(workers, signal.SIGKILL, False)),
   Fault("worker stopped", partial(workers, signal.SIGSTOP, False)),
   Fault("worker's server killed", partial(workers, signal.SIGKILL, True)),
