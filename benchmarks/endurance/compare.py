@@ -11,8 +11,8 @@ from benchmarks.endurance.job import Job
 from grpojax.runtime import metrics
 
 CLOCK = re.compile("time/|tokens_per_second/|memory/|wall$")  # of a record: clock and machine
-# Of the report: until when, how long it took, the commands, the drawings of speed, seconds and memory, and of a
-# cold start that this run trained, and the numbers for its scripts, which are those of the records.
+# Of the report: until when, how long it took, the commands, the drawings of speed, seconds and memory, and of
+# a cold start that this run trained, and the numbers for its scripts, which are those of the records.
 CLOCKS = re.compile(
   r'<p class="soft" id="facts">.*?</p>|<h2>Command</h2>.*?</pre>|<script type="application/json".*?</script>'
   r"|<figcaption><h3>(Speed|Time|Memory|Cold start)\b.*?</figure>",
