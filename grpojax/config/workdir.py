@@ -16,7 +16,7 @@ from grpojax.runtime import storage
 
 
 class Run(NamedTuple):
-  """What a workdir knows of its run beside the records and the checkpoints."""
+  """A run as its workdir knows it beside the records and the checkpoints."""
 
   id: str  # of this run alone, also among runs with one config; every checkpoint has it
   since: str  # UTC

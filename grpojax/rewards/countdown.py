@@ -55,8 +55,7 @@ def _answer(text: str, *, form: str = "tag", **_) -> str | None:
 
 
 def _check(*, form, every):
-  if form not in extract.FORMS:
-    raise ValueError(f"form = {form!r}, but it is one of {', '.join(extract.FORMS)}.")
+  extract.check_form(form)
 
 
 expression.needs = ("meta",)

@@ -66,6 +66,12 @@ def last_number(text: str) -> str | None:
 FORMS = dict(boxed=boxed, answer=answer_line, hashes=hashes, tag=tag, number=last_number)
 
 
+def check_form(form: str) -> None:
+  """Raises ValueError for a form that answers have not."""
+  if form not in FORMS:
+    raise ValueError(f"form = {form!r}, but it is one of {', '.join(FORMS)}.")
+
+
 def stated(text: str, form: str) -> str | None:
   """Returns a completion's answer in one of the FORMS, as it stands there; None if there is none."""
   visible = after_thinking(text)

@@ -40,6 +40,14 @@ _AGAIN = ("ProcessExpired", "MemoryError")  # of a worker, perhaps for no fault 
 _STARTER = ThreadPoolExecutor(1)  # a thread that lasts: servers die with the thread that started them
 
 
+def check(timeout: float, workers: int) -> None:
+  """Raises ValueError for knobs that `call` cannot take."""
+  if not timeout > 0:
+    raise ValueError(f"timeout = {timeout!r} must be a number of seconds above 0.")
+  if not isinstance(workers, int) or workers < 1:
+    raise ValueError(f"workers = {workers!r} must be a number of processes, 1 or more.")
+
+
 def call(function: str, arguments: list, *, timeout: float, workers: int) -> list:
   """Calls `function(*args)` for every args, each in at most `timeout` seconds from its start.
 

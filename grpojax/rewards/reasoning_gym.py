@@ -48,12 +48,8 @@ def _answer(text: str, *, form: str = "boxed", **_) -> str | None:
 def _check(*, form, timeout, workers):
   if util.find_spec("reasoning_gym") is None:
     raise ValueError(f"{procedural.MISSING}.")
-  if form not in extract.FORMS:
-    raise ValueError(f"form = {form!r}, but it is one of {', '.join(extract.FORMS)}.")
-  if not timeout > 0:
-    raise ValueError(f"timeout = {timeout!r} must be a number of seconds above 0.")
-  if not isinstance(workers, int) or workers < 1:
-    raise ValueError(f"workers = {workers!r} must be a number of processes, 1 or more.")
+  extract.check_form(form)
+  pool.check(timeout, workers)
 
 
 for _reward in (verdict, score):

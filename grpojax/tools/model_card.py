@@ -16,7 +16,7 @@ INHERITED = ("license", "license_name", "license_link", "language")  # of the ba
 
 
 class Exported(NamedTuple):
-  """What is exported."""
+  """An exported policy, as its card tells of it."""
 
   name: str  # of the folder
   config: ConfigDict

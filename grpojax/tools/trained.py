@@ -23,7 +23,7 @@ SHARD_BYTES = 5 * 10**9  # of an exported file, at most
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Run:
-  """What grpojax.run returns."""
+  """A run that grpojax.run has made: its records, and its policy to sample from and to export."""
 
   job: Job
   finished: bool  # False: it was asked to stop and has saved; the same call goes on

@@ -12,7 +12,7 @@ from grpojax.train.state import RunState, new_curriculum
 
 
 class Restored(NamedTuple):
-  """What a run goes on from."""
+  """A checkpoint that a run goes on from."""
 
   state: RunState
   in_flight: list  # of Prefetcher

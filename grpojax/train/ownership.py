@@ -27,7 +27,7 @@ def own(workdir: Path, config: ConfigDict) -> Iterator["Owner"]:
 
 
 class Owner:
-  """What process 0 knows of the workdir that it holds; on the others every method does nothing."""
+  """The hold of process 0 on its workdir; on the other processes every method does nothing."""
 
   def __init__(self, workdir: Path):
     self.workdir, self.active = workdir, jax.process_index() == 0

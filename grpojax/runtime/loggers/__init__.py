@@ -25,7 +25,7 @@ NAMES = ("tensorboard", *REMOTE)
 
 
 class Run(NamedTuple):
-  """What a logger knows of the run before its first record."""
+  """The run, as a logger knows it before its first record."""
 
   id: str  # of run.json: a run that is resumed finds its records by it
   name: str

@@ -10,7 +10,7 @@ PHASES = "Time by phase"
 
 
 class Chart(NamedTuple):
-  """What one chart shows."""
+  """One chart of the report."""
 
   title: str
   unit: str  # "%" scales by 100
