@@ -8,6 +8,7 @@ import ast
 import dataclasses
 import functools
 import json
+import operator
 import os
 import re
 import sys
@@ -33,6 +34,8 @@ _FORMULA = (
   ast.Expression, ast.BinOp, ast.UnaryOp, ast.Call, ast.Name, ast.Load, ast.Constant, ast.operator,
   ast.unaryop,
 )  # fmt: skip
+_APPLY = {ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv}
+_APPLY |= {ast.USub: operator.neg, ast.UAdd: operator.pos}
 _OURS = ("seed", "size")  # knobs of every generator that the data set
 
 
@@ -114,8 +117,16 @@ def _fault(generator: str, knobs: str, entry: dict[str, Any]) -> str:
 
 def _value(expression: str) -> Fraction | None:
   """Returns the exact value of an expression that the library wrote; None where it divides by 0."""
+
+  def value(node) -> Fraction:
+    if isinstance(node, ast.BinOp):
+      return _APPLY[type(node.op)](value(node.left), value(node.right))
+    if isinstance(node, ast.UnaryOp):
+      return _APPLY[type(node.op)](value(node.operand))
+    return Fraction(node.value)
+
   try:
-    return eval(re.sub(r"\d+", r"Fraction(\g<0>)", expression), {"Fraction": Fraction})
+    return value(ast.parse(expression.strip(), mode="eval").body)
   except ZeroDivisionError:
     return None
 
