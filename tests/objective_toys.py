@@ -3,17 +3,16 @@
 import functools
 import importlib
 import inspect
-import pkgutil
 
 import jax
 import numpy as np
 
 from grpojax import objective as lib
-from grpojax import recipes
+from grpojax.config.recipe import variants
 from grpojax.objective.build import LISTS, SLOTS, functions, knobs_of
 from grpojax.types import Batch
 
-RECIPES = [m.name for m in pkgutil.iter_modules(recipes.__path__) if not m.ispkg]
+RECIPES = variants()
 MENU = {f"{slot}.{name}": fn for slot in (*SLOTS, *LISTS) for name, fn in functions(slot).items()}
 
 

@@ -20,8 +20,9 @@ from pathlib import Path
 from random import Random
 
 from benchmarks.endurance import forked
-from benchmarks.setting import ROOT, keep, report, setting, where
+from benchmarks.setting import keep, report, setting, where
 from grpojax.config import schema
+from grpojax.config.recipe import variants
 from grpojax.objective.build import LISTS, SLOTS, functions
 
 NEVER = (
@@ -67,8 +68,7 @@ def main():
 
 def combination(rng: Random) -> tuple[str, list[str]]:
   """Returns a recipe at `tiny`, and overrides of its flags."""
-  files = (ROOT / "configs").glob("*.py")
-  recipe = rng.choice(sorted(file.stem for file in files if file.stem not in ("__init__", "base")))
+  recipe = rng.choice([name for name in variants() if name != "base"])
   config = importlib.import_module(f"grpojax.recipes.{recipe}").get_config("tiny")
   flat = schema.flatten(config.to_dict()).items()
   values = {key: value for key, value in flat if not key.startswith(NEVER)}

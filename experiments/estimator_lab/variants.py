@@ -1,14 +1,13 @@
 """The objectives under study: the project's recipes, and recipes with one slot exchanged."""
 
 import importlib
-import pkgutil
 
 from ml_collections import ConfigDict
 
 from grpojax import objective as lib
-from grpojax import recipes
+from grpojax.config import recipe as recipe_lib
 
-RECIPES = sorted(m.name for m in pkgutil.iter_modules(recipes.__path__) if not m.ispkg and m.name != "base")
+RECIPES = [name for name in recipe_lib.variants() if name != "base"]
 CORRECTIONS = dict(
   none={},
   sequence_is=dict(fn="sequence_truncated_is", high=1e8),  # not truncated: the exact ratio

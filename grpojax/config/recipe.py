@@ -10,11 +10,17 @@ from pathlib import Path
 
 FOLDER = Path(__file__).parents[1] / "recipes"
 SWEEPS = FOLDER / "sweeps"
+OF_A_MODEL = ("smollm2",)  # recipes for one model, whose argument is another recipe: smollm2:dapo
 
 
 def names(folder: Path = FOLDER) -> list[str]:
   """Returns the names of the files of Python in a folder, in alphabetical order."""
   return sorted(file.stem for file in folder.glob("*.py") if file.stem != "__init__")
+
+
+def variants() -> list[str]:
+  """Returns the names of the recipes that are variants of the objective, `base` among them, at any scale."""
+  return [name for name in names() if name not in OF_A_MODEL]
 
 
 def find(value: str, flag: str = "--config", folder: Path = FOLDER) -> str:

@@ -23,7 +23,7 @@ NONE = "–"  # nothing chosen
 def recipes() -> list[dict[str, str]]:
   """Returns one row per file of configs/: its choice in each slot."""
   load = lambda name: importlib.import_module(f"grpojax.recipes.{name}").get_config()
-  return [_row(name, load(name)) for name in recipe.names()]
+  return [_row(name, load(name)) for name in recipe.variants()]
 
 
 def menu() -> list[dict[str, str]]:

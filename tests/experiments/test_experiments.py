@@ -217,7 +217,7 @@ def test_the_report_opens_in_a_browser_with_its_table_and_figures(tmp_path):
   found = results.collect(STUDY, runs(tmp_path), "python -m toy")
   path = page.write(tmp_path, STUDY, found, figures.draw(STUDY, found, tmp_path), runs(tmp_path)[0])
   dom = browse("--dump-dom", path, tmp_path)
-  assert dom.count("<svg") == 6 and dom.count("<figure>") == 6 and dom.count("<tr>") == 4
+  assert dom.count("<svg") == 6 and dom.count("<figure ") == 6 and dom.count("<tr>") == 4
   for text in ("python -m toy", "+10.0 [+10.0, +10.0]", "95 % bootstrap interval"):
     assert text in dom
   picture = tmp_path / "page.png"

@@ -256,7 +256,7 @@ VALUES = {
   ],
 }  # fmt: skip
 ALONE = ("cache_dir", "mesh.cpu_devices", "print_sharding")  # are of this process, or run nothing
-ANY_TEXT = ("data.system", "lora.modules", "name", "reward.accuracy.marker", "process.scorer")
+ANY_TEXT = ("data.system", "lora.modules", "name", "reward.accuracy.marker", "process.scorer", "log.project")
 SIGNED = ("objective", "reward", "adaptive_group.positive", "data", "mesh.")
 
 

@@ -1,14 +1,11 @@
 """The objective as a formula, for a report's head."""
 
 import importlib
-import pkgutil
 
 import pytest
 
-import configs
+from grpojax.config.recipe import names
 from grpojax.objective import text
-
-RECIPES = [m.name for m in pkgutil.iter_modules(configs.__path__) if not m.ispkg]
 
 
 def of(recipe):
@@ -21,7 +18,7 @@ def test_grpo_has_its_penalty_and_dapo_has_none():
   assert of("grpo")[1].startswith("A: zscore[ddof 1, eps 1e-06] = (R − mean) / (std + eps).")
 
 
-@pytest.mark.parametrize("recipe", RECIPES)
+@pytest.mark.parametrize("recipe", names())
 def test_every_function_of_a_recipe_is_named(recipe):
   objective = importlib.import_module(f"grpojax.recipes.{recipe}").get_config().objective.to_dict()
   said = "\n".join(of(recipe))

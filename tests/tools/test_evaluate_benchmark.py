@@ -169,7 +169,8 @@ def workdir(whole, tmp_path_factory):
   checkpoints = checkpointer.open_checkpoints(folder, keep=2)
   for step in (3, 7):
     state = create(jax.tree.map(lambda x, step=step: x + step, params), optax.adam(1e-3))
-    checkpointer.save(checkpoints, step, (state, None), {"step": step})
+    host = {"step": step, "stands_on": {"versions": {}}}
+    checkpointer.save(checkpoints, step, (state, None), host)
   checkpointer.finish(checkpoints)
   checkpoints.close()
   return folder

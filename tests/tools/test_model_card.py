@@ -35,7 +35,7 @@ def cells(card: str, first: str) -> list[str]:
 
 def test_the_numbers_are_those_of_the_run_up_to_the_checkpoint(exported):
   card = model_card.text(exported)
-  assert cells(card, "pass@1, %") == ["pass@1, %", "25.0 ± 3.1", "50.0 ± 3.1", "+25.0"]
+  assert cells(card, "pass@1, %") == ["pass@1, %", "25.0 ± 3.1", "50.0 ± 3.1", "+25.0 ± 4.4"]
   assert cells(card, "truncated, %") == ["truncated, %", "12.5", "12.5", "+0.0"]
   assert "before (step 0) | after (step 10)" in card and "90.0" not in card
   assert "after 10 of 500 steps" in card
