@@ -13,7 +13,7 @@ from objective_toys import recipe
 
 from grpojax import models
 from grpojax.config import check as config_lib
-from grpojax.learner import batching, logprobs
+from grpojax.learner import batching, logprobs, rows
 from grpojax.rollout.dynamic_sampling import Groups
 from grpojax.runtime import sharding
 from grpojax.tools.podcheck import (
@@ -96,7 +96,8 @@ def test_the_batch_is_shaped_as_one_that_a_run_deals(case):
   mesh = sharding.make_mesh(config.mesh, jax.devices()[:1])
   model = models.build(config.model, 30)
   baseline = np.zeros(config.rollout.prompts, np.float32) if config.baseline.kind else None
-  dealt = batching.make_batches(config, mesh, groups(config, model), baseline)
+  pack = rows.pack_spec(config, model, mesh)
+  dealt = batching.make_batches(config, mesh, pack, groups(config, model), baseline)
   reference = config.reference and {"some": 1}
   first_pass = logprobs.needs_old_logprobs(config)
   for batch in logprobs.add_logprobs(passes(config, model), {}, reference, dealt, first_pass):
