@@ -183,12 +183,12 @@ def test_padding_of_an_update_is_counted_in_its_own_columns():
 
 
 def test_as_many_responses_share_a_prompt_as_save_products():
-  """All of a half budget, where matrices cost most; one, where attention does; and one for a kernel."""
+  """All where matrices cost most; one, where attention does; and one for a kernel."""
   config = base.get_config("mini")
   config.data.prompt_budget = config.rollout.max_tokens = 64
   mesh = make_mesh({})
   width = lambda **c: rows.pack_spec(config, models.from_spec(dataclasses.replace(MODEL.spec, **c)), mesh).columns
-  assert width(hidden_size=512, intermediate_size=1536) == 64 + 4 * 63  # eight of 32 tokens
+  assert width(hidden_size=512, intermediate_size=1536) == 64 + 8 * 63
   config.data.prompt_budget = config.rollout.max_tokens = 4096
   assert width() == 2 * 4096 - 1
   kernel = rows.pack_spec(config, MODEL._replace(attention="splash"), mesh)

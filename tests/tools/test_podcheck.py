@@ -143,7 +143,7 @@ def test_flops_are_those_of_the_model_and_of_what_is_computed_again(on_cpu):
 
 
 def test_log_probs_are_counted_of_the_chunks_that_full_responses_reach(tmp_path):
-  """Rows of 79 columns hold a response of 48: one chunk has all, of chunks of 16 three are computed."""
+  """Rows of 126 columns hold two responses of 48: one chunk has all, of chunks of 16 six are computed."""
 
   def flops(chunk):
     config = recipe("dapo", "tiny")
@@ -152,8 +152,8 @@ def test_log_probs_are_counted_of_the_chunks_that_full_responses_reach(tmp_path)
     part = check.check(config, one, tmp_path, ("log-probs",)).parts["log-probs"]
     return podcheck_toys.flops(part.compiled.counts)
 
-  hidden, vocabulary, rows = 32, 260, 8
-  assert flops(79) - flops(16) == 2 * hidden * vocabulary * rows * (79 - 3 * 16)
+  hidden, vocabulary, rows = 32, 260, 4
+  assert flops(126) - flops(16) == 2 * hidden * vocabulary * rows * (126 - 6 * 16)
 
 
 @pytest.mark.slow
