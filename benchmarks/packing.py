@@ -1,4 +1,4 @@
-"""Packed rows, with shared prompts and without, beside a row each: seconds of update and log-prob pass, padding.
+"""Packed rows, with shared prompts and without, beside a row each: seconds, and padding.
 
     python -m benchmarks.packing
 

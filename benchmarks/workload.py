@@ -1,13 +1,13 @@
 """The model and the sizes that the benchmarks of a processor share: those of performance.md's first table."""
 
+from ml_collections import ConfigDict
+
 from benchmarks.peers.workload import GROUP as G
 from benchmarks.peers.workload import MODEL
 from benchmarks.peers.workload import NEW as T
 from benchmarks.peers.workload import PROMPT as L
 from benchmarks.peers.workload import PROMPTS as P
 from benchmarks.peers.workload import VOCAB as V
-from ml_collections import ConfigDict
-
 from grpojax import models
 from grpojax.recipes import base
 

@@ -11,7 +11,9 @@ from grpojax.runtime import data_shards, sharding
 from grpojax.types import ACTION, Batch, Groups, Prompts, Rollout
 
 
-def balanced_order(config: ConfigDict, mesh: Mesh, pack: PackSpec | None, groups: Groups) -> np.ndarray | None:
+def balanced_order(
+  config: ConfigDict, mesh: Mesh, pack: PackSpec | None, groups: Groups
+) -> np.ndarray | None:
   """Returns an order [P] of groups that gives a batch's shards about as many tokens; None: leave them."""
   shards = _own_shards(mesh)
   in_order = config.difficulty.kind == "beta"  # its outcomes stand beside the groups, as they were drawn

@@ -88,7 +88,7 @@ class _Block(NamedTuple):
 
 
 def _blocks(prompts, lengths, spec: PackSpec) -> list[_Block]:
-  """Returns the blocks of a shard's groups, `prompts` and `lengths` [groups, G]: as few as rows have room for.
+  """Returns the blocks of a shard's groups, `prompts` and `lengths` [groups, G]; few, if `shared`.
 
   A block has a column for each token of the prompt and each but the last of its responses; two or more
   responses of a prompt with fewer tokens than they are need columns for their log-probs.
@@ -105,7 +105,7 @@ def _blocks(prompts, lengths, spec: PackSpec) -> list[_Block]:
 
 
 def _share(prompt: int, lengths, columns: int) -> list[list[int]]:
-  """Returns which of a prompt's responses, `lengths` [G], lie in a row: each in the first with room for it."""
+  """Returns which of a prompt's responses, `lengths` [G], share a row: each lies in the first with room."""
   parts, left = [], []
   for member in np.argsort(-lengths, kind="stable").tolist():
     need = int(lengths[member]) - 1
@@ -204,7 +204,8 @@ def microbatch_logp(
     if routed is not None:
       since = jnp.arange(S - 1)[None, None] - (S - T - prompt_length)[..., None]
       read = (since >= 0) & (since < (prompt_length + packing_index[..., 3] - 1)[..., None])
-      begin = jnp.where(since < prompt_length[..., None], prompt_at[..., None], (own_at - prompt_length)[..., None])
+      of_prompt = since < prompt_length[..., None]
+      begin = jnp.where(of_prompt, prompt_at[..., None], (own_at - prompt_length)[..., None])
       experts = _unpack(spec, routed.experts, begin + since)
       routed = routed._replace(experts=jnp.where(read[..., None, None], experts, -1))
     return logp, entropy, routed

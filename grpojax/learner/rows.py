@@ -36,7 +36,7 @@ def build(config: ConfigDict, model: Model, mesh: Mesh) -> Rows:
 
 
 def pack_spec(config: ConfigDict, model: Model, mesh: Mesh) -> PackSpec | None:
-  """Returns the static sizes of packed rows, None of single ones; a microbatch has its share of the most rows.
+  """Returns the static sizes of packed rows, None of single ones; a microbatch has its share of most_rows.
 
   Prompts are shared where attention takes any mask, by dense models: kernels see whole segments, and a
   mixture's load counts every sequence.

@@ -76,7 +76,8 @@ class Decoder(nnx.Module):
     """Returns hidden [B, S, D] and the mixtures' Routed ([layers, ...]) or None; tokens, segment [B, S].
 
     A token sees the tokens before it with its own number in `segment`; one number's columns are contiguous.
-    With `response` [B, S] (`attention.sequence_view`) these are a prompt and several responses; not by kernels.
+    With `response` [B, S] (`attention.sequence_view`) these are a prompt and several responses; no kernel
+    can do that.
     `routing` [layers, B, S, k] int32 replays a choice of experts, -1 routes normally; `counted`
     [B, S] bool are the tokens whose load is summed up for `moe.load_balance_loss`.
     """

@@ -63,8 +63,9 @@ def track_outcomes(job: Job, state: RunState, collected: Collected, batches: lis
     last = jax.tree.map(lambda x: x[rows], known.last)
     policy = state.frozen | collected.params
     now = batching.score_responses(
-      config, job.mesh, job.pack, job.policies["policy"].logp, policy, groups.prompts, last.tokens, last.length
-    )
+      config, job.mesh, job.pack, job.policies["policy"].logp, policy, groups.prompts, last.tokens,
+      last.length,
+    )  # fmt: skip
     discount = gather(curriculum.keep(known, rows, now))
     old_logp = batching.restore_prompt_order([batch.old_logp for batch in batches])
     seen = curriculum.Last(groups.rollout.tokens, groups.rollout.length, old_logp)

@@ -167,7 +167,7 @@ def test_shared_prompts_of_models_whose_layers_differ():
 
 @pytest.mark.slow
 def test_padding_of_an_update_is_counted_in_its_own_columns():
-  """By hand: 2 prompts of 2 and 6 tokens, 2 responses each; in single rows, and in packed ones of 24 columns."""
+  """By hand: 2 prompts of 2 and 6 tokens, 2 responses each; in single rows, in packed ones of 24 columns."""
   batch = jax.tree.map(lambda x: x[:2, :2], make_batch())
   length = np.array([[1, 10], [4, 0]])  # without a token, one column is read
   mask = (np.arange(T)[None, None] < length[..., None]).astype(np.float32)
@@ -187,7 +187,8 @@ def test_as_many_responses_share_a_prompt_as_save_products():
   config = base.get_config("mini")
   config.data.prompt_budget = config.rollout.max_tokens = 64
   mesh = make_mesh({})
-  width = lambda **c: rows.pack_spec(config, models.from_spec(dataclasses.replace(MODEL.spec, **c)), mesh).columns
+  model = lambda **sizes: models.from_spec(dataclasses.replace(MODEL.spec, **sizes))
+  width = lambda **sizes: rows.pack_spec(config, model(**sizes), mesh).columns
   assert width(hidden_size=512, intermediate_size=1536) == 64 + 8 * 63
   config.data.prompt_budget = config.rollout.max_tokens = 4096
   assert width() == 2 * 4096 - 1

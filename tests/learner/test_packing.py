@@ -133,7 +133,7 @@ def test_what_is_in_a_piece_is_read_off_the_rows(columns, shared):
       begin = at[p, g, :2] - number * 3 * columns
       row, first, n = begin[0] // columns + 3 * (p // 2), L - prompt[p, g], length[p, g]
       of_prompt, of_own = begin[0] % columns + np.arange(prompt[p, g]), begin[1] % columns + np.arange(n - 1)
-      mine, own = np.concatenate([of_prompt, of_own]), slice(first, first + prompt[p, g] + n - 1)
+      mine = np.concatenate([of_prompt, of_own])
       whose = g if not shared else max(h for h in range(G) if at[p, h, 0] == at[p, g, 0])
       np.testing.assert_array_equal(piece.tokens[row, of_own], tokens[p, g, L : L + n - 1])
       np.testing.assert_array_equal(piece.tokens[row, of_prompt], tokens[p, whose, first:L])
