@@ -308,10 +308,10 @@ def _pocket(c):
   c.data.template = "none"
   c.reward.accuracy.form = "number"  # the last one wherever it stands: such a model has no form of answer yet
   c.steps = 24
-  c.rollout.update(prompts=16, group_size=8, max_tokens=64, slots=32, prefill_chunk=256, segment=8)
+  c.rollout.update(prompts=16, group_size=8, max_tokens=64, slots=128, prefill_chunk=256, segment=8)
   c.updates_per_rollout = 1
-  c.microbatches = 16  # a prompt at a time, whose activations have room: nothing is computed twice
-  c.remat = "none"
+  c.microbatches = 4  # more would read and write all gradients as often; fewer need more memory
+  c.remat = "projections"
   c.optimizer.update(learning_rate=1e-5, warmup_steps=0, state_dtype="bfloat16")
   c.eval.update(every=25, prompts=64, samples=8)  # as many as group_size: the rollout's program serves both
   c.checkpoint.update(every=25, keep=1)
