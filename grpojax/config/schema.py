@@ -87,6 +87,7 @@ KEYS = {
   "objective.select": Key(open=True),
   "objective.correct": Key(open=True),
   "objective.veto": Key(open=True),
+  "objective.batch_veto": Key(open=True),
   "objective.penalty": Key(open=True),
   "reference": Key(choices=("", "init")),
   "reference_sync.every": Key(AMOUNT),
@@ -95,6 +96,8 @@ KEYS = {
   "kl_control.horizon": Key(COUNT),
   "baseline.kind": Key(choices=("", "mean", "prompt")),
   "baseline.rate": Key(RATE),
+  "moment.kind": Key(choices=("", "step", "completion")),
+  "moment.rate": Key(RATE),
 
   "rollout.prompts": Key(ROWS),
   "rollout.group_size": Key(ROWS),

@@ -56,7 +56,7 @@ def make_update(
   def update(state: State, objective, batch: Batch, frozen: dict | None = None):
     objective = objective_lib.scale_kl(objective, state.stats.kl_scale)
     padding = rows.padding(batch)
-    batch = objective_lib.prepare(objective, batch)
+    batch = objective_lib.prepare(objective, batch, _moved_logp(rows, objective, state, batch, frozen))
     gradient = partial(jax.value_and_grad(loss_fn, argnums=1, has_aux=True), frozen, state.params)
     grads, metrics, logp = rows.accumulate(gradient, objective, batch)
     updates, opt_state = tx.update(grads, state.opt_state, state.params)
@@ -68,6 +68,14 @@ def make_update(
     return _take_step(stats, state, moved, metrics)
 
   return update
+
+
+def _moved_logp(rows: Rows, objective, state: State, batch: Batch, frozen: dict | None):
+  """Returns log π_θ [P, G, T] of the whole batch, or None where the objective has no `batch_veto`."""
+  if not objective.batch_veto:
+    return None
+  policy = frozen | state.params if frozen else state.params
+  return rows.logp(policy, batch.tokens, batch.prompt_length, batch.routing, None, batch.packing_index)[0]
 
 
 def _make_loss(load_balance: float) -> Callable:
