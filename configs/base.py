@@ -118,6 +118,8 @@ def get_config(scale: str = "mini") -> ConfigDict:
   c.optimizer.warmup_steps = 5
   c.optimizer.weight_decay = 0.0  # per step, times the learning rate; of matrices only
   c.optimizer.clip_norm = 1.0  # global gradient norm
+  c.optimizer.ess = ""  # a step's factor by the completions' effective sample size: "sqrt" (VCPO), "linear"
+  c.optimizer.ess_base = 1.0  # share of completions from which on a step is whole (VCPO: 1; 0.55 in turns)
   c.optimizer.state_dtype = "float32"  # moments, between steps; "bfloat16": half, for b2 <= 0.99
   c.optimizer.b1 = 0.9  # adamw; muon, for what is no matrix
   c.optimizer.b2 = 0.95  # adamw; muon, for what is no matrix

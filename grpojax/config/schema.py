@@ -150,6 +150,8 @@ KEYS = {
   "optimizer.min_dim_size_to_factor": Key(COUNT),
   "optimizer.weight_decay": Key(AMOUNT),
   "optimizer.clip_norm": Key(POSITIVE),
+  "optimizer.ess": Key(choices=("", "sqrt", "linear")),
+  "optimizer.ess_base": Key(at_most(POSITIVE, 1)),
   "optimizer.state_dtype": Key(choices=("float32", "bfloat16")),
 
   "data": Key(open=True),  # beside the following, what the task's dataset builder takes

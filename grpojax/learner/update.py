@@ -12,7 +12,9 @@ import jax.numpy as jnp
 import optax
 
 from grpojax import objective as objective_lib
+from grpojax.learner import ess as ess_lib
 from grpojax.learner import state as state_lib
+from grpojax.learner.ess import EssConfig
 from grpojax.learner.rows import Rows
 from grpojax.learner.state import State, StatsConfig
 from grpojax.models import expert_cost, load_balance_loss
@@ -40,7 +42,7 @@ def make_old_logp(rows: Rows, record_routing: bool) -> Callable:
 
 def make_update(
   rows: Rows, tx: optax.GradientTransformation, schedule: optax.Schedule, load_balance: float = 0.0,
-  stats: StatsConfig = StatsConfig(),  # noqa: B008
+  stats: StatsConfig = StatsConfig(), ess: EssConfig = EssConfig(),  # noqa: B008
 ) -> Callable:  # fmt: skip
   """Returns update(state, objective, batch, frozen=None) -> (state, metrics), a pure function to be jitted.
 
@@ -49,7 +51,8 @@ def make_update(
   update started from, over the whole optimiser batch, with `grad_norm` before clipping.  Where the loss, the
   gradient, or what the optimiser makes of it is not finite, or the gradient's norm is a spike, parameters and
   optimiser stay as they are.
-  `load_balance` is the coefficient of the loss of that name, where the batch has an `expert_cost`.
+  `load_balance` is the coefficient of the loss of that name, where the batch has an `expert_cost`.  `ess`
+  shortens the step, decay included, where the sampler's completions are far from the policy.
   """
   loss_fn = _make_loss(load_balance)
 
@@ -61,6 +64,10 @@ def make_update(
     grads, metrics, logp = rows.accumulate(gradient, objective, batch)
     updates, opt_state = tx.update(grads, state.opt_state, state.params)
     metrics |= objective_lib.describe(batch, logp)
+    if ess.rule:
+      metrics["update/ess_share"] = ess_lib.share_of(batch, logp)
+      metrics["update/step_factor"] = ess_lib.factor(ess, metrics["update/ess_share"])
+      updates = optax.tree.scale(metrics["update/step_factor"], updates)
     metrics["update/padding"] = padding
     metrics["grad_norm"] = optax.global_norm(grads)
     metrics["learning_rate"] = jnp.asarray(schedule(state.updates), jnp.float32)
