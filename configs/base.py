@@ -159,6 +159,7 @@ def get_config(scale: str = "mini") -> ConfigDict:
   c.model.moe_intermediate_size = 96  # of one expert
   c.model.norm_topk_prob = True  # gates are normalised over the chosen experts
   c.model.dtype = "float32"  # of activations; parameters and log-probs are always float32
+  c.model.head_dtype = ""  # "float32": the head's products, beside activations of less (MiniMax-M1, ScaleRL)
 
   c.lora = ConfigDict()  # low-rank adapters; all else is frozen.  https://arxiv.org/abs/2106.09685
   c.lora.rank = 0  # 0: off.  https://thinkingmachines.ai/blog/lora: RL needs few, 1 to 32
@@ -264,6 +265,7 @@ def _local(c):
   c.model.path = ""  # config.json, safetensors and tokenizer: a folder's path, or a name on the hub
   c.model.dtype = "bfloat16"  # of activations; log-probs are float32
   c.model.param_dtype = "float32"  # the master copy that the optimiser changes
+  c.model.head_dtype = ""  # "float32": the head's products, of learner and sampler; 2506.13585 section 3.2
   c.cold_start.steps = 0  # the folder is where RL starts
 
   c.data = ConfigDict()

@@ -6,7 +6,7 @@
 
 https://arxiv.org/abs/2510.13786; rate, eps and w_max as TRL's.  Groups without contrast are dropped and not
 refilled.  The paper's runs have 8 updates
-between sampler and learner.
+between sampler and learner, and a head in float32.
 """
 
 from ml_collections import ConfigDict
@@ -22,6 +22,7 @@ def get_config(arg: str = "mini") -> ConfigDict:
   c.moment.kind = "step"
   c.objective.surrogate = dict(fn="cispo", w_max=5.0, w_min=0.0)
   c.objective.aggregate = dict(fn="prompt_mean", prompts="nonempty")
+  c.model.head_dtype = "float32"
   c.objective.select.mixed_groups = dict(fn="mixed_groups")
   c.objective.shape.bypass = dict(fn="bypass")
   return c

@@ -181,6 +181,7 @@ KEYS = {
   "model.norm_topk_prob": Key(),
   "model.dtype": Key(choices=DTYPES),
   "model.param_dtype": Key(choices=DTYPES),
+  "model.head_dtype": Key(choices=("", "float32")),
   "lora.rank": Key(EXPERTS),
   "lora.alpha": Key(POSITIVE),
   "lora.modules": Key(),

@@ -178,7 +178,8 @@ def build_model(config: ConfigDict, tokenizer, mesh: Mesh | None = None) -> mode
   """Returns the architecture of the folder config.model.path, or of the small model in config.model."""
   c, rules = config.model, config.mesh.rules.to_dict()
   if "path" in c:
-    model = models.from_spec(models.from_folder(model_folder(config), c.dtype, c.param_dtype), mesh, rules)
+    spec = models.from_folder(model_folder(config), c.dtype, c.param_dtype, c.head_dtype)
+    model = models.from_spec(spec, mesh, rules)
   else:
     model = models.build(c, len(tokenizer), mesh, rules)
   # Tokenizer classes add special tokens of their own; those that are never used need no embedding.
