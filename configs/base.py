@@ -89,6 +89,7 @@ def get_config(scale: str = "mini") -> ConfigDict:
   c.difficulty.offline = 0  # samples of every prompt before training (SPO: 8); 0: all start at 1/2
   c.difficulty.weighted = False  # draw prompts by sqrt(p (1 - p)) + floor (SPO), not by epochs
   c.difficulty.floor = 0.05  # a prompt that is never drawn could never come back
+  c.difficulty.drop_solved = 0.0  # prompts whose rate reaches it are drawn no more (ScaleRL: 0.9); 0: none
   c.difficulty.too_hard = 0.05  # bounds of the buckets that are reported
   c.difficulty.too_easy = 0.95
 

@@ -124,6 +124,7 @@ KEYS = {
   "difficulty.offline": Key(AMOUNT),
   "difficulty.weighted": Key(),
   "difficulty.floor": Key(AMOUNT),
+  "difficulty.drop_solved": Key(SHARE),
   "difficulty.too_hard": Key(SHARE),
   "difficulty.too_easy": Key(SHARE),
 
