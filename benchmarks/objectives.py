@@ -75,7 +75,9 @@ def make_batch(P: int, G: int, T: int, seed: int = 0) -> tuple[Batch, np.ndarray
     entropy=single(rng.exponential(0.3, (P, G, T))),
     extra=dict(
       baseline=single(np.full((P, G), 0.5)), trajectory=row // 2, turn=row % 2,
-      anchor=row % 4, step_reward=accuracy,
+      anchor=row % 4, step_reward=accuracy, moment=single(np.full((P, G), 0.25)),
+      part=np.stack([accuracy, accuracy[::-1]], -1), part_valid=np.ones((P, G, 2), bool),
+      part_weight=np.ones((P, G, 2), np.float32),
     ),
   )  # fmt: skip
   return batch, old + noise(0.05), single(rng.exponential(0.3, (P, G, T)))
@@ -83,7 +85,7 @@ def make_batch(P: int, G: int, T: int, seed: int = 0) -> tuple[Batch, np.ndarray
 
 def step(objective, batch: Batch, logp, entropy):
   """Computes the objective's part of an update: loss, metrics, gradients by log π and entropy."""
-  prepared = objective_lib.prepare(objective, batch)
+  prepared = objective_lib.prepare(objective, batch, logp)
   value = lambda x, h: objective_lib.loss(objective, x, prepared, h)
   return jax.value_and_grad(value, (0, 1), has_aux=True)(logp, entropy)
 

@@ -39,7 +39,8 @@ def get_config(scale: str = "mini") -> ConfigDict:
   c.objective.shape = ConfigDict()  # the record before the formula: rewards, who is scored, pi_old
   c.objective.select = ConfigDict()  # which tokens count at all
   c.objective.correct = ConfigDict()  # sampler mismatch weights, no gradient
-  c.objective.veto = ConfigDict()  # tokens dropped because of where the policy has moved
+  c.objective.veto = ConfigDict()  # tokens dropped, or less trusted, because of where the policy has moved
+  c.objective.batch_veto = ConfigDict()  # the same over the optimiser batch: one more forward pass an update
   c.objective.penalty = ConfigDict()  # costs with gradient, each with its `beta`
   c.reference = ""  # "" none; "init": the policy that RL starts from (needed by KL penalties)
   c.reference_sync = ConfigDict()  # reference <- (1 - rate) reference + rate policy, in float32
@@ -51,6 +52,9 @@ def get_config(scale: str = "mini") -> ConfigDict:
   c.baseline = ConfigDict()  # b of the advantage `mixed_baseline`, known before the rollout
   c.baseline.kind = ""  # "" none; "mean": moving average of rewards; "prompt": its success rate
   c.baseline.rate = 0.05  # weight of the newest step in "mean"; nobody has published one
+  c.moment = ConfigDict()  # second moment of R - group's mean, which the rescaling `rms` divides by
+  c.moment.kind = ""  # "" not kept; "step": one update a step; "completion": one each, in order (TRL)
+  c.moment.rate = 0.001  # weight of a completion's square: of the last 1000.  TRL's ScaleRL
 
   c.rollout = ConfigDict()
   c.rollout.prompts = 32  # P, prompts of one rollout
@@ -85,6 +89,7 @@ def get_config(scale: str = "mini") -> ConfigDict:
   c.difficulty.offline = 0  # samples of every prompt before training (SPO: 8); 0: all start at 1/2
   c.difficulty.weighted = False  # draw prompts by sqrt(p (1 - p)) + floor (SPO), not by epochs
   c.difficulty.floor = 0.05  # a prompt that is never drawn could never come back
+  c.difficulty.drop_solved = 0.0  # prompts whose rate reaches it are drawn no more (ScaleRL: 0.9); 0: none
   c.difficulty.too_hard = 0.05  # bounds of the buckets that are reported
   c.difficulty.too_easy = 0.95
 
@@ -114,6 +119,8 @@ def get_config(scale: str = "mini") -> ConfigDict:
   c.optimizer.warmup_steps = 5
   c.optimizer.weight_decay = 0.0  # per step, times the learning rate; of matrices only
   c.optimizer.clip_norm = 1.0  # global gradient norm
+  c.optimizer.ess = ""  # a step's factor by the completions' effective sample size: "sqrt" (VCPO), "linear"
+  c.optimizer.ess_base = 1.0  # share of completions from which on a step is whole (VCPO: 1; 0.55 in turns)
   c.optimizer.state_dtype = "float32"  # moments, between steps; "bfloat16": half, for b2 <= 0.99
   c.optimizer.b1 = 0.9  # adamw; muon, for what is no matrix
   c.optimizer.b2 = 0.95  # adamw; muon, for what is no matrix
@@ -153,6 +160,7 @@ def get_config(scale: str = "mini") -> ConfigDict:
   c.model.moe_intermediate_size = 96  # of one expert
   c.model.norm_topk_prob = True  # gates are normalised over the chosen experts
   c.model.dtype = "float32"  # of activations; parameters and log-probs are always float32
+  c.model.head_dtype = ""  # "float32": the head's products, beside activations of less (MiniMax-M1, ScaleRL)
 
   c.lora = ConfigDict()  # low-rank adapters; all else is frozen.  https://arxiv.org/abs/2106.09685
   c.lora.rank = 0  # 0: off.  https://thinkingmachines.ai/blog/lora: RL needs few, 1 to 32
@@ -258,6 +266,7 @@ def _local(c):
   c.model.path = ""  # config.json, safetensors and tokenizer: a folder's path, or a name on the hub
   c.model.dtype = "bfloat16"  # of activations; log-probs are float32
   c.model.param_dtype = "float32"  # the master copy that the optimiser changes
+  c.model.head_dtype = ""  # "float32": the head's products, of learner and sampler; 2506.13585 section 3.2
   c.cold_start.steps = 0  # the folder is where RL starts
 
   c.data = ConfigDict()

@@ -99,6 +99,10 @@ def random_batch(seed: int, P: int = 8, G: int = 4, T: int = 6, K: int = 3) -> t
   step_end = np.sort(rng.integers(-1, T, (P, G, K)), axis=-1)
   extra = dict(
     baseline=np.repeat(rng.uniform(0.2, 0.8, (P, 1)), G, 1),
+    moment=np.repeat(0.1 + 0.2 * accuracy.mean(1, keepdims=True), G, 1),
+    part=np.stack([accuracy, np.tan(accuracy + old[..., 0]), old[..., 1]], -1),
+    part_valid=np.arange(3) + (np.arange(P * G).reshape(P, G, 1) % 5) > 0,
+    part_weight=np.broadcast_to([1.0, 0.5, 0.25], (P, G, 3)),
     pool_mean=np.repeat(rng.uniform(0.2, 0.8, (P, 1)), G, 1),
     pool_std=np.repeat(rng.uniform(0.2, 0.8, (P, 1)), G, 1),
     step_score=rng.uniform(0, 1, (P, G, K)),

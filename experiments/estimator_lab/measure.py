@@ -111,7 +111,7 @@ def slopes(objective: lib.Objective, batch: Batch, logp: np.ndarray) -> list[np.
 @jax.jit
 def _slopes(objective, batch: Batch, logp):
   def one(batch, logp):
-    prepared = lib.prepare(objective, batch)
+    prepared = lib.prepare(objective, batch, logp)
     slope = jax.grad(lambda x: lib.loss(objective, x, prepared)[0])(logp)
     return slope[0], prepared.weight[0], prepared.advantage[0], prepared.mask[0]
 
@@ -126,8 +126,13 @@ def _batch(setting: Setting, rows: np.ndarray) -> Batch:
   reward = world.reward[rows][:, None]
   row = np.broadcast_to(np.arange(rows.shape[1]), reward.shape)
   baseline = policy.expected_reward(world, setting.sampler)
-  extra = dict(  # a perfect tracker; a single turn that starts where all others do
+  variance = policy.probability(world, setting.sampler) @ (world.reward - baseline) ** 2
+  extra = dict(  # perfect trackers; one reward; a single turn that starts where all others do
     baseline=np.full(reward.shape, baseline),
+    moment=np.full(reward.shape, variance),
+    part=reward[..., None],
+    part_valid=np.ones((*reward.shape, 1)),
+    part_weight=np.ones((*reward.shape, 1)),
     trajectory=row,
     turn=np.zeros_like(row),
     anchor=np.zeros_like(row),

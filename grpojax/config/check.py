@@ -66,9 +66,9 @@ def _check_memory(c: ConfigDict) -> None:
   d, G = c.difficulty, c.rollout.group_size
   if c.baseline.kind == "prompt" and not d.kind:
     raise ValueError("config.baseline.kind = 'prompt' needs config.difficulty.kind = 'beta' or 'ema'.")
-  if (d.weighted or d.offline) and not d.kind:
+  if (d.weighted or d.offline or d.drop_solved) and not d.kind:
     raise ValueError(
-      "config.difficulty.weighted and .offline need config.difficulty.kind = 'beta' or 'ema'."
+      "config.difficulty.weighted, .offline and .drop_solved need config.difficulty.kind = 'beta' or 'ema'."
     )
   if d.weighted and not d.floor > 0:
     raise ValueError(f"config.difficulty.floor = {d.floor} must be positive, or prompts never return.")

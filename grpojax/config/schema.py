@@ -87,6 +87,7 @@ KEYS = {
   "objective.select": Key(open=True),
   "objective.correct": Key(open=True),
   "objective.veto": Key(open=True),
+  "objective.batch_veto": Key(open=True),
   "objective.penalty": Key(open=True),
   "reference": Key(choices=("", "init")),
   "reference_sync.every": Key(AMOUNT),
@@ -95,6 +96,8 @@ KEYS = {
   "kl_control.horizon": Key(COUNT),
   "baseline.kind": Key(choices=("", "mean", "prompt")),
   "baseline.rate": Key(RATE),
+  "moment.kind": Key(choices=("", "step", "completion")),
+  "moment.rate": Key(RATE),
 
   "rollout.prompts": Key(ROWS),
   "rollout.group_size": Key(ROWS),
@@ -121,6 +124,7 @@ KEYS = {
   "difficulty.offline": Key(AMOUNT),
   "difficulty.weighted": Key(),
   "difficulty.floor": Key(AMOUNT),
+  "difficulty.drop_solved": Key(SHARE),
   "difficulty.too_hard": Key(SHARE),
   "difficulty.too_easy": Key(SHARE),
 
@@ -147,6 +151,8 @@ KEYS = {
   "optimizer.min_dim_size_to_factor": Key(COUNT),
   "optimizer.weight_decay": Key(AMOUNT),
   "optimizer.clip_norm": Key(POSITIVE),
+  "optimizer.ess": Key(choices=("", "sqrt", "linear")),
+  "optimizer.ess_base": Key(at_most(POSITIVE, 1)),
   "optimizer.state_dtype": Key(choices=("float32", "bfloat16")),
 
   "data": Key(open=True),  # beside the following, what the task's dataset builder takes
@@ -176,6 +182,7 @@ KEYS = {
   "model.norm_topk_prob": Key(),
   "model.dtype": Key(choices=DTYPES),
   "model.param_dtype": Key(choices=DTYPES),
+  "model.head_dtype": Key(choices=("", "float32")),
   "lora.rank": Key(EXPERTS),
   "lora.alpha": Key(POSITIVE),
   "lora.modules": Key(),

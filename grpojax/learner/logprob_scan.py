@@ -91,6 +91,7 @@ def _forward(hidden, unembedding, targets, asked, temperature, cap):
 def _backward(temperature, cap, kept, cotangents):
   hidden, unembedding, targets, asked, *rest = kept
   column = jnp.arange(unembedding.shape[0])[None, None]
+  how = dict(preferred_element_type=jnp.float32, precision=models.head_precision(hidden, unembedding))
 
   def compute(i, sums):
     d_hidden, d_unembedding = sums
@@ -102,8 +103,8 @@ def _backward(temperature, cap, kept, cotangents):
     if cap:
       dz = dz * (1 - (z_BCV * (temperature / cap)) ** 2)
     dz = (dz / temperature).astype(unembedding.dtype)
-    d_h = jnp.einsum("bcv,vd->bcd", dz, unembedding, preferred_element_type=jnp.float32)
-    d_unembedding += jnp.einsum("bcd,bcv->dv", hidden[i], dz, preferred_element_type=jnp.float32)
+    d_h = jnp.einsum("bcv,vd->bcd", dz, unembedding, **how)
+    d_unembedding += jnp.einsum("bcd,bcv->dv", hidden[i], dz, **how)
     return d_hidden.at[i].set(d_h.astype(hidden.dtype)), d_unembedding
 
   sums = jnp.zeros_like(hidden), jnp.zeros(unembedding.shape[::-1], jnp.float32)

@@ -12,7 +12,9 @@ import jax.numpy as jnp
 import optax
 
 from grpojax import objective as objective_lib
+from grpojax.learner import ess as ess_lib
 from grpojax.learner import state as state_lib
+from grpojax.learner.ess import EssConfig
 from grpojax.learner.rows import Rows
 from grpojax.learner.state import State, StatsConfig
 from grpojax.models import expert_cost, load_balance_loss
@@ -40,7 +42,7 @@ def make_old_logp(rows: Rows, record_routing: bool) -> Callable:
 
 def make_update(
   rows: Rows, tx: optax.GradientTransformation, schedule: optax.Schedule, load_balance: float = 0.0,
-  stats: StatsConfig = StatsConfig(),  # noqa: B008
+  stats: StatsConfig = StatsConfig(), ess: EssConfig = EssConfig(),  # noqa: B008
 ) -> Callable:  # fmt: skip
   """Returns update(state, objective, batch, frozen=None) -> (state, metrics), a pure function to be jitted.
 
@@ -49,18 +51,23 @@ def make_update(
   update started from, over the whole optimiser batch, with `grad_norm` before clipping.  Where the loss, the
   gradient, or what the optimiser makes of it is not finite, or the gradient's norm is a spike, parameters and
   optimiser stay as they are.
-  `load_balance` is the coefficient of the loss of that name, where the batch has an `expert_cost`.
+  `load_balance` is the coefficient of the loss of that name, where the batch has an `expert_cost`.  `ess`
+  shortens the step, decay included, where the sampler's completions are far from the policy.
   """
   loss_fn = _make_loss(load_balance)
 
   def update(state: State, objective, batch: Batch, frozen: dict | None = None):
     objective = objective_lib.scale_kl(objective, state.stats.kl_scale)
     padding = rows.padding(batch)
-    batch = objective_lib.prepare(objective, batch)
+    batch = objective_lib.prepare(objective, batch, _moved_logp(rows, objective, state, batch, frozen))
     gradient = partial(jax.value_and_grad(loss_fn, argnums=1, has_aux=True), frozen, state.params)
     grads, metrics, logp = rows.accumulate(gradient, objective, batch)
     updates, opt_state = tx.update(grads, state.opt_state, state.params)
     metrics |= objective_lib.describe(batch, logp)
+    if ess.rule:
+      metrics["update/ess_share"] = ess_lib.share_of(batch, logp)
+      metrics["update/step_factor"] = ess_lib.factor(ess, metrics["update/ess_share"])
+      updates = optax.tree.scale(metrics["update/step_factor"], updates)
     metrics["update/padding"] = padding
     metrics["grad_norm"] = optax.global_norm(grads)
     metrics["learning_rate"] = jnp.asarray(schedule(state.updates), jnp.float32)
@@ -68,6 +75,14 @@ def make_update(
     return _take_step(stats, state, moved, metrics)
 
   return update
+
+
+def _moved_logp(rows: Rows, objective, state: State, batch: Batch, frozen: dict | None):
+  """Returns log π_θ [P, G, T] of the whole batch, or None where the objective has no `batch_veto`."""
+  if not objective.batch_veto:
+    return None
+  policy = frozen | state.params if frozen else state.params
+  return rows.logp(policy, batch.tokens, batch.prompt_length, batch.routing, None, batch.packing_index)[0]
 
 
 def _make_loss(load_balance: float) -> Callable:

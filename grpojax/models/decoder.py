@@ -50,7 +50,7 @@ class Decoder(nnx.Module):
 
   def __init__(self, s: Spec, mesh: Mesh | None, rules: sharding.Rules, rngs: nnx.Rngs):
     self.spec, self.mesh, self.rules = s, mesh, tuple(rules.items())  # static: hashed
-    self.dtype = jnp.dtype(s.dtype)
+    self.dtype, self.head_dtype = jnp.dtype(s.dtype), jnp.dtype(s.head_dtype or s.dtype)
     shape = (s.vocab_size, s.hidden_size)
     self.embedding = matrix(rngs, ("vocab", "embed"), shape, 0.02, s.param_dtype)
     self.layers = jax.vmap(lambda key: Block(s, mesh, rules, nnx.Rngs(key)))(
@@ -213,10 +213,10 @@ class Decoder(nnx.Module):
     return layer
 
   def unembedding(self):
-    """Returns the unembedding [V, D] in the compute dtype."""
+    """Returns the unembedding [V, D] in the head's dtype."""
     if self.spec.tie_word_embeddings:
-      return self.embedding[...].astype(self.dtype)
-    return self._matrix("head", self.head[...], self.beside).astype(self.dtype)
+      return self.embedding[...].astype(self.head_dtype)
+    return self._matrix("head", self.head[...], self.beside).astype(self.head_dtype)
 
   def _stacked(self) -> tuple[Block, dict]:
     """Returns the layers and the adapters or scales beside them, both stacked; a scan makes each `_whole`."""
@@ -318,8 +318,16 @@ class Decoder(nnx.Module):
 
 def logits(hidden, unembedding, cap: float = 0.0):
   """Returns logits [..., V], accumulated in float32, of hidden [..., D] and unembedding [V, D]."""
-  out = jnp.einsum("...d,vd->...v", hidden, unembedding, preferred_element_type=jnp.float32)
-  return softcap(out, cap)
+  how = dict(preferred_element_type=jnp.float32, precision=head_precision(hidden, unembedding))
+  return softcap(jnp.einsum("...d,vd->...v", hidden, unembedding, **how), cap)
+
+
+def head_precision(hidden, unembedding) -> jax.lax.Precision | None:
+  """Returns the precision of products with a head that is wider than what it reads: all of it.
+
+  By default a TPU rounds the float32 of a product to bfloat16.
+  """
+  return jax.lax.Precision.HIGHEST if hidden.dtype != unembedding.dtype else None
 
 
 class Model(NamedTuple):

@@ -83,6 +83,7 @@ class Spec:
   score_bias: bool = False
   dtype: str = "float32"  # of activations
   param_dtype: str = "float32"  # of parameters
+  head_dtype: str = ""  # of the head's products; "": dtype
 
 
 def from_config(c: ConfigDict, vocab_size: int) -> Spec:
@@ -101,6 +102,7 @@ def from_config(c: ConfigDict, vocab_size: int) -> Spec:
     windows=(0,) * layers,
     qkv_bias=bias,
     dtype=c.dtype,
+    head_dtype=c.head_dtype,
     **{key: c[key] for key in _SIZES},
     **own,
   )
@@ -128,7 +130,9 @@ def to_config(s: Spec) -> dict:
   )
 
 
-def from_folder(folder: str | Path, dtype: str = "float32", param_dtype: str = "float32") -> Spec:
+def from_folder(
+  folder: str | Path, dtype: str = "float32", param_dtype: str = "float32", head_dtype: str = ""
+) -> Spec:
   """Returns the architecture that a local folder's config.json describes.
 
   Raises ValueError if there is no config.json, or if it needs something this decoder does not have.
@@ -157,6 +161,7 @@ def from_folder(folder: str | Path, dtype: str = "float32", param_dtype: str = "
     windows=_windows(h),
     dtype=dtype,
     param_dtype=param_dtype,
+    head_dtype=head_dtype,
     **known,
     **own,
   )

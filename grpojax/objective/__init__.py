@@ -10,11 +10,12 @@
     aggregate  mask, valid -> [P, G, T]           w  sees the optimiser batch
     ratio      delta, mask, advantage [T] -> [T]  ℓ  sees one completion
     surrogate  log_ratio, logp, advantage -> []   J  sees one token
-    veto       logp, batch -> [P, G, T]           c  0/1: dropped because of where θ has moved
+    veto       logp, batch -> [P, G, T]           c  dropped, or less trusted, where θ has moved
+    batch_veto logp, batch -> [P, G, T]           c  the same over the optimiser batch, before it is cut
     penalty    logp, batch, entropy -> [P, G, T]  D  with gradient, times its beta
 
-The first six know no θ: `prepare` runs them once per optimiser step on all that step will see, so
-`loss` is a plain sum and microbatches and devices only add up.
+The first six know no θ: `prepare` runs them, and `batch_veto`, once per optimiser step on all that step will
+see, so `loss` is a plain sum and microbatches and devices only add up.
 """
 
 from grpojax.objective.build import bind, build

@@ -38,6 +38,49 @@ def leave_one_out_std(group: Batch, *, eps=1e-6, ddof=1) -> Array:
   return leave_one_out(group) / (_std(group, ddof) + eps)
 
 
+def maxrl(group: Batch, *, eps=0.0, all_wrong="zero") -> Array:
+  """(R − mean) / (mean + eps), 0 unless the mean is positive.  MaxRL, https://arxiv.org/abs/2602.02710
+
+  For rewards of 0 and 1 and a right answer of probability p it climbs Σ pass@k / k over k < G, in
+  expectation; log p has all k.  all_wrong "minus_one" gives −1 to groups without a right answer, which adds
+  k = G: the authors' vr-cond.  Their eps is 1e-6, and turns all signs round where the mean is negative.
+  """
+  if all_wrong not in ("zero", "minus_one"):
+    raise ValueError(
+      f"config.objective.advantage.all_wrong = '{all_wrong}'; it is 'zero' or 'minus_one'."
+    )
+  mean = stats.mean(group.reward, group.valid)
+  relative = jnp.where(mean > 0, _centered(group) / jnp.where(mean > 0, mean + eps, 1.0), 0.0)
+  advantage = _if_contrast(group, relative)
+  if all_wrong == "zero":
+    return advantage
+  nothing = group.valid.any() & ~(group.valid & (group.reward != 0)).any()
+  return jnp.where(nothing, -1.0, advantage)
+
+
+def opo(group: Batch) -> Array:
+  """R − Σ n R / Σ n, n the tokens of a completion: long ones weigh more in the baseline.  OPO
+
+  https://arxiv.org/abs/2505.23585: the baseline of least variance if |∇ log π|² grows as n does.
+  """
+  length = jnp.where(group.valid, group.mask.sum(-1), 0.0)
+  baseline = stats.total(length * group.reward, group.valid) / jnp.maximum(length.sum(), 1.0)
+  return jnp.where(length.sum() > 0, _if_contrast(group, group.reward - baseline), 0.0)
+
+
+def gdpo(group: Batch, *, eps=1e-6, ddof=1) -> Array:
+  """Σ_k weight_k · (R_k − mean) / (std + eps): each reward is normalised by itself.  GDPO
+
+  https://arxiv.org/abs/2601.05242, which normalises the sum over the batch next.  `extra` [G, K]: `part`,
+  `part_valid`, `part_weight` of K rewards.  A reward that a completion lacks adds nothing to it.
+  """
+  part, known, weight = (field(group, name) for name in ("part", "part_valid", "part_weight"))
+  on = (known > 0) & group.valid[:, None]
+  relative = (part - stats.mean(part, on, axis=0)) / (stats.std(part, on, ddof=ddof, axis=0) + eps)
+  relative = jnp.where(on & (stats.spread(part, on, axis=0) > 0), relative, 0.0)
+  return jnp.where(on, weight * relative, 0.0).sum(-1)
+
+
 def leave_one_out_zscore(group: Batch, *, eps=1e-2, ddof=1) -> Array:
   """(R − mean of the others) / (std of the others + eps).
 

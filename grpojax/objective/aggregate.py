@@ -36,10 +36,21 @@ def constant(mask: Array, valid: Array, *, budget) -> Array:
   return mask / jnp.maximum(valid.sum() * budget, 1)
 
 
-def prompt_mean(mask: Array, valid: Array) -> Array:
-  """1 / (tokens of the prompt's group · prompts): DAPO's formula taken literally, eq. 8"""
-  tokens = mask.sum((1, 2), keepdims=True)
-  return mask / jnp.maximum(tokens, 1) / jnp.maximum((tokens > 0).sum(), 1)
+def prompt_mean(mask: Array, valid: Array, *, prompts="nonempty") -> Array:
+  """1 / (tokens of the prompt's group · prompts): DAPO's formula taken literally, eq. 8; ScaleRL
+
+  https://arxiv.org/abs/2510.13786.  prompts: "nonempty" counts those with a token, "all" (SkyRL) those with a
+  valid completion.
+  """
+  counted = dict(nonempty=mask.sum((1, 2)) > 0, all=valid.any(1))
+  if prompts not in counted:
+    raise ValueError(f"config.objective.aggregate.prompts = '{prompts}'; it is 'nonempty' or 'all'.")
+  return prompt_sum(mask, valid) / jnp.maximum(counted[prompts].sum(), 1)
+
+
+def prompt_sum(mask: Array, valid: Array) -> Array:
+  """1 / tokens of the prompt's group: P times `prompt_mean`, as TRL's ScaleRL, whose step grows with P."""
+  return mask / jnp.maximum(mask.sum((1, 2), keepdims=True), 1)
 
 
 def _count(mask: Array, valid: Array, rows: str) -> Array:

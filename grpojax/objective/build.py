@@ -17,7 +17,8 @@ from ml_collections import ConfigDict
 from grpojax.objective.formula import Correction, Objective
 
 SLOTS = ("advantage", "rescale", "ratio", "surrogate", "aggregate")
-LISTS = ("shape", "select", "correct", "veto", "penalty")  # any name -> a slot, in the names' order
+# Any name -> a slot, in the names' order.
+LISTS = ("shape", "select", "correct", "veto", "batch_veto", "penalty")
 
 
 class Bound(NamedTuple):

@@ -4,18 +4,19 @@ import jax
 import jax.numpy as jnp
 from ml_collections import ConfigDict
 
-from grpojax.objective.build import build
+from grpojax.objective.build import build, functions
 from grpojax.objective.fields import EXTRA
 from grpojax.objective.formula import Objective, loss, prepare
 from grpojax.types import Batch
 
 NEED_A_GROUP = (  # advantages that are 0 for a single completion; a test holds this list
   "center", "zscore", "leave_one_out", "leave_one_out_std", "leave_one_out_zscore",
-  "gtpo", "grpo_s",
+  "maxrl", "opo", "gdpo", "gtpo", "grpo_s",
 )  # fmt: skip
 READ_OTHER_THAN_THE_REWARD = (  # so that KL in the reward would reach some rows, or none
-  "process_supervision", "gtpo", "grpo_s", "gigpo",
+  "process_supervision", "gtpo", "grpo_s", "gigpo", "gdpo",
 )  # fmt: skip
+UNIT = dict(dppo_tv="token", dppo_kl="token", tv_band="token", vespo="sequence_product")  # of their ratio
 NORMALISED_INSIDE = ("sequence", "arithmetic", "geometric")  # ratios that contain 1 / length
 
 
@@ -31,6 +32,8 @@ def check(config: ConfigDict, extra: tuple[str, ...] = ()) -> None:
   _length_norm(o)
   _group(config)
   _kl_in_reward(o)
+  _moment(o)
+  _unit(o)
   _ranges(o)
   batch, logp = _shapes(config, extra)
   try:
@@ -57,7 +60,7 @@ def reads_old_policy(config: ConfigDict, extra: tuple[str, ...] = ()) -> bool:
 
 
 def _update(objective: Objective, logp, batch: Batch):
-  return loss(objective, logp, prepare(objective, batch), -logp)
+  return loss(objective, logp, prepare(objective, batch, logp), -logp)
 
 
 def _one_denominator(aggregate: ConfigDict) -> None:
@@ -96,13 +99,37 @@ def _group(config: ConfigDict) -> None:
 def _kl_in_reward(o: ConfigDict) -> None:
   if not any(entry.fn == "kl_k1" for entry in o.shape.values()):
     return
-  for slot, fns in ("advantage", READ_OTHER_THAN_THE_REWARD), ("rescale", ("gtpo_over_batch",)):
+  for slot, fns in ("advantage", READ_OTHER_THAN_THE_REWARD), ("rescale", ("gtpo_over_batch", "rms")):
     if o[slot].fn in fns:
       raise ValueError(
         f"config.objective.shape: kl_k1 changes the rewards, of which config.objective.{slot}.fn = "
         f"'{o[slot].fn}' reads some or none; take the KL as config.objective.penalty: kl_k2, which has the "
         "same gradient."
       )
+
+
+def _moment(o: ConfigDict) -> None:
+  if o.rescale.fn != "rms":
+    return
+  if o.advantage.fn != "center":
+    raise ValueError(
+      "config.objective.rescale.fn = 'rms' divides by the moment of R - mean, and "
+      f"config.objective.advantage.fn = '{o.advantage.fn}' gives something else; set it to 'center'."
+    )
+  if any(entry.fn == "finished_only" for entry in o.shape.values()):
+    raise ValueError(
+      "config.objective.shape: finished_only takes rewards out that the moment of "
+      "config.objective.rescale.fn = 'rms' counts; use config.objective.select: finished."
+    )
+
+
+def _unit(o: ConfigDict) -> None:
+  unit = UNIT.get(o.surrogate.fn)
+  if unit and o.ratio.fn in functions("ratio") and o.ratio.fn != unit:
+    raise ValueError(
+      f"config.objective.surrogate.fn = '{o.surrogate.fn}' is of the ratio of a {unit.partition('_')[0]}; "
+      f"set config.objective.ratio.fn = '{unit}'."
+    )
 
 
 def _ranges(o: ConfigDict) -> None:
@@ -123,7 +150,7 @@ def _shapes(config: ConfigDict, extra: tuple[str, ...]) -> tuple[Batch, jax.Shap
   P, G, T, K = 2, config.rollout.group_size, 4, 3
   of = lambda *shape, dtype=jnp.float32: jax.ShapeDtypeStruct(shape, dtype)
   token, row, flag = of(P, G, T), of(P, G), of(P, G, dtype=bool)
-  sizes = {"row": row, "step": of(P, G, K)}
+  sizes = {"row": row, "step": of(P, G, K), "part": of(P, G, K)}
   batch = Batch(
     mask=token,
     reward=row,

@@ -24,10 +24,13 @@ def sequence_truncated_is(batch: Batch, *, high=2.0) -> Array:
   return jnp.minimum(stats.exp(_delta(batch).sum(-1, keepdims=True)), high)
 
 
-def icepop(batch: Batch, *, low=0.5, high=5.0) -> Array:
-  """ρ where low ≤ ρ ≤ high, else 0.  IcePop, https://arxiv.org/abs/2510.18855"""
+def icepop(batch: Batch, *, low=0.5, high=5.0, weighted=True) -> Array:
+  """ρ where low ≤ ρ ≤ high, else 0; 1 instead of ρ if not weighted.  IcePop
+
+  https://arxiv.org/abs/2510.18855; unweighted it is SkyRL's token mask.
+  """
   rho = stats.exp(_delta(batch))
-  return jnp.where((rho >= low) & (rho <= high), rho, 0.0)
+  return jnp.where((rho >= low) & (rho <= high), rho if weighted else 1.0, 0.0)
 
 
 def masked_is(batch: Batch, *, high=2.0, low=0.0, weighted=True) -> Array:
@@ -44,6 +47,29 @@ def geometric_rejection(batch: Batch, *, low=0.999, high=1.001) -> Array:
   """1 where low ≤ geometric mean of ρ ≤ high, else 0.  verl's geometric band"""
   mean = stats.mean(_delta(batch), batch.mask > 0, axis=-1)
   return ((stats.exp(mean) >= low) & (stats.exp(mean) <= high)) * 1.0
+
+
+def sequence_mask(batch: Batch, *, stat="abs", reduce="mean", low=0.0, high=2.0) -> Array:
+  """1 where low ≤ x ≤ high, else 0; x is a statistic of a completion's tokens.  verl, SkyRL, NeMo RL
+
+  stat: "k1" δ = log ρ (bounds are on e^x), "k2" δ² / 2, "k3" e^δ − 1 − δ, "abs" e^|δ|; reduce: "mean", "sum"
+  or "max".  By default NeMo RL's threshold of 2.  verl's k1 has the other sign, its bounds are the other way
+  round.
+  """
+  delta, on = _delta(batch), batch.mask > 0
+  stat_of = dict(
+    k1=lambda: delta,
+    k2=lambda: 0.5 * delta**2,
+    k3=lambda: stats.expm1(delta) - delta,
+    abs=lambda: stats.exp(jnp.abs(delta)),
+  )
+  over = dict(mean=stats.mean, sum=stats.total, max=stats.largest)
+  for key, word, menu in ("stat", stat, stat_of), ("reduce", reduce, over):
+    if word not in menu:
+      raise ValueError(f"config.objective.correct: {key} = '{word}'; it is {', '.join(menu)}.")
+  x = over[reduce](stat_of[stat](), on, axis=-1)
+  x = stats.exp(x) if stat == "k1" else x
+  return ((x >= low) & (x <= high) | ~on.any(-1, keepdims=True)) * 1.0
 
 
 def sequence_masked_tis(batch: Batch, *, low=0.999, high=1.001) -> Array:

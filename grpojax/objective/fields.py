@@ -8,15 +8,20 @@ from grpojax.types import Array, Batch
 class Extra(NamedTuple):
   """An entry of Batch.extra."""
 
-  per: str  # "row": [P, G]; "step": [P, G, K], K process steps
+  per: str  # "row": [P, G]; "step": [P, G, K], K process steps; "part": [P, G, K], K rewards
   source: str  # who fills it
 
 
 _TURNS = "the rollout has to say which turns its rows are"
 _PROCESS = "set config.process.scorer"
 _POOL = "set config.adaptive_group.stop"
+_PARTS = "set config.objective.advantage.fn = 'gdpo', for which rewards are kept apart"
 EXTRA = dict(
+  part=Extra("part", _PARTS),
+  part_valid=Extra("part", _PARTS),
+  part_weight=Extra("part", _PARTS),
   baseline=Extra("row", "set config.baseline.kind"),
+  moment=Extra("row", "set config.moment.kind"),
   pool_mean=Extra("row", _POOL),
   pool_std=Extra("row", _POOL),
   step_score=Extra("step", _PROCESS),

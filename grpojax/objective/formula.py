@@ -31,13 +31,15 @@ class Objective(NamedTuple):
   penalty: tuple[tuple[float, Callable], ...] = ()
   shape: tuple[Callable, ...] = ()
   veto: tuple[Callable, ...] = ()
+  batch_veto: tuple[Callable, ...] = ()
 
 
-def prepare(objective: Objective, batch: Batch) -> Batch:
+def prepare(objective: Objective, batch: Batch, logp: Array | None = None) -> Batch:
   """Fills mask, advantage, weight, token_mean_weight and is_weight: once a step, on the whole batch.
 
   Plain sums over the arrays are sums over the optimiser batch, also under `jit` on a mesh.  Nothing
-  here depends on θ.  Raises ValueError while tracing where a field is missing.
+  here depends on θ but `batch_veto`, for which logp [P, G, T] is of π_θ.  Raises ValueError while tracing
+  where a field is missing.
   """
   batch = jax.lax.stop_gradient(_clean(batch))
   valid, num_tokens = batch.valid, batch.mask.sum(-1)
@@ -57,7 +59,7 @@ def prepare(objective: Objective, batch: Batch) -> Batch:
   batch = batch._replace(mask=mask)
 
   advantage = _of_valid(objective.rescale(advantage, batch), batch)  # which may subtract a mean
-  return batch._replace(
+  batch = batch._replace(
     valid=valid,
     advantage=jnp.where(mask > 0, _like(advantage, mask), 0.0),
     weight=objective.aggregate(mask, valid),
@@ -65,6 +67,7 @@ def prepare(objective: Objective, batch: Batch) -> Batch:
     is_weight=None if trust is None else jnp.broadcast_to(trust, mask.shape),
     num_tokens=num_tokens,
   )
+  return _of_kept(objective, batch, logp) if objective.batch_veto else batch
 
 
 def loss(objective: Objective, logp: Array, batch: Batch, entropy: Array | None = None):
@@ -84,6 +87,8 @@ def loss(objective: Objective, logp: Array, batch: Batch, entropy: Array | None 
     trust = trust * jax.lax.stop_gradient(keep(logp, batch))
   total = -(batch.weight * trust * _gain(objective, logp, batch)).sum()
   metrics = {"loss/policy": total}
+  if batch.is_weight is not None or objective.veto:
+    metrics["trust/zero_mean"] = (batch.token_mean_weight * (trust == 0)).sum()
   for beta, penalty in objective.penalty:
     cost = beta * (batch.weight * penalty(logp, batch, entropy)).sum()
     key = f"loss/{name(penalty)}"
@@ -160,6 +165,20 @@ def _clean(batch: Batch) -> Batch:
 def _of_valid(advantage: Array, batch: Batch) -> Array:
   """Returns the advantages, 0 in rows that are not valid."""
   return jnp.where(_like(batch.valid, advantage), advantage, 0.0)
+
+
+def _of_kept(objective: Objective, batch: Batch, logp: Array | None) -> Batch:
+  """Returns the batch whose mismatch weight is 0 where `batch_veto` drops a token."""
+  if logp is None:
+    raise ValueError(
+      "config.objective.batch_veto needs the policy's log-probs of the whole batch: pass them to prepare."
+    )
+  logp = jax.lax.stop_gradient(jnp.where(batch.mask > 0, logp, 0.0))
+  seen = with_old_logp(batch, logp)
+  trust = jnp.ones_like(batch.mask) if batch.is_weight is None else batch.is_weight
+  for keep in objective.batch_veto:
+    trust = trust * keep(logp, seen)
+  return batch._replace(is_weight=trust)
 
 
 def _factor(correction: Correction, batch: Batch) -> Array:

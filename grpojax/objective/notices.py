@@ -30,6 +30,10 @@ def _not(predicate):
   return lambda c: not predicate(c)
 
 
+def _stale(c: ConfigDict) -> bool:
+  return c.updates_per_rollout > 1 or c.staleness > 0
+
+
 def _punishes_length(c: ConfigDict) -> bool:
   return any(entry.fn.endswith("soft_overlong") for entry in c.reward.values())
 
@@ -56,9 +60,30 @@ _TABLE = (
     "product of the ratios, and verl's is PPO with these advantages.",
   ),
   (
-    _all(_is("surrogate", "reinforce"), lambda c: c.updates_per_rollout > 1 or c.staleness),
+    _all(_is("surrogate", "reinforce"), _stale, _not(_has("veto", "taper_failures"))),
     "config.objective.surrogate.fn = 'reinforce' corrects for no staleness, and there is some with "
     "config.updates_per_rollout above 1 or config.staleness = 1.",
+  ),
+  (
+    _all(_is("surrogate", "dppo_tv", "dppo_kl"), _not(_has("shape", "bypass"))),
+    "config.objective.surrogate measures from log pi_old, as verl does without its bypass mode; DPPO's "
+    "authors and SkyRL measure from the sampler's policy, which config.objective.shape: bypass takes for it.",
+  ),
+  (
+    _is("surrogate", "dppo_kl"),
+    "config.objective.surrogate: dppo_kl has bounds in nats, 0.05 by its authors; verl reads them from "
+    "clip_ratio, whose default of 0.2 is of a ratio.",
+  ),
+  (
+    _has("batch_veto", "m2po"),
+    "config.objective.batch_veto: m2po drops single tokens of the optimiser batch, as the paper's algorithm "
+    "1 and Trinity-RFT do; the released code turns tau into one clip range, and AReaL counts all tokens of a "
+    "microbatch.",
+  ),
+  (
+    _all(_is("advantage", "gdpo"), _is("rescale", "batch_zscore")),
+    "config.objective.rescale.fn = 'batch_zscore' normalises GDPO's sum over completions, as TRL and NeMo RL "
+    "do; verl and the authors' fork of it count tokens ('whiten').",
   ),
   (
     _is("rescale", "whiten"),

@@ -48,6 +48,17 @@ def kl_k3_corrected(logp: Array, batch: Batch, entropy: Array | None) -> Array:
   return _ratio(logp, batch) * kl_k3(logp, batch, entropy)
 
 
+def log2_kl(logp: Array, batch: Batch, entropy: Array | None, *, anchor="sampler") -> Array:
+  """(log π_θ − log μ)²: twice k2 against the sampler's policy.  Kimi K2.5, https://arxiv.org/abs/2602.02276
+
+  anchor "old": against π_old; REINFORCE with beta = β / 2 of it is DRO as verl has it.
+  """
+  if anchor not in ("sampler", "old"):
+    raise ValueError(f"config.objective.penalty: anchor = '{anchor}'; it is 'sampler' or 'old'.")
+  against = field(batch, "sampler_logp") if anchor == "sampler" else batch.old_logp
+  return jnp.where(batch.mask > 0, logp - against, 0.0) ** 2
+
+
 def entropy_bonus(logp: Array, batch: Batch, entropy: Array | None) -> Array:
   """−H(π_θ), as a mean over tokens whatever `aggregate` is, so that beta means one thing."""
   if entropy is None:

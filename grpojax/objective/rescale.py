@@ -8,6 +8,7 @@ import jax.numpy as jnp
 
 from grpojax.objective import advantage as advantage_lib
 from grpojax.objective import stats
+from grpojax.objective.fields import field
 from grpojax.types import Array, Batch
 
 
@@ -45,6 +46,27 @@ def batch_zscore(advantage: Array, batch: Batch, *, ddof=1, eps=1e-8) -> Array:
   scale = stats.std(advantage, batch.valid, ddof=ddof) + eps
   centered = advantage - stats.mean(advantage, batch.valid)
   return jnp.where(stats.spread(advantage, batch.valid) > 0, centered / scale, 0.0)
+
+
+def rms(advantage: Array, batch: Batch, *, eps=1e-4) -> Array:
+  """A / (sqrt(v) + eps), v a moving mean of (R − group's mean)² over groups with contrast.  ScaleRL
+
+  https://arxiv.org/abs/2510.13786, eps as TRL; for `advantage.center`.  `extra["moment"]` [P, G] is v; before
+  the first group with contrast it is NaN, and advantages are 0.
+  """
+  moment = field(batch, "moment")
+  moment = moment if advantage.ndim == 2 else moment[..., None]
+  known = moment > 0
+  return jnp.where(known, advantage / (jnp.sqrt(jnp.where(known, moment, 1.0)) + eps), 0.0)
+
+
+def gpg(advantage: Array, batch: Batch) -> Array:
+  """A · rows / rows with a reward other than 0: A / accuracy for rewards of 0 and 1.  GPG as verl runs it
+
+  https://arxiv.org/abs/2504.02546.  Rewards may not be shifted: of −1 and 1 all count.
+  """
+  rewarded = (batch.valid & (batch.reward != 0)).sum()
+  return advantage * (batch.valid.sum() / jnp.maximum(rewarded, 1))
 
 
 def gtpo_over_batch(

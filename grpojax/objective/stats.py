@@ -43,6 +43,13 @@ def spread(x, on, axis=None):
   return jnp.maximum(high - low, 0.0)
 
 
+def largest(x, on, axis=None):
+  """Returns the largest x where `on`; 0 where nothing is."""
+  keep = axis is not None
+  top = jnp.where(on, x, -jnp.inf).max(axis, keepdims=keep)
+  return jnp.where(on.any(axis, keepdims=keep), top, 0.0)
+
+
 def equal(x, on):
   """Returns True [] if values are equal where `on`, up to 8 units in the last place of the largest.
 
@@ -74,6 +81,23 @@ def kth_largest(x, on, k):
 
   found = jax.lax.fori_loop(0, width - 1, decide, jnp.zeros((), integer))
   return jax.lax.bitcast_convert_type(found, x.dtype)
+
+
+def smallest_with_mean(x, on, limit):
+  """Returns which x ≥ 0 lie below the highest bound under which their mean, where `on`, is at most `limit`.
+
+  Equal values lie on one side.  The bound is found as in `kth_largest`, since the mean of what lies below a
+  bound only grows with it.
+  """
+  width = jnp.finfo(x.dtype).bits
+  integer = jnp.dtype(f"int{width}")
+  bits = jax.lax.bitcast_convert_type(x, integer)
+
+  def decide(i, found):
+    longer = found | (jnp.ones((), integer) << (width - 2 - i))
+    return jnp.where(mean(x, on & (bits <= longer)) <= limit, longer, found)
+
+  return bits <= jax.lax.fori_loop(0, width - 1, decide, jnp.zeros((), integer))
 
 
 def ema(average, value, *, rate):

@@ -4,17 +4,19 @@ import inspect
 
 from grpojax.objective.build import functions
 
+_FACTORS = ("correct", "veto", "batch_veto")  # of the policy term
+
 
 def formula(config: dict) -> list[str]:
   """Returns the loss as one line, then a line for each function in it; of config.objective as plain data."""
   gain = f"{_call(config['surrogate'])}(ℓ, A)"
-  factors = " · ".join(["c", gain] if config.get("correct") or config.get("veto") else [gain])
+  factors = " · ".join(["c", gain] if any(map(config.get, _FACTORS)) else [gain])
   costs = [f"{_number(slot['beta'])} · {_call(slot, 'beta')}" for slot in _list(config, "penalty")]
   loss = f"loss(θ) = Σ w · ({' + '.join([*costs, ''])}− {factors})"
   lines = [loss.replace("+ −", "−")]
   slots = [("A", "advantage"), ("A", "rescale"), ("ℓ", "ratio"), ("w", "aggregate")]
   chosen = [(symbol, slot, config[slot]) for symbol, slot in slots]
-  for symbol, slot in ("c", "correct"), ("c", "veto"), ("w", "select"), ("R", "shape"):
+  for symbol, slot in *(("c", slot) for slot in _FACTORS), ("w", "select"), ("R", "shape"):
     chosen += [(symbol, slot, one) for one in _list(config, slot)]
   chosen = [one for one in chosen if one[2]["fn"] != "identity"]
   return lines + [f"{symbol}: {_call(one)}{_what(slot, one['fn'])}" for symbol, slot, one in chosen]

@@ -73,6 +73,7 @@ class Graded(NamedTuple):
   reward: np.ndarray  # [P, G] float32, the weighted sum; 0 where not valid
   accuracy: np.ndarray  # [P, G] float32
   valid: np.ndarray  # [P, G] bool: every reward gave a finite number
+  known: dict[str, np.ndarray]  # name -> [P, G] bool: this one did
   parts: dict[str, np.ndarray]  # name -> [P, G] float32, without its weight; 0 where there is none
   counts: dict[str, int]  # "rewards/<name>/failed" and "rewards/<name>/abstained", in completions
   first_error: str  # the first failure, "" if there was none
@@ -181,13 +182,14 @@ def score(rewards: Rewards, groups: list[list[Sample]]) -> Graded:
   """
   shape = len(groups), len(groups[0])
   total, valid = np.zeros(shape, np.float32), np.ones(shape, bool)
-  parts, counts, first_error = {}, {}, ""
+  parts, known, counts, first_error = {}, {}, {}, ""
   for reward in rewards.all:
     accuracy = parts.get("accuracy", total).tolist()
     graded = _grade_all(reward, groups, accuracy)
     parts[reward.name] = np.array([[value for value, _ in row] for row in graded], np.float32)
     total += np.float32(reward.weight) * parts[reward.name]
-    valid &= np.array([[not missing for _, missing in row] for row in graded])
+    known[reward.name] = np.array([[not missing for _, missing in row] for row in graded])
+    valid &= known[reward.name]
     missing = [why for row in graded for _, why in row if why]
     errors = [why for why in missing if why != _ABSTAINED]
     counts[f"rewards/{reward.name}/failed"] = len(errors)
@@ -195,7 +197,7 @@ def score(rewards: Rewards, groups: list[list[Sample]]) -> Graded:
     if errors and not first_error:
       first_error = f"Reward '{reward.name}' {errors[0]}."
   return Graded(
-    np.where(valid, total, np.float32(0)), parts["accuracy"], valid, parts, counts, first_error
+    np.where(valid, total, np.float32(0)), parts["accuracy"], valid, known, parts, counts, first_error
   )
 
 

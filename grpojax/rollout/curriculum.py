@@ -16,6 +16,8 @@ from ml_collections import ConfigDict
 
 from grpojax.types import Array
 
+_LAST = 1e-20  # a weight beside which every other comes first
+
 
 class Last(NamedTuple):
   """Completions that every prompt had when it was last seen.  G of them; length 0: never seen."""
@@ -53,11 +55,21 @@ def rate(d: Difficulty) -> np.ndarray:
 
 
 def draw_weights(config: ConfigDict, d: Difficulty | None, mixture: np.ndarray | None) -> np.ndarray | None:
-  """Returns [rows]: how often to draw each prompt, times what the mixture says; None: by epochs."""
-  if not (d and config.weighted):
+  """Returns [rows]: how often to draw each prompt, times what the mixture says; None: by epochs.
+
+  Solved prompts come last, when no other is left for a batch; so what is known of them stays.
+  """
+  if not (d and (config.weighted or config.drop_solved)):
     return mixture
-  own = prompt_weight(rate(d), floor=config.floor)
+  p = rate(d)
+  own = prompt_weight(p, floor=config.floor) if config.weighted else np.ones_like(p)
+  own = np.where(solved(config, d), _LAST, own).astype(np.float32)
   return own if mixture is None else own * mixture
+
+
+def solved(config: ConfigDict, d: Difficulty) -> np.ndarray:
+  """Returns [rows] bool: prompts that are drawn no more (ScaleRL's no-positive-resampling)."""
+  return (rate(d) >= config.drop_solved) & (config.drop_solved > 0)
 
 
 def survey(d: Difficulty, rows, outcomes: Outcomes) -> Difficulty:
@@ -119,7 +131,8 @@ def describe(config: ConfigDict, d: Difficulty) -> dict[str, float]:
   """Returns the shares of the training prompts by bucket; a prompt that was never drawn is learnable."""
   p = rate(d)
   hard, easy = (p < config.too_hard).mean(), (p > config.too_easy).mean()
-  return {
+  dropped = {"difficulty/dropped": float(solved(config, d).mean())} if config.drop_solved else {}
+  return dropped | {
     "difficulty/mean": float(p.mean()),
     "difficulty/too_hard": float(hard),
     "difficulty/learnable": float(1 - hard - easy),

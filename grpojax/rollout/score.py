@@ -25,11 +25,14 @@ def score(context: RolloutContext, prompts: Prompts, rollout: Rollout) -> Scored
   tokenizer, c = context.data.tokenizer, context.config.process
   texts, completions = samples_of(tokenizer, prompts, rollout)
   result = rewards.score(context.scorer, completions)
-  extra = {}
+  reward, valid, extra = result.reward, result.valid, {}
+  if context.config.objective.advantage.fn == "gdpo":
+    reward, valid, extra = _apart(context.scorer, result)
   if context.step_scorer:
-    extra, counts = process.score(
+    steps, counts = process.score(
       context.step_scorer, tokenizer, completions, rollout.tokens, rollout.length, c.max_steps
     )
+    extra |= steps
     context.counters.update(counts)
   if result.first_error:
     console.say_once(result.first_error)
@@ -37,7 +40,20 @@ def score(context: RolloutContext, prompts: Prompts, rollout: Rollout) -> Scored
   context.counters["rewards/graded"] += rollout.length.size
   answers = [context.scorer.answer(text) for group in texts for text in group]
   context.counters["rewards/answered"] += sum(map(bool, answers))
-  return Scored(result.reward, result.accuracy, result.valid, result.parts, extra)
+  return Scored(reward, result.accuracy, valid, result.parts, extra)
+
+
+def _apart(scorer: rewards.Rewards, result: rewards.Graded) -> tuple[np.ndarray, np.ndarray, dict]:
+  """Returns reward, valid [P, G], and each reward with its weight, [P, G, K], for the advantage `gdpo`.
+
+  A completion without a verdict is not valid; without another reward it has what the others give.
+  """
+  valid = result.known["accuracy"]
+  part, known = (np.stack([of[name] for name in result.parts], -1) for of in (result.parts, result.known))
+  weight = np.array([reward.weight for reward in scorer.all], np.float32)
+  reward = np.where(valid, (weight * part).sum(-1), np.float32(0))
+  extra = dict(part=part, part_valid=known, part_weight=np.broadcast_to(weight, part.shape))
+  return reward, valid, extra
 
 
 def sample_table(tokenizer, groups) -> list[dict]:

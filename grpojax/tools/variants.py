@@ -51,7 +51,7 @@ def _row(name: str, c: ConfigDict) -> dict[str, str]:
     ratio=[o.ratio],
     surrogate=[o.surrogate],
     aggregate=[o.aggregate],
-    mismatch=[*o.correct.values(), *o.veto.values()],
+    mismatch=[*o.correct.values(), *o.veto.values(), *o.batch_veto.values()],
     penalty=o.penalty.values(),
     filter=[*o.select.values(), *refill],
     reward=[*rewards, *o.shape.values()],

@@ -7,6 +7,7 @@ import numpy as np
 
 from grpojax.runtime import checkpointer, checksums, console, sharding
 from grpojax.train import adapters, manifest, setup
+from grpojax.train import moment as moment_lib
 from grpojax.train.setup import Job
 from grpojax.train.state import RunState, new_curriculum
 
@@ -30,14 +31,14 @@ def restore(job: Job, checkpoints, stands_on: dict) -> Restored | None:
   restored = checkpointer.latest(checkpoints, *tree_layout(job), check)
   if not restored:
     return None
-  (learner, policies, reward_average, known, in_flight), host = restored
+  (learner, policies, reward_average, known, in_flight, moment), host = restored
   job.data.stream.set_state(host["stream"])
   with job.rollout.timer.phase("start"):
     frozen = adapters.frozen(config, job.workdir, job.model, job.mesh)
     manifest.compare_frozen(host["frozen"], frozen, config, host["step"])
   console.say(f"resumed after step {host['step']} of {job.config.steps}")
-  reward_average, known = jax.tree.map(np.asarray, (reward_average, known))
-  state = RunState(host["step"], learner, policies or {}, reward_average, known, frozen)
+  reward_average, known, moment = jax.tree.map(np.asarray, (reward_average, known, moment))
+  state = RunState(host["step"], learner, policies or {}, reward_average, known, frozen, moment)
   in_flight = list(zip(in_flight or (), host["in_flight"], strict=True))
   return Restored(state, in_flight, host["stands_on"]["records"])
 
@@ -47,8 +48,10 @@ def checkpoint_tree(
 ) -> tuple[tuple, dict]:
   """Returns (arrays, plain data) of a checkpoint; `in_flight` is what Prefetcher.checkpoint gave."""
   params, plain = in_flight
-  host_arrays = sharding.everywhere(job.mesh, (state.reward_average, state.curriculum))
-  tree = (state.learner, state.policies or None, *host_arrays, params or None)
+  *host_arrays, moment = sharding.everywhere(
+    job.mesh, (state.reward_average, state.curriculum, state.reward_moment)
+  )
+  tree = (state.learner, state.policies or None, *host_arrays, params or None, moment)
   host = {"step": state.step, "stream": job.data.stream.get_state(), "in_flight": plain}
   return tree, host | {"stands_on": stands_on, "frozen": checksums.of_leaves(state.frozen)}
 
@@ -58,11 +61,12 @@ def tree_layout(job: Job) -> tuple[tuple, tuple]:
   config, mesh = job.config, job.mesh
   shapes, where = setup.state_layout(config, job.model, mesh)
   ahead = config.staleness
-  host_arrays = np.array(0, np.float32), new_curriculum(job)
+  host_arrays = np.array(0, np.float32), new_curriculum(job), moment_lib.start(config)
   everywhere = jax.tree.map(lambda _: sharding.replicated(mesh), host_arrays)
 
   def tree(state, host_arrays):
     others = {name: state.params for name in job.policies if name != "policy"}
-    return state, others or None, *host_arrays, (state.params,) * ahead or None
+    *host_arrays, moment = host_arrays
+    return state, others or None, *host_arrays, (state.params,) * ahead or None, moment
 
   return tree(shapes, host_arrays), tree(where, everywhere)

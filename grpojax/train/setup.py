@@ -21,6 +21,7 @@ from grpojax.config import workdir as workdir_lib
 from grpojax.data import pipeline, templates, text
 from grpojax.learner import logprobs, optimizer, rows, update
 from grpojax.learner import state as learner_state
+from grpojax.learner.ess import EssConfig
 from grpojax.learner.packing import PackSpec
 from grpojax.learner.state import StatsConfig
 from grpojax.models import gguf, kernels, lora, peft
@@ -177,7 +178,8 @@ def build_model(config: ConfigDict, tokenizer, mesh: Mesh | None = None) -> mode
   """Returns the architecture of the folder config.model.path, or of the small model in config.model."""
   c, rules = config.model, config.mesh.rules.to_dict()
   if "path" in c:
-    model = models.from_spec(models.from_folder(model_folder(config), c.dtype, c.param_dtype), mesh, rules)
+    spec = models.from_folder(model_folder(config), c.dtype, c.param_dtype, c.head_dtype)
+    model = models.from_spec(spec, mesh, rules)
   else:
     model = models.build(c, len(tokenizer), mesh, rules)
   # Tokenizer classes add special tokens of their own; those that are never used need no embedding.
@@ -244,6 +246,7 @@ def build_programs(config: ConfigDict, model: models.Model, tokenizer, mesh: Mes
   where, frozen = optimizer.state_shardings(model, tx, mesh), frozen_layout(model, mesh)
   everywhere, by_prompt = sharding.replicated(mesh), sharding.batch_sharding(mesh)
   layout = rows.build(config, model, mesh)
+  ess = EssConfig(config.optimizer.ess, config.optimizer.ess_base)
   train, evaluation = sampler.build.rollout_spec(config), sampler.build.eval_spec(config)
   make = partial(sampler.build.build, config, model=model, mesh=mesh, eos_ids=eos_ids(config, tokenizer))
   sample = make("rollout", spec=train)
@@ -259,7 +262,7 @@ def build_programs(config: ConfigDict, model: models.Model, tokenizer, mesh: Mes
     ),
     update=aot_jit(
       "update",
-      update.make_update(layout, tx, schedule, config.load_balance, stats_config(config)),
+      update.make_update(layout, tx, schedule, config.load_balance, stats_config(config), ess),
       in_shardings=(where, everywhere, by_prompt, frozen),
       out_shardings=(where, everywhere),
       donate_argnums=0,

@@ -68,12 +68,15 @@ def fingerprint(config: ConfigDict, model: Model, split, tokenizer) -> str:
   """Returns a hash of all that decides the cold start's parameters; what only rounds them is not in it."""
   names, shapes = checksums.paths(model.shapes), jax.tree.leaves(model.shapes)
   trusted = [] if split.split_special_tokens else ["special tokens"]
+  spec = config.model.to_dict()
+  if spec["head_dtype"] in ("", spec["dtype"]):
+    del spec["head_dtype"]  # the head's products are what they are without the key
   decides = {
     "version": VERSION,
     "libraries": {name: metadata.version(name) for name in LIBRARIES},
     "objective": OBJECTIVE.to_dict(),
     "optimizer": OPTIMIZER.to_dict(),
-    "model": config.model.to_dict(),
+    "model": spec,
     "parameters": {name: f"{x.dtype}{list(x.shape)}" for name, x in zip(names, shapes, strict=True)},
     "cold_start": config.cold_start.to_dict(),
     "max_tokens": config.rollout.max_tokens,

@@ -14,6 +14,7 @@ from grpojax.rollout.curriculum import Difficulty
 from grpojax.rollout.survey import estimate_difficulty
 from grpojax.runtime.metrics import Writer
 from grpojax.train import adapters, setup, sft
+from grpojax.train import moment as moment_lib
 from grpojax.train.setup import Job
 
 
@@ -26,6 +27,7 @@ class RunState(NamedTuple):
   reward_average: np.ndarray  # [] float32, moving average of the steps' mean rewards; NaN before the first
   curriculum: Difficulty | None  # success rate of every training prompt
   frozen: dict  # parameters that no update changes; not in the checkpoint: train/adapters.py keeps them
+  reward_moment: np.ndarray | None = None  # [] float32, mean (R − group's mean)²; NaN before the first
 
   @property
   def policy(self) -> dict:
@@ -58,7 +60,8 @@ def initial(job: Job, writer: Writer) -> tuple[RunState, list]:
   if config.difficulty.offline:
     known = estimate_difficulty(context, frozen, params, known)
   never = np.array(np.nan, np.float32)
-  return RunState(0, job.programs.fresh(params), policies, never, known, frozen), []
+  moment = moment_lib.start(config)
+  return RunState(0, job.programs.fresh(params), policies, never, known, frozen, moment), []
 
 
 def new_curriculum(job: Job) -> Difficulty | None:

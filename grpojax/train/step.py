@@ -8,7 +8,7 @@ from grpojax.rollout.context import rows_of
 from grpojax.rollout.groups import take
 from grpojax.rollout.prefetch import Collected
 from grpojax.runtime import sharding
-from grpojax.train import baseline
+from grpojax.train import baseline, moment
 from grpojax.train.setup import Job
 from grpojax.train.state import RunState
 from grpojax.types import Batch
@@ -25,7 +25,8 @@ def describe_rollouts(job: Job, collected: Collected) -> dict[str, float]:
 
 def make_batches(job: Job, state: RunState, collected: Collected, reward: float) -> list[Batch]:
   """Returns the step's optimiser batches on the mesh; `reward` is the step's mean."""
-  groups = collected.groups
+  of_group, _ = _moment(job, state, collected)
+  groups = moment.beside(collected.groups, of_group)
   order = batching.balanced_order(job.config, job.mesh, job.pack, groups)
   if order is not None:
     groups = take(groups, order)
@@ -49,11 +50,17 @@ def add_logprobs(job: Job, state: RunState, collected: Collected, batches: list[
   return batches
 
 
+def _moment(job: Job, state: RunState, collected: Collected) -> tuple:
+  """Collective: the rewards' second moment of each of this process's groups, and that after the step."""
+  return moment.of_step(job.config, state.reward_moment, collected.groups.scored, job.rollout.shards)
+
+
 def track_outcomes(job: Job, state: RunState, collected: Collected, batches: list[Batch]) -> RunState:
-  """Collective: the state whose curriculum has taken note of the step's outcomes.
+  """Collective: the state whose curriculum and moment have taken note of the step's outcomes.
 
   Before the updates: under "beta" a prompt's last completions are scored by the policy that sampled.
   """
+  state = state._replace(reward_moment=_moment(job, state, collected)[1])
   known, config = state.curriculum, job.config
   if known is None:
     return state
@@ -100,6 +107,8 @@ def describe_state(job: Job, state: RunState) -> dict[str, float]:
   found = {}
   if job.config.baseline.kind == "mean":
     found["baseline"] = float(state.reward_average)
+  if state.reward_moment is not None:
+    found["reward_moment"] = float(state.reward_moment)
   if state.curriculum:
     found |= curriculum.describe(job.config.difficulty, state.curriculum)
   return found

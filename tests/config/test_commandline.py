@@ -58,7 +58,7 @@ def test_a_file_that_is_there_comes_before_the_packages_own(elsewhere):
   "typed, sentence",
   [
     (["--config=gpso"], "--config=gpso: there is no file gpso .* did you mean .*gspo"),
-    (["--config=configs/dappo.py:tiny"], "no file configs/dappo.py .* did you mean dapo"),
+    (["--config=configs/dappo.py:tiny"], "no file configs/dappo.py .* did you mean .*dapo"),
     (["--config=gspo.py"], "no file gspo.py"),  # a file of one's own that is not there is not ours
     (["--config=my/gspo.py"], "no file my/gspo.py"),
     (["--config=zzzz"], "the recipes are agent, agent_high_entropy, base"),

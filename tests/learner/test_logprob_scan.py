@@ -38,6 +38,23 @@ def test_equals_log_softmax_in_float64(chunk, temperature):
   np.testing.assert_allclose(entropy, expected[1], atol=4e-6)
 
 
+def test_a_wider_head_is_multiplied_in_full_forward_and_backward():
+  """Hidden states in bfloat16 beside a head in float32: products as in float64, and gradients."""
+  hidden, unembedding, targets = inputs()
+  narrow = jnp.asarray(hidden, jnp.bfloat16)
+  exact = np.float64(narrow), np.float64(unembedding)
+  logp, _ = scan(narrow, unembedding, targets, temperature=1.0, chunk=3)
+  np.testing.assert_allclose(logp, reference(*exact, targets, 1.0)[0], atol=4e-6)
+  rounded, _ = scan(narrow, jnp.asarray(unembedding, jnp.bfloat16), targets, temperature=1.0, chunk=3)
+  assert np.abs(rounded - logp).max() > 1e-3  # what the narrow head loses
+  slope = lambda fn: jax.jit(jax.grad(lambda w: fn(w).sum()))
+  got = slope(lambda w: token_logprobs(narrow, w, targets, temperature=1.0, chunk=3)[0])(unembedding)
+  with jax.enable_x64(True), jax.numpy_rank_promotion("allow"):
+    want = slope(lambda w: direct(exact[0], w, targets, 1.0, 0.0)[0])(exact[1])
+  assert got.dtype == np.float32
+  np.testing.assert_allclose(got, want, atol=1e-4, rtol=1e-5)
+
+
 def direct(hidden, unembedding, targets, temperature, cap):
   """Both outputs from logits that exist at once, in the dtype of what comes in."""
   logits = hidden @ unembedding.T

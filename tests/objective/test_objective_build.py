@@ -37,6 +37,17 @@ def setting(key: str, value):
   return change
 
 
+def by_moment(**shape):
+  """A change to ScaleRL's advantage with these entries of `shape`."""
+
+  def change(c):
+    setting("objective.advantage", dict(fn="center"))(c)
+    setting("objective.rescale", dict(fn="rms"))(c)
+    c.objective.shape.update(shape)
+
+  return change
+
+
 KL_IN_REWARD = dict(kl=dict(fn="kl_k1", beta=0.05))
 SENTENCES = [
   (
@@ -107,7 +118,7 @@ SENTENCES = [
   (
     setting("objective.punishment", dict(fn="kl_k3")),
     "config.objective has no 'punishment'; it takes advantage, rescale, ratio, surrogate, "
-    "aggregate, shape, select, correct, veto, penalty.",
+    "aggregate, shape, select, correct, veto, batch_veto, penalty.",
   ),
   *(
     (
@@ -117,8 +128,68 @@ SENTENCES = [
     )
     for slot, fn in (
       ("advantage", "process_supervision"), ("advantage", "gtpo"), ("advantage", "grpo_s"),
-      ("advantage", "gigpo"), ("rescale", "gtpo_over_batch"),
+      ("advantage", "gigpo"), ("advantage", "gdpo"), ("rescale", "gtpo_over_batch"),
     )
+  ),
+  (
+    by_moment(**KL_IN_REWARD),
+    "config.objective.shape: kl_k1 changes the rewards, of which config.objective.rescale.fn = 'rms' reads ",
+  ),
+  (
+    setting("objective.rescale", dict(fn="rms")),
+    "config.objective.rescale.fn = 'rms' divides by the moment of R - mean, and "
+    "config.objective.advantage.fn = 'zscore' gives something else; set it to 'center'.",
+  ),
+  (
+    by_moment(it=dict(fn="finished_only")),
+    "config.objective.shape: finished_only takes rewards out that the moment of "
+    "config.objective.rescale.fn = 'rms' counts; use config.objective.select: finished.",
+  ),
+  (
+    by_moment(),
+    "config.objective needs 'moment', which this run does not have: set config.moment.kind.",
+  ),
+  (
+    setting("objective.advantage", dict(fn="maxrl", all_wrong="one")),
+    "config.objective.advantage.all_wrong = 'one'; it is 'zero' or 'minus_one'.",
+  ),
+  (
+    setting("objective.aggregate", dict(fn="prompt_mean", prompts="some")),
+    "config.objective.aggregate.prompts = 'some'; it is 'nonempty' or 'all'.",
+  ),
+  (
+    setting("objective.surrogate", dict(fn="dppo_tv", form="soft")),
+    "config.objective.surrogate.form = 'soft'; it is 'sg' or 'grad'.",
+  ),
+  (
+    setting("objective.surrogate", dict(fn="vespo")),
+    "config.objective.surrogate.fn = 'vespo' is of the ratio of a sequence; set config.objective.ratio.fn = "
+    "'sequence_product'.",
+  ),
+  (
+    lambda c: c.objective.update(surrogate=dict(fn="dppo_kl"), ratio=dict(fn="sequence")),
+    "config.objective.surrogate.fn = 'dppo_kl' is of the ratio of a token; set config.objective.ratio.fn = "
+    "'token'.",
+  ),
+  (
+    setting("objective.correct.it", dict(fn="sequence_mask", stat="k4")),
+    "config.objective.correct: stat = 'k4'; it is k1, k2, k3, abs.",
+  ),
+  (
+    setting("objective.veto.it", dict(fn="taper_failures", unit="turn")),
+    "config.objective.veto: unit = 'turn'; it is 'sequence' or 'token'.",
+  ),
+  (
+    setting("objective.veto.it", dict(fn="stale_failures", delta=0.1, anchor="ref")),
+    "config.objective.veto: anchor = 'ref'; it is 'sampler' or 'old'.",
+  ),
+  (
+    setting("objective.batch_veto.it", dict(fn="m2po", scope="some")),
+    "config.objective.batch_veto: scope = 'some'; it is 'harmful' or 'all'.",
+  ),
+  (
+    setting("objective.penalty.it", dict(fn="log2_kl", beta=0.1, anchor="ref")),
+    "config.objective.penalty: anchor = 'ref'; it is 'sampler' or 'old'.",
   ),
   (
     setting("rollout.group_size", 1),

@@ -21,8 +21,9 @@ from grpojax.learner.update import make_update
 from grpojax.runtime import sharding
 
 OBJECTIVES = one_of_each()
-COUPLED = ["penalty.entropy_bonus", "select.top_entropy"]  # what peers take from one microbatch
-OFTEN = ["gspo", "reinforce_pp", COUPLED[0]]  # one of each kind; the rest: slow
+# What peers take from one microbatch.
+COUPLED = ["penalty.entropy_bonus", "select.top_entropy", "batch_veto.m2po"]
+OFTEN = ["gspo", "reinforce_pp", "m2po", COUPLED[0]]  # one of each kind; the rest: slow
 P, G, T = 64, 4, 6  # each of eight microbatches on eight devices has one prompt
 
 
@@ -56,7 +57,7 @@ def mesh_of(devices: int):
 
 @jax.jit  # one operation after the other, hundreds with collectives would be under way at once, and may block
 def in_one_program(objective, batch, logp, entropy):
-  return accumulate(objective, lib.prepare(objective, batch), logp, entropy, 1)
+  return accumulate(objective, lib.prepare(objective, batch, logp), logp, entropy, 1)
 
 
 @cache

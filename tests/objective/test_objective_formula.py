@@ -152,6 +152,18 @@ def test_trust_weighs_the_policy_term_and_not_the_penalty():
   np.testing.assert_allclose(halved["loss/kl_k2"], plain["loss/kl_k2"])
 
 
+def test_tokens_that_count_nothing_are_counted():
+  """Of four tokens IcePop drops one and the veto two, of which it is one."""
+  made, logp = two_rows([[0.1, 0.1], [-0.3, -0.3]])
+  rho = np.log(np.float32([[[1, 1], [9, 1]]]))
+  made = made._replace(sampler_logp=made.old_logp - rho)
+  assert "trust/zero_mean" not in watched(built(), made, logp)
+  icepop, opsm = dict(it=dict(fn="icepop")), dict(it=dict(fn="stale_failures", delta=0.2, anchor="old"))
+  both = dict(correct=icepop, veto=opsm)
+  for slots, share in (dict(correct=icepop), 0.25), (dict(veto=opsm), 0.5), (both, 0.5):
+    np.testing.assert_allclose(watched(built(**slots), made, logp)["trust/zero_mean"], share)
+
+
 def test_no_gradient_flows_through_what_a_veto_decides():
   """Here it decides softly, so that something could."""
   made, logp = two_rows([[0.1, 0.05], [-0.1, 0.0]])

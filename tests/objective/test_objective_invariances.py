@@ -96,12 +96,12 @@ def evaluate(objective, narrow, wide):
 
   And what `describe` says of the variants.
   """
-  prepare = partial(lib.prepare, objective)
   one_piece = lambda prepared, logp, entropy: accumulate(objective, prepared, logp, entropy, 1)
   batch, *rest = narrow
-  halves = accumulate(objective, prepare(batch), *rest, 2)
+  prepare = partial(lib.prepare, objective)
+  halves = accumulate(objective, prepare(batch, rest[0]), *rest, 2)
   batch, *rest = wide
-  prepared = jax.vmap(prepare)(batch)
+  prepared = jax.vmap(prepare)(batch, rest[0])
   described = jax.vmap(lambda x: lib.describe(x, x.old_logp))(prepared)
   return halves, jax.vmap(one_piece)(prepared, *rest), described
 
@@ -184,7 +184,7 @@ def test_a_group_never_learns_from_another():
 
 @jax.jit
 def step(objective, batch, logp, entropy):
-  return accumulate(objective, lib.prepare(objective, batch), logp, entropy, 1)
+  return accumulate(objective, lib.prepare(objective, batch, logp), logp, entropy, 1)
 
 
 def test_strictly_on_policy_the_ratio_is_one_with_a_gradient():

@@ -90,8 +90,8 @@ def test_an_empty_completion_has_a_finite_ratio_and_slope(fn):
 
 @pytest.mark.parametrize("fn", menu("advantage"))
 def test_an_advantage_ignores_a_bonus_given_to_all(fn):
-  if fn in NO_BASELINE or fn in (advantage.gtpo, advantage.grpo_s):
-    pytest.skip("no baseline; GTPO gives what shaping adds to right answers, and only to them")
+  if fn in NO_BASELINE or fn in (advantage.gtpo, advantage.grpo_s, advantage.maxrl):
+    pytest.skip("no baseline; GTPO gives what shaping adds to right answers alone; MaxRL divides by the mean")
   one = group_of(random_batch(1)[0], 2)
   got = [bound(fn)(one._replace(reward=one.reward + bonus)) for bonus in (0.0, 10.0)]
   np.testing.assert_allclose(*got, atol=1e-4)
@@ -106,8 +106,9 @@ def test_an_advantage_vanishes_without_contrast(fn, equal):
   one = group_of(random_batch(1, G=8)[0], 2)
   right = np.full(8, float(equal > 0))
   extra = one.extra | dict(
-    step_score=np.full((8, 3), equal), anchor=np.arange(8), step_reward=np.zeros(8)
-  )
+    step_score=np.full((8, 3), equal), anchor=np.arange(8), step_reward=np.zeros(8),
+    part=np.full((8, 3), np.float32(equal)),
+  )  # fmt: skip
   one = one._replace(reward=np.float32(right * 0 + equal), accuracy=right, extra=extra)
   np.testing.assert_array_equal(bound(fn)(one), 0)
 
@@ -133,11 +134,11 @@ def test_a_group_of_one_is_finite(fn):
 
 @pytest.mark.parametrize("fn", menu("advantage"))
 def test_a_group_advantage_sums_to_zero(fn):
-  several_scales = (advantage.leave_one_out_zscore, advantage.grpo_s, advantage.gigpo)
+  several_scales = (advantage.leave_one_out_zscore, advantage.grpo_s, advantage.gigpo, advantage.opo)
   one = group_of(random_batch(1)[0], 2)
   got = bound(fn)(one)
   if fn in NO_BASELINE or fn in several_scales or got.ndim == 2:
-    pytest.skip("no baseline, rows divided by different deviations, or one advantage per token")
+    pytest.skip("no baseline, rows divided by different deviations or weighted, or one advantage per token")
   np.testing.assert_allclose(np.sum(got), 0, atol=1e-5)
 
 
@@ -173,25 +174,28 @@ def test_without_mismatch_nothing_is_corrected(fn):
   np.testing.assert_allclose(factor, 1, rtol=1e-6)
 
 
-@pytest.mark.parametrize("fn", [*menu("correct"), *menu("veto")])
+THETA_READERS = [*menu("veto"), *menu("batch_veto")]
+
+
+@pytest.mark.parametrize("fn", [*menu("correct"), *THETA_READERS])
 def test_trust_is_never_negative_and_blind_to_what_is_masked(fn):
   batch, theta = random_batch(1)
   batch = batch._replace(advantage=batch.old_logp)
-  seen = (theta["logp"], batch) if fn in menu("veto") else (batch,)
+  seen = (theta["logp"], batch) if fn in THETA_READERS else (batch,)
   masked = batch.mask > 0
   noise = lambda x: np.where(masked, x, x + 5)
   other = batch._replace(sampler_logp=noise(batch.sampler_logp), old_logp=noise(batch.old_logp))
-  also = (noise(theta["logp"]), other) if fn in menu("veto") else (other,)
+  also = (noise(theta["logp"]), other) if fn in THETA_READERS else (other,)
   got = [np.broadcast_to(bound(fn)(*args), masked.shape)[masked] for args in (seen, also)]
   assert (got[0] >= 0).all()
   np.testing.assert_array_equal(*got)
 
 
-@pytest.mark.parametrize("fn", menu("veto"))
+@pytest.mark.parametrize("fn", THETA_READERS)
 def test_where_the_policy_has_not_moved_nothing_is_vetoed(fn):
   batch, _ = random_batch(1)
-  batch = batch._replace(advantage=-np.ones_like(batch.mask))
-  assert np.all(bound(fn)(batch.sampler_logp, batch))
+  batch = batch._replace(advantage=-np.ones_like(batch.mask), old_logp=batch.sampler_logp)
+  assert np.all(bound(fn)(batch.sampler_logp, batch) == 1)
 
 
 @pytest.mark.parametrize("fn", menu("shape"))
@@ -238,6 +242,7 @@ def test_at_the_reference_a_penalty_is_zero(fn):
   if fn is penalty.entropy_bonus:
     pytest.skip("entropy has no reference")
   batch, _ = random_batch(1)
+  batch = batch._replace(ref_logp=batch.sampler_logp)  # which some take for the reference
   cost = bound(fn)(batch.ref_logp, batch, None)
   np.testing.assert_allclose(cost, 0, atol=1e-6)
 

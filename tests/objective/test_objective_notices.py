@@ -9,6 +9,7 @@ from grpojax.objective.notices import _TABLE
 # A part of the sentence, what makes it true, and what else makes it untrue again.
 SOFT = dict(fn="shaping:soft_overlong", max_tokens=48, cache=9)
 CISPO, SAPO = ({"objective.surrogate": dict(fn=fn)} for fn in ("cispo", "sapo"))
+DPPO = {"objective.surrogate": dict(fn="dppo_tv")}
 TOKEN, SEQUENCE = ({"objective.ratio": dict(fn=fn)} for fn in ("token", "sequence"))
 MEAN = {"objective.aggregate": dict(fn="token_mean")}
 WHITEN = {"objective.rescale": dict(fn="whiten")}
@@ -22,7 +23,13 @@ CASES = [
   ("'token_mean' weighs", SEQUENCE | MEAN, TOKEN),
   ("'constant' divides", {"objective.aggregate": dict(fn="constant", budget=48)}, MEAN),
   ("'reinforce' is the paper's RLOO", RLOO, {"objective.advantage": dict(fn="center")}),
-  ("'reinforce' corrects for no", REINFORCE | {"updates_per_rollout": 2}, {"updates_per_rollout": 1}),
+  ("'reinforce' corrects for no", REINFORCE | {"updates_per_rollout": 2},
+   {"objective.veto.it": dict(fn="taper_failures")}),
+  ("measures from log pi_old", DPPO | TOKEN, BYPASS),
+  ("dppo_kl has bounds", {"objective.surrogate": dict(fn="dppo_kl")}, DPPO),
+  ("m2po drops", {"objective.batch_veto.it": dict(fn="m2po")}, {"objective.batch_veto": {}}),
+  ("normalises GDPO's",
+   {"objective.advantage": dict(fn="gdpo"), "objective.rescale": dict(fn="batch_zscore")}, WHITEN),
   ("'whiten' counts", WHITEN, {"objective.rescale": dict(fn="identity")}),
   ("truncated_is bounds", {"objective.correct.i": dict(fn="truncated_is")}, ICEPOP),
   ("bypass takes", BYPASS | ICEPOP, {"objective.shape.b": dict(fn="finished_only")}),
@@ -83,6 +90,10 @@ def test_it_is_one_sentence_that_names_its_key(sentence):
     ("agent_high_entropy", ["constant", "one turn today"]),
     ("stack", ["constant", "one turn today"]),
     ("math_single_turn", ["constant"]),
+    ("m2po", ["m2po drops"]),
+    ("gdpo", ["normalises GDPO's"]),
+    ("topr", []),
+    ("dppo", []),
   ],
 )
 def test_what_a_recipe_says(name, words):

@@ -15,12 +15,14 @@ from grpojax.objective import advantage, ratio, surrogate
 SEEDS = st.integers(0, 10**6)
 SIZES = st.sampled_from([2, 3, 6])  # G; each is a program
 few = settings(max_examples=15, deadline=None, derandomize=True)
-AT_OLD = ("base", "gspo", "gspo_token", "gmpo", "sapo", "grpo_s", "rloo", "cispo")
+AT_OLD = (
+  "base", "gspo", "gspo_token", "gmpo", "sapo", "grpo_s", "rloo", "cispo", "dppo", "prime", "m2po", "topr",
+)  # fmt: skip
 
 
 @jax.jit
 def slope(objective, batch, logp):
-  prepared = lib.prepare(objective, batch)
+  prepared = lib.prepare(objective, batch, logp)
   return jax.value_and_grad(lambda x: lib.loss(objective, x, prepared)[0])(logp)
 
 
@@ -54,8 +56,9 @@ def test_on_policy_all_sequence_means_have_one_gradient(seed):
   """−A / (rows · n): the variants differ only off-policy."""
   batch, _ = random_batch(seed, P=3)
   same = dict(
-    advantage=dict(fn="zscore"), aggregate=dict(fn="sequence_mean"), penalty={}, select={}
+    advantage=dict(fn="zscore"), aggregate=dict(fn="sequence_mean"), penalty={}, select={}, shape={}
   )
+  batch = batch._replace(sampler_logp=batch.old_logp)
   grads = [solve(config(name, **same), batch, batch.old_logp)[1] for name in AT_OLD]
   with jax.enable_x64(True):
     prepared = compiled(lib.prepare, lib.build(config(**same)), batch)

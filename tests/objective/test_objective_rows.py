@@ -10,6 +10,7 @@ from objective_toys import MENU, batch, group
 from grpojax.objective import (
   advantage,
   aggregate,
+  batch_veto,
   correct,
   penalty,
   ratio,
@@ -48,6 +49,18 @@ ROWS = [
   (advantage.zscore, [group([1, 0, 0, 0])], dict(eps=0.0), [1.5, -0.5, -0.5, -0.5]),
   (advantage.zscore, [group([1, 0, 0, 0])], dict(eps=0.5), [0.75, -0.25, -0.25, -0.25]),
   (advantage.zscore, [group([1, 0])], dict(eps=0.0, ddof=0), [1, -1]),
+  (advantage.maxrl, [group([1, 0, 0, 0])], {}, [3, -1, -1, -1]),
+  (advantage.maxrl, [group([3, 1])], dict(eps=2.0), [0.25, -0.25]),
+  (advantage.maxrl, [group([0.5, -1.5])], {}, [0, 0]),
+  (advantage.maxrl, [group([0, 0])], dict(all_wrong="minus_one"), [-1, -1]),
+  (advantage.opo, [group([1, 0, 0], [[1, 1, 1, 1], [1, 0, 0, 0], [1, 1, 1, 0]])], {}, [0.5, -0.5, -0.5]),
+  (
+    advantage.gdpo,  # z of two values is +-0.7071; the second completion has no second reward
+    [group([0, 0, 0], part=[[1.0, 4], [0, 9], [0, 0]], part_valid=[[1, 1], [1, 0], [1, 1]],
+           part_weight=[[1, 3]] * 3)],
+    dict(eps=0.0),
+    [2 / 3**0.5 + 3 / 2**0.5, -1 / 3**0.5, -1 / 3**0.5 - 3 / 2**0.5],
+  ),
   (advantage.leave_one_out, [group([3, 0, 0])], {}, [3, -1.5, -1.5]),
   (advantage.leave_one_out_std, [group([1, 0, 0, 0])], dict(eps=0.0), [2, -2 / 3, -2 / 3, -2 / 3]),
   (advantage.leave_one_out_zscore, [group([2, 1, 0])], dict(eps=NO_EPS), [1.5, 0, -1.5]),
@@ -105,6 +118,20 @@ ROWS = [
     [[[0.5] * 3, [-1.5] * 3]],
   ),
   (rescale.batch_std, [np.array([[3.0, 1]]), batch([[1, 0]])], dict(eps=NO_EPS), [[3, 1]]),
+  (rescale.rms, [np.array([[3.0, 1]]), batch([[1, 0]], moment=[[4.0, 4]])], dict(eps=0.5), [[1.2, 0.4]]),
+  (
+    rescale.rms,
+    [np.array([[3.0], [0]]), batch([[1], [0]], moment=[[4.0], [np.nan]])],
+    dict(eps=0.0),
+    [[1.5], [0]],
+  ),
+  (
+    rescale.rms,  # a moment a group, an advantage a token
+    [np.full((2, 1, 2), 6.0), batch([[1], [0]], moment=[[4.0], [9]])],
+    dict(eps=0.0),
+    [[[3, 3]], [[2, 2]]],
+  ),
+  (rescale.gpg, [np.array([[0.5, -0.5], [0, 0]]), batch([[1, 0], [-1, -1]])], {}, [[2 / 3, -2 / 3], [0, 0]]),
   (
     rescale.batch_zscore,
     [np.array([[1.0], [0], [0], [0]]), batch([[1], [0], [0], [0]])],
@@ -139,6 +166,19 @@ ROWS = [
   (surrogate.cispo, [-LN2, -2.0, 3.0], dict(w_min=0.8), -4.8),
   (surrogate.sapo, [LN2, -2.0, 1.0], dict(tau_pos=np.log(3)), 3 / np.log(3)),  # sigmoid(ln 3) = 3/4
   (surrogate.sapo, [0.0, -2.0, -3.0], dict(tau_neg=4.0), -1.5),
+  (surrogate.dppo_tv, [LN2, -LN2, 3.0], dict(high=0.3), 3 * 2 * -LN2),  # from 1/4 to 1/2, and up is wanted
+  (surrogate.dppo_tv, [LN2, -LN2, 3.0], dict(high=0.2), 0),
+  (surrogate.dppo_tv, [LN2, -LN2, -3.0], dict(low=0.2), 3 * 2 * LN2),  # down is: it may come back
+  (surrogate.dppo_tv, [-LN2, -2 * LN2, -3.0], dict(low=0.2), 0),
+  (surrogate.dppo_tv, [LN2, -LN2, 3.0], dict(high=0.3, w_max=1.5, form="grad"), 4.5),
+  (surrogate.dppo_kl, [LN2, -LN2, 3.0], dict(high=0.14), 3 * 2 * -LN2),  # KL(1/4, 1/2) = 0.1308
+  (surrogate.dppo_kl, [LN2, -LN2, 3.0], dict(high=0.13), 0),
+  (surrogate.dppo_kl, [LN2, -LN2, -3.0], dict(low=0.13), 3 * 2 * LN2),
+  (surrogate.dppo_kl, [-LN2, -2 * LN2, -3.0], dict(low=0.14, form="grad"), 0),  # KL(1/2, 1/4) = 0.1438
+  (surrogate.tv_band, [LN2, -LN2, 3.0], dict(delta=0.3), 6),
+  (surrogate.tv_band, [LN2, -LN2, -3.0], dict(delta=0.2), 0),
+  (surrogate.vespo, [LN2, -1.5, 1.0], {}, -1.5 * 4 * np.exp(-3)),  # W = 2
+  (surrogate.vespo, [-LN2, -1.5, -1.0], {}, 1.5 / 8 * np.exp(1)),
   (surrogate.ratio_band, [LN2, -2.0, 3.0], dict(high=2.5), 6),
   (surrogate.ratio_band, [LN2, -2.0, 3.0], dict(high=1.5), 0),
   (surrogate.ratio_band, [-LN2, -2.0, 3.0], dict(low=0.6), 0),
@@ -150,6 +190,13 @@ ROWS = [
   (aggregate.constant, [LENGTHS, ALL], dict(budget=5), weights(*[1 / 20] * 4)),
   (aggregate.constant, [LENGTHS, THREE], dict(budget=5), weights(*[1 / 15] * 4)),
   (aggregate.prompt_mean, [LENGTHS, ALL], {}, weights(1 / 12, 1 / 12, 1 / 2, 1 / 2)),
+  (
+    aggregate.prompt_mean,
+    [np.multiply(LENGTHS, np.reshape([1, 0], (2, 1, 1))), ALL],
+    dict(prompts="all"),
+    np.multiply(LENGTHS, np.reshape([1 / 12, 0], (2, 1, 1))),
+  ),
+  (aggregate.prompt_sum, [LENGTHS, ALL], {}, weights(1 / 6, 1 / 6, 1, 1)),
   (shape.bypass, [MISMATCH], {}, dict(old_logp=0 * RHO)),
   (
     shape.kl_k1,
@@ -186,6 +233,12 @@ ROWS = [
   (correct.truncated_is, [MISMATCH], dict(high=1.5), [[[1.5, 0.5], [1.5, 1]]]),
   (correct.sequence_truncated_is, [MISMATCH], dict(high=3.0), [[[1], [3]]]),
   (correct.icepop, [MISMATCH], dict(low=0.5, high=3.0), [[[2, 0.5], [0, 1]]]),
+  (correct.icepop, [MISMATCH], dict(low=0.5, high=3.0, weighted=False), [[[1, 1], [0, 1]]]),
+  (correct.sequence_mask, [MISMATCH], dict(stat="k1", reduce="sum", low=0.5, high=2.0), [[[1], [0]]]),
+  (correct.sequence_mask, [MISMATCH], dict(stat="k1", low=2.0, high=5.0), [[[0], [1]]]),
+  (correct.sequence_mask, [MISMATCH], dict(stat="k2", high=0.5), [[[1], [0]]]),  # 0.240, 0.961
+  (correct.sequence_mask, [MISMATCH], dict(stat="k3", reduce="max", high=0.5), [[[1], [0]]]),  # 0.307, 1.614
+  (correct.sequence_mask, [MISMATCH], dict(high=2.0), [[[1], [0]]]),  # 2, 4
   (correct.masked_is, [MISMATCH], dict(high=3.0), [[[1], [0]]]),
   (correct.masked_is, [MISMATCH], dict(low=2.0, high=5.0), [[[0], [4]]]),
   (correct.masked_is, [MISMATCH], dict(high=5.0, weighted=False), [[[1], [1]]]),
@@ -205,12 +258,41 @@ ROWS = [
     [[[1, 1], [0, 0], [1, 1]]],
   ),
   (veto.worst_ratio, [RHO, MISMATCH], dict(low=0.6), [[[0], [1]]]),
+  (
+    veto.stale_failures,  # against π_old: 0 and 1
+    [np.zeros((1, 2, 1)),
+     batch([[0, 0]], np.ones((1, 2, 1)), old_logp=[[[0.0], [1]]], advantage=-np.ones((1, 2, 1)))],
+    dict(delta=0.5, anchor="old"),
+    [[[1], [0]]],
+  ),
+  (veto.taper_failures, [-RHO, MISMATCH._replace(sampler_logp=0 * RHO)], {}, [[[1], [0.25]]]),  # R = 1, 0
+  (
+    veto.taper_failures,
+    [-RHO, MISMATCH._replace(advantage=np.array([[[-1.0, -1], [1, 1]]]))],
+    dict(unit="token", sign="advantage"),
+    [[[0.5, 1], [1, 1]]],
+  ),
+  (
+    batch_veto.m2po,  # log r = 0.1, 0.2, 0.3, A > 0: squares of mean 0.047, and 0.025 without the largest
+    [np.array([[[0.1, 0.2], [0.3, -5]]]), batch([[1, 0]], old_logp=THETA, advantage=THETA + 1)],
+    {},
+    [[[1, 1], [0, 1]]],
+  ),
+  (
+    batch_veto.m2po,  # of equal ones none stays, and nothing behind the mask counts
+    [np.array([[[0.3, 0.3], [0.1, 9]]]),
+     batch([[1, 0]], [[[1, 1], [1, 0]]], old_logp=THETA, advantage=THETA - 1)],
+    dict(scope="all"),
+    [[[0, 0], [1, 1]]],
+  ),
   (penalty.kl_k1, [THETA, KL, None], {}, np.full((1, 2, 2), LN2)),
   (penalty.kl_k2, [THETA, KL, None], {}, np.full((1, 2, 2), LN2**2 / 2)),
   (penalty.kl_k3, [THETA, KL, None], {}, np.full((1, 2, 2), LN2 - 0.5)),
   (penalty.kl_k3_plus, [THETA, KL, None], {}, np.full((1, 2, 2), LN2 - 0.5)),
   (penalty.kl_k1_corrected, [THETA, KL, None], {}, np.full((1, 2, 2), 3 * LN2)),
   (penalty.kl_k3_corrected, [THETA, KL, None], {}, np.full((1, 2, 2), 3 * (LN2 - 0.5))),
+  (penalty.log2_kl, [THETA, KL._replace(sampler_logp=KL.ref_logp), None], {}, np.full((1, 2, 2), LN2**2)),
+  (penalty.log2_kl, [THETA, KL, None], dict(anchor="old"), np.full((1, 2, 2), np.log(3) ** 2)),
   (
     penalty.entropy_bonus,
     [THETA, KL._replace(weight=THETA + 0.5, token_mean_weight=THETA + 0.25), THETA + 2],

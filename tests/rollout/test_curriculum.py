@@ -12,6 +12,7 @@ from grpojax.rollout.curriculum import Last, Outcomes
 
 def config(**changes):
   defaults = dict(kind="ema", rate=0.3, weighted=True, floor=0.05, too_hard=0.05, too_easy=0.95)
+  defaults["drop_solved"] = 0.0
   return ConfigDict(defaults | changes)
 
 
@@ -54,6 +55,25 @@ def test_a_survey_gives_moving_averages_their_start_and_no_weight():
   d = curriculum.begin(c, d)
   np.testing.assert_allclose(curriculum.rate(d), [7.5 / 9, 0.5], rtol=1e-6)
   np.testing.assert_allclose(d.successes + d.failures, 1, rtol=1e-6)
+
+
+def test_what_is_solved_is_drawn_only_when_nothing_else_is_left():
+  c = config(rate=1.0, weighted=False, drop_solved=0.9)
+  d = curriculum.start(c, 40, 4, 3)
+  assert curriculum.draw_weights(config(weighted=False), d, None) is None
+  seen = outcomes(*((row, 4, 4) for row in range(20)), (20, 3, 4), (21, 0, 4))
+  d = curriculum.update(c, d, seen.id, seen)
+  np.testing.assert_array_equal(curriculum.solved(c, d), np.arange(40) < 20)
+  assert not curriculum.solved(config(), d).any()
+  assert curriculum.describe(c, d)["difficulty/dropped"] == 0.5
+  assert "difficulty/dropped" not in curriculum.describe(config(), d)
+  mixture = np.linspace(1, 2, 40).astype(np.float32)
+  for weights in curriculum.draw_weights(c, d, None), curriculum.draw_weights(c, d, mixture):
+    for number in range(30):
+      assert (pipeline._draw(weights, 20, 0, number) >= 20).all()
+    last = np.concatenate([pipeline._draw(weights, 30, 0, number)[20:] for number in range(30)])
+    assert (last < 20).all() and len(set(last)) == 20  # and then any of them
+  np.testing.assert_array_equal(curriculum.draw_weights(c, d, mixture)[20:], mixture[20:])
 
 
 def test_the_discount_is_the_mean_distance_over_the_tokens_of_the_last_completions():

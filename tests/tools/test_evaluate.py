@@ -4,6 +4,7 @@ import itertools
 
 import numpy as np
 import pytest
+from objective_cases_2026 import OTHERS
 
 from grpojax.rollout import estimators as evaluate
 
@@ -14,6 +15,15 @@ def test_pass_at_k_is_the_mean_over_all_subsets(right, k):
   subsets = list(itertools.combinations(right, k))
   expected = np.mean([max(s) for s in subsets])
   np.testing.assert_allclose(evaluate.pass_at_k([sum(right)], len(right), k), [expected])
+
+
+@pytest.mark.parametrize(
+  "name", ["pass_at_2_n4_c1", "pass_at_8_n16_c3", "pass_at_4_n8_c0", "pass_at_1_n8_c8", "pass_at_100_n200_c2"]
+)
+def test_pass_at_k_of_a_stored_case(name):
+  inputs, expected = OTHERS[name]["extra"]["inputs"], OTHERS[name]["extra"]["expected"]
+  got = evaluate.pass_at_k([inputs["c"]], inputs["n"], inputs["k"])
+  np.testing.assert_allclose(got, [expected["value"]], rtol=1e-10)
 
 
 def test_pass_at_k_refuses_more_than_was_sampled():

@@ -53,6 +53,11 @@ def groups(config, model):
   if config.process.scorer:
     steps = np.zeros((P, G, config.process.max_steps))
     extra |= dict(step_score=steps.astype(np.float32), step_end=steps.astype(np.int32))
+  if config.moment.kind:
+    extra |= dict(moment=zero)
+  if config.objective.advantage.fn == "gdpo":
+    part = np.zeros((P, G, len(config.reward)), np.float32)
+    extra |= dict(part=part, part_valid=part == 0, part_weight=part)
   length, tokens = np.full((P, G), T, np.int32), np.zeros((P, G, T), np.int32)
   ids = np.arange(P, dtype=np.int32)
   prompts = Prompts(np.zeros((P, L), np.int32), np.full(P, L, np.int32), ids, [{}] * P)
@@ -85,6 +90,8 @@ CASES = {
   "grpo stale": dict(staleness=1),
   "reinforce_pp_baseline": {},
   "lite_ppo": {"baseline.kind": "mean"},
+  "gdpo": {},
+  "scale_rl": {},
   "dr_grpo": {"adaptive_group.stop": "balanced", "process.scorer": "grpojax.rewards.learned:steps"},
 }
 

@@ -37,6 +37,7 @@ CONFIG = [
   {"cold_start.steps": 4}, {"cold_start.batch_size": 8}, {"cold_start.learning_rate": 0.01},
   {"cold_start.warmup_steps": 2}, {"cold_start.seed": 1}, {"rollout.max_tokens": 25},
   {"model.rope_theta": 500.0}, {"model.rms_norm_eps": 1e-5}, {"model.dtype": "bfloat16"},
+  {"model.dtype": "bfloat16", "model.head_dtype": "float32"},
 ]  # fmt: skip
 SPLITS = {
   "a demonstration": lambda: other_row(demonstration="=8#8!"),
@@ -50,6 +51,12 @@ SPLITS = {
 @pytest.mark.parametrize("changes", CONFIG, ids=str)
 def test_what_the_config_says_of_it_is_in_the_key(changes):
   assert key(**changes) != key()
+
+
+def test_a_head_of_the_same_dtype_is_not_in_the_key():
+  assert key(**{"model.head_dtype": "float32"}) == key()
+  narrow = {"model.dtype": "bfloat16"}
+  assert key(**narrow, **{"model.head_dtype": "float32"}) != key(**narrow)
 
 
 @pytest.mark.parametrize("what", SPLITS)

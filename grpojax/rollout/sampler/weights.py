@@ -61,9 +61,12 @@ def policy_shardings(model: models.Model, mesh: Mesh) -> dict:
 
 def in_compute_dtype(params: dict, s: models.Spec) -> dict:
   """Returns matrices and biases as every use rounds them; norms, whose products are float32, stay."""
+  head = "embedding" if s.tie_word_embeddings else "head"
 
   def one(path, x):
-    stacked = path[0].key == "layers"
-    return x.astype(s.dtype) if x.ndim - stacked > 1 else x
+    stacked, dtype = path[0].key == "layers", s.dtype
+    if path[0].key == head and s.head_dtype:
+      dtype = s.head_dtype
+    return x.astype(dtype) if x.ndim - stacked > 1 else x
 
   return jax.tree.map_with_path(one, params)

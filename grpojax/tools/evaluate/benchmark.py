@@ -27,7 +27,7 @@ from grpojax.train import setup
 # What the items depend on, beside the parameters and the questions.
 SETTINGS = (
   "seed", "eval.temperature", "eval.top_k", "eval.top_p", "eval.min_p", "eval.samples", "eval.max_tokens",
-  "data.template", "data.system", "data.chat", "data.prompt_budget", "model.dtype",
+  "data.template", "data.system", "data.chat", "data.prompt_budget", "model.dtype", "model.head_dtype",
 )  # fmt: skip
 
 

@@ -68,6 +68,11 @@ def _extra(config: ConfigDict, P: int, G: int) -> dict:
   extra = dict(trajectory=_i32(P, G), turn=_i32(P, G), anchor=_i32(P, G), step_reward=_f32(P, G))
   if config.baseline.kind:
     extra["baseline"] = _f32(P, G)
+  if config.moment.kind:
+    extra["moment"] = _f32(P, G)
+  if config.objective.advantage.fn == "gdpo":
+    K = len(config.reward)
+    extra |= dict(part=_f32(P, G, K), part_valid=_bool(P, G, K), part_weight=_f32(P, G, K))
   if config.adaptive_group.stop:
     extra |= dict(pool_mean=_f32(P, G), pool_std=_f32(P, G))
   if config.process.scorer:

@@ -90,18 +90,22 @@ def test_equal_layouts_copy_nothing():
   assert made.sync is None and made.bytes_per_chip == 0 and made.model is model
 
 
-def test_the_copy_is_in_the_compute_dtype_as_far_as_every_use_is():
+@pytest.mark.parametrize("head_dtype", ["", "float32"])
+@pytest.mark.parametrize("tied", [True, False])
+def test_the_copy_is_in_the_compute_dtype_as_far_as_every_use_is(head_dtype, tied):
   """Sampling rounds matrices to bfloat16 anyway: the copy moves half the bytes and changes no logit."""
   c = config(data=2, fsdp=4, sampler__tensor=2)
-  c.model.dtype = "bfloat16"
+  c.model.update(dtype="bfloat16", head_dtype=head_dtype, tie_word_embeddings=tied)
   mesh = sharding.make_mesh(c.mesh)
   model = setup.build_model(c, text.load_tokenizer(), mesh)
   params = jax.jit(model.init)(jax.random.key(0))
   small = weights.in_compute_dtype(params, model.spec)
   assert {x.dtype.name for x in jax.tree.leaves(small)} == {"bfloat16", "float32"}
+  assert small["embedding" if tied else "head"].dtype.name == (head_dtype or "bfloat16")
   tokens, first = asked().tokens, L - asked().length
   logits = jax.jit(lambda p: model.bind(p).logits(model.bind(p).prefill(tokens, first, L)[0]))
   np.testing.assert_array_equal(logits(params), logits(small))
   made = weights.build_sync(c, "rollout", model, mesh, "full")
   whole, half = (sum(x.nbytes for x in jax.tree.leaves(tree)) for tree in (params, small))
-  assert half < 0.6 * whole and half / 2 < made.bytes_per_chip < 0.6 * half
+  own = small["embedding" if tied else "head"].nbytes if head_dtype else 0  # the head stays as it is
+  assert half - own < 0.6 * (whole - own) and half / 2 < made.bytes_per_chip < 0.6 * half
