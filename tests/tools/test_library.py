@@ -8,12 +8,15 @@ import jax
 import numpy as np
 import pytest
 import subprocesses
+import upload_hub
+from huggingface_hub import constants
 
 import grpojax
 from grpojax import train
 from grpojax.config import commandline
 from grpojax.models import hf
 from grpojax.recipes import grpo
+from grpojax.tools import export
 
 pytestmark = pytest.mark.usefixtures("quick_jobs")
 QUIET = {"verbose": False, "mesh": {"data": 1}}
@@ -99,6 +102,29 @@ def test_a_run_goes_on_from_its_exported_model_on_rows_with_a_function(trained, 
       "gspo", model=folder, data=ROWS, reward=lambda completion: 0.0, workdir="runs/mine", cache_dir="cache",
       **QUIET | small,
     )  # fmt: skip
+
+
+def test_an_export_is_that_of_the_command_with_its_card(trained, tmp_path, monkeypatch):
+  """File by file, but for the folder's name; and what is uploaded is the folder."""
+  done, _ = trained
+  with upload_hub.serve() as hub:
+    monkeypatch.setattr(constants, "ENDPOINT", hub.url)
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+    monkeypatch.setattr(constants, "HF_HUB_DISABLE_XET", True)
+    monkeypatch.setenv("HF_TOKEN", upload_hub.WRITER)
+    ours = done.export(tmp_path / "ours", push="org/name")
+  export.main([f"--workdir={done.workdir}", f"--out={tmp_path / 'theirs'}", "--push="])
+  files = {file.name: file.read_bytes() for file in ours.iterdir()}
+  theirs = {file.name: file.read_bytes() for file in (tmp_path / "theirs").iterdir()}
+  assert hub.repos == {"org/name": {"private": True, "files": files}}
+  card, other = files.pop("README.md").decode(), theirs.pop("README.md").decode()
+  assert files == theirs
+  assert card.replace(str(ours), str(tmp_path / "theirs")).replace("# name", "# theirs") == other
+  assert "after 2 of 2 steps" in card and "Held-out questions" in card
+  with pytest.raises(ValueError, match="exists already"):
+    done.export(tmp_path / "ours")
+  with pytest.raises(ValueError, match="must be one of bfloat16"):
+    done.export(tmp_path / "other", dtype="int8")
 
 
 def leaves(tree):
