@@ -41,7 +41,7 @@ def score(context: RolloutContext, prompts: Prompts, rollout: Rollout) -> Scored
 
 
 def sample_table(tokenizer, groups) -> list[dict]:
-  """Returns the first group of the step as text with its rewards, for completions.jsonl."""
+  """Returns the first group of the step as text with its rewards, for completions.jsonl; a list of one."""
   prompts, rollout, scored = groups
   example = prompts.example[0]
   answer = {"answer": str(example["answer"])} if "answer" in example else {}
