@@ -74,7 +74,7 @@ def _fetched(row: dict) -> dict:
 
 def _batch_of_first(job: Job, groups: Groups, batches: list[Batch]) -> tuple[Batch, int]:
   """Returns the optimiser batch that has this process's first group, and where among its own rows there."""
-  order = batching.balanced_order(job.config, job.mesh, groups)
+  order = batching.balanced_order(job.config, job.mesh, job.pack, groups)
   place = 0 if order is None else int(np.flatnonzero(order == 0)[0])
   return batches[place % len(batches)], place // len(batches)
 

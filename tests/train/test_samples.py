@@ -9,6 +9,7 @@ import pytest
 from grpojax import objective
 from grpojax.data import text
 from grpojax.learner import batching
+from grpojax.learner.packing import PackSpec
 from grpojax.recipes import base
 from grpojax.rollout.groups import take
 from grpojax.runtime import sharding
@@ -38,12 +39,13 @@ def step():
   reward = rng.normal(size=(P, G)).astype(np.float32)
   groups = Groups(prompts, rollout, Scored(reward, reward, ended, {"accuracy": reward}, {}))
   mesh = sharding.make_mesh(config.mesh)
-  order = batching.balanced_order(config, mesh, groups)
+  pack = PackSpec(response_budget=T, shards=8, rows=G, columns=L + T - 1, shared=False)
+  order = batching.balanced_order(config, mesh, pack, groups)
   assert order is not None and order[0] != 0  # else this shows nothing
-  batches = batching.make_batches(config, mesh, take(groups, order), None)
+  batches = batching.make_batches(config, mesh, pack, take(groups, order), None)
   entropy = lambda batch: batch._replace(entropy=batch.tokens[..., L:] / 7)  # by it one knows whose it is
   data, built = SimpleNamespace(tokenizer=TOKENIZER), objective.build(config.objective)
-  job = SimpleNamespace(config=config, mesh=mesh, data=data, objective=built)
+  job = SimpleNamespace(config=config, mesh=mesh, pack=pack, data=data, objective=built)
   return job, groups, [entropy(batch) for batch in batches]
 
 
