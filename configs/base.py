@@ -284,7 +284,7 @@ def _local(c):
   c.data.prompt = "prompt"  # column of the question, a text or a list of messages
   c.data.answer = "answer"
   c.data.tests = ""  # column of unit tests, for code
-  c.data.meta = ""  # columns that a reward reads beside these, separated by commas
+  c.data.meta = ""  # columns that a reward reads beside these, separated by commas; "*": all
   c.data.train = ConfigDict()  # several sources: name -> dict(path, layout, prompt, answer, tests)
   c.data.test = ConfigDict()
   c.data.on_malformed = "skip"  # and count, with file and line; or "error"

@@ -88,6 +88,17 @@ def encode_responses(
   return [np.asarray([*row, tokenizer.eos_token_id], np.int32) for row in rows]
 
 
+def pieces(tokenizer: PreTrainedTokenizerBase, tokens: np.ndarray) -> list[str]:
+  """Returns the text of each token [T], special ones by their names; � stands for a part of a character.
+
+  As it is behind another token, where some tokenizers have a space that they leave out in front.
+  """
+  (*_, before) = tokenizer("a", add_special_tokens=False)["input_ids"]
+  start = tokenizer.decode([before])
+  text = {token: tokenizer.decode([before, token]).removeprefix(start) for token in set(tokens.tolist())}
+  return [text[token] for token in tokens.tolist()]
+
+
 def decode(tokenizer: PreTrainedTokenizerBase, tokens, length) -> str | list:
   """Returns the text of the first `length` tokens, without special tokens.
 

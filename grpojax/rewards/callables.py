@@ -2,19 +2,23 @@
 
     def reward(completion, answer) -> float                    one completion; `answer` is its row's
     def reward(completions, answer, **columns) -> list[float]  those that are graded together, all as lists
-Other parameters are columns of the row: `question` (or `prompt`, `prompts`), `answer`, or what the two are
-called in the rows.  Either may be `async def`.  Completions are texts.  Functions of `sample`, `samples` or
-`group`, as the package's own are, stay as they are.
+Other parameters are columns of the row: `question` (or `prompt`, `prompts`) and `answer`, texts both, or what
+the two are called in the rows; any other that its `meta` carries, of its own type, None where a row has none.
+Either may be `async def`.  Completions are texts.  Functions of `sample`, `samples` or `group`, as the
+package's own are, stay as they are.
 """
 
 import asyncio
 import inspect
+import json
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from types import MappingProxyType
 from typing import Any
 
 OWN = ("sample", "samples", "group")  # first parameters of the package's own rewards
 FIELDS = {"prompt": "question", "prompts": "question"}  # what a parameter may be called -> field of the row
+COMPLETIONS = ("completion", "completions")  # no columns, also where rows have some of these names
 
 
 def name_of(fn: Callable) -> str:
@@ -24,13 +28,40 @@ def name_of(fn: Callable) -> str:
   return f"{named.__module__}:{named.__qualname__}"
 
 
-def columns_of(fn: Callable) -> list[str]:
-  """Returns the columns that a function asks for by name and cannot do without."""
+def columns_of(fn: Callable) -> dict[str, bool]:
+  """Returns the columns that a function asks for -> whether it needs them; "*" stands for all there are."""
   taken = inspect.signature(fn).parameters
   if next(iter(taken), "") in OWN:
-    return list(getattr(fn, "needs", ()))
-  named = [name for name, p in taken.items() if p.kind is not p.VAR_KEYWORD and p.default is p.empty]
-  return [name for name in named if name not in ("completion", "completions")]
+    return {}
+  asked = {}
+  for name, p in taken.items():
+    if p.kind is p.VAR_KEYWORD:
+      asked["*"] = False
+    elif p.kind is not p.VAR_POSITIONAL and name not in COMPLETIONS:
+      asked[name] = p.default is p.empty
+  return asked
+
+
+def columns_in(example: dict, fields: Mapping[str, str] = MappingProxyType({})) -> dict[str, Any]:
+  """Returns the columns of a row by name: its fields, their other names, and all that its `meta` carries."""
+  try:
+    carried = json.loads(example.get("meta") or "{}")
+  except ValueError:  # of a dataset that keeps something else there
+    carried = {}
+  row = example | (carried if isinstance(carried, dict) else {})
+  row |= {name: example[field] for name, field in {**FIELDS, **fields}.items() if name and field in example}
+  return {name: value for name, value in row.items() if name not in COMPLETIONS}
+
+
+def check(fn: Callable, fields: Mapping[str, str], examples: list[dict]) -> None:
+  """Raises ValueError where the function needs a column that none of these rows has."""
+  for name, need in columns_of(fn).items():
+    if need and not any(columns_in(row, fields).get(name) not in (None, "") for row in examples):
+      menu = ", ".join(name for name, value in columns_in(examples[0], fields).items() if value != "")
+      raise ValueError(
+        f"The reward {name_of(fn)} takes `{name}`, and no row has it; name one of {menu}, or the column in"
+        " config.data.meta."
+      )
 
 
 def adapt(fn: Callable, fields: Mapping[str, str]) -> Callable:
@@ -41,8 +72,7 @@ def adapt(fn: Callable, fields: Mapping[str, str]) -> Callable:
   parameters = inspect.signature(fn).parameters
   if next(iter(parameters), "") in OWN:
     return fn
-  fields = {**FIELDS, **{name: field for name, field in fields.items() if name}}
-  every = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
+  asked = columns_of(fn)
   awaits = inspect.iscoroutinefunction(fn) or inspect.iscoroutinefunction(getattr(fn, "__call__", None))  # noqa: B004
   if "completions" not in parameters and "completion" not in parameters:
     raise ValueError(
@@ -51,12 +81,14 @@ def adapt(fn: Callable, fields: Mapping[str, str]) -> Callable:
     )
 
   def row_of(sample) -> dict[str, Any]:
-    row = sample.example | {name: sample.example.get(field) for name, field in fields.items()}
-    return row if every else {name: row[name] for name in parameters if name in row}
+    row = columns_in(sample.example, fields)
+    missing = {name: None for name, need in asked.items() if need and name not in row}
+    return missing | {name: value for name, value in row.items() if name in asked or "*" in asked}
 
   def all_of(samples):
     rows = [row_of(sample) for sample in samples]
-    columns = {name: [row[name] for row in rows] for name in rows[0]}
+    names = dict.fromkeys(name for row in rows for name in row)
+    columns = {name: [row.get(name) for row in rows] for name in names}
     found = fn(completions=[sample.text for sample in samples], **columns)
     return _wait([found])[0] if awaits else found
 
@@ -65,9 +97,7 @@ def adapt(fn: Callable, fields: Mapping[str, str]) -> Callable:
       return _wait([fn(completion=sample.text, **row_of(sample)) for sample in samples])
     return [_attempt(fn, completion=sample.text, **row_of(sample)) for sample in samples]
 
-  reward = all_of if "completions" in parameters else each_of
-  reward.needs = tuple(dict.fromkeys(fields.get(name, name) for name in columns_of(fn)))
-  return reward
+  return all_of if "completions" in parameters else each_of
 
 
 def _attempt(fn: Callable, **knobs) -> float | Exception | None:

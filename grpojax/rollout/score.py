@@ -57,7 +57,7 @@ def _apart(scorer: rewards.Rewards, result: rewards.Graded) -> tuple[np.ndarray,
 
 
 def sample_table(tokenizer, groups) -> list[dict]:
-  """Returns the first group of the step as text with its rewards, for completions.jsonl."""
+  """Returns the first group of the step as text with its rewards, for completions.jsonl; a list of one."""
   prompts, rollout, scored = groups
   example = prompts.example[0]
   answer = {"answer": str(example["answer"])} if "answer" in example else {}

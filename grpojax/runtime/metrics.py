@@ -20,8 +20,9 @@ import os
 import shlex
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import jax
 import numpy as np
@@ -140,6 +141,36 @@ def read(workdir: str | os.PathLike, name: str = "metrics") -> list[dict]:
   return records
 
 
+class Follower:
+  """Reader of `<name>.jsonl` while it grows: each time it parses what is new, or all where it was replaced.
+
+  `keep` is what stays of a record.  Lines that are no records are left out, and a last one without its end
+  waits.
+  """
+
+  def __init__(self, name: str, keep: Callable[[dict], Any] = lambda record: record):
+    self.name, self.keep = name, keep
+    self.known = {}  # path -> (inode, bytes that are parsed, what is kept of them)
+
+  def read(self, workdir: str | os.PathLike) -> list:
+    """Returns what is kept of all records so far, in the order written; [] where the file is missing."""
+    path = Path(workdir) / f"{self.name}.jsonl"
+    if not path.exists():
+      return []
+    inode, start, kept = self.known.get(path, (None, 0, []))
+    with path.open("rb") as file:
+      status = os.fstat(file.fileno())
+      if status.st_ino != inode or status.st_size < start:
+        start, kept = 0, []
+      file.seek(start)
+      new = file.read()
+    new = new[: new.rfind(b"\n") + 1]
+    records = (_record(line, self.name) for line in new.decode("utf-8", "replace").split("\n"))
+    kept = [*kept, *(self.keep(record) for record in records if record is not None)]
+    self.known[path] = status.st_ino, start + len(new), kept
+    return kept
+
+
 def spoilt_sentence(workdir: str | os.PathLike, name: str) -> str:
   """Returns which lines of `<workdir>/<name>.jsonl` are no records; "" for none."""
   path = Path(workdir) / f"{name}.jsonl"
@@ -156,15 +187,21 @@ def _parse(path: Path) -> tuple[list[dict], list[int]]:
   text = path.read_text(encoding="utf-8", errors="replace")
   records, spoilt = [], []
   for number, line in enumerate(text.split("\n"), start=1):
-    try:
-      record = json.loads(line)
-    except (ValueError, RecursionError):
-      record = None
-    if isinstance(record, dict) and FORMS[path.stem](record):
+    record = _record(line, path.stem)
+    if record is not None:
       records.append(record)
     elif line and number <= text.count("\n"):  # else a last line that was torn: its process was killed
       spoilt.append(number)
   return records, spoilt
+
+
+def _record(line: str, name: str) -> dict | None:
+  """Returns the record that a line of `<name>.jsonl` holds; None if it is none."""
+  try:
+    record = json.loads(line)
+  except (ValueError, RecursionError):
+    return None
+  return record if isinstance(record, dict) and FORMS[name](record) else None
 
 
 def _is_metrics(record: dict) -> bool:

@@ -36,7 +36,20 @@ from grpojax.runtime import checkpointer, console, sharding, storage
 from grpojax.tools import model_card, push
 from grpojax.train import adapters, manifest, setup
 
+DTYPES = ("bfloat16", "float16", "float32")
 WEIGHTS = (".safetensors", ".safetensors.index.json", ".bin", ".bin.index.json", ".pth", ".pt", ".gguf")
+
+
+class Asked(NamedTuple):
+  """What is exported and where to, as the flags of the command say."""
+
+  workdir: Path
+  out: Path
+  dtype: str = "bfloat16"
+  adapters: bool = False
+  shard_mb: int = 5000
+  push: str = ""
+  public: bool = False
 
 
 class Tensor(NamedTuple):
@@ -160,66 +173,75 @@ def trained_params(workdir: Path, model: Model, mesh, step: int | None = None) -
   return checkpointer.trained(workdir, shapes, where, step)
 
 
-def parse(argv: list[str] | None) -> argparse.Namespace:
+def check(asked: Asked) -> None:
+  """Raises ValueError for what forbids an export, before anything is read; makes the repository of `push`."""
+  if asked.out.exists():
+    raise ValueError(f"{asked.out} exists already; name a new folder to export to.")
+  if asked.push and jax.process_index() == 0:
+    push.prepare(asked.push, asked.public)
+
+
+def write(asked: Asked, config: ConfigDict, model: Model, step: int, params: dict) -> None:
+  """Writes the folder and its card: of the parameters after `step`, adapters merged, or of the adapters."""
+  source = setup.model_folder(config)
+  card = _card(asked, config, step, source)
+  if not asked.adapters:
+    write_folder(params, model.spec, source, asked.out, asked.shard_mb * 10**6, asked.dtype, card)
+    return
+  peft.write(params, model, config.lora, config.model.get("path"), asked.out)
+  if jax.process_index() == 0:
+    (asked.out / "README.md").write_text(card, encoding="utf-8")
+
+
+def upload(asked: Asked, step: int) -> str:
+  """Uploads the folder, where that is asked for; returns its address, else ""."""
+  return push.upload(asked.push, asked.out, step) if asked.push and jax.process_index() == 0 else ""
+
+
+def _card(asked: Asked, config: ConfigDict, step: int, source: Path) -> str:
+  versions = checkpointer.host_state(asked.workdir, step)["stands_on"]["versions"]
+  words = ["grpojax", "export", f"--workdir={asked.workdir}", f"--out={asked.out}", f"--dtype={asked.dtype}"]
+  command = shlex.join(words + ["--adapters"] * asked.adapters)
+  with storage.mirror(asked.workdir) as (records, _):
+    name = asked.push.rpartition("/")[2] or asked.out.name
+    exported = (name, config, step, versions, records, source, asked.adapters, command)
+    return model_card.text(model_card.Exported(*exported))
+
+
+def parse(argv: list[str] | None) -> Asked:
   parser = argparse.ArgumentParser(prog="grpojax export", description=__doc__.split("\n")[0])
   add = parser.add_argument
   add("--workdir", required=True, help="the run whose newest checkpoint is exported")
   add("--out", required=True, type=Path, help="the folder to write; it must not exist")
-  add("--dtype", default="bfloat16", choices=["bfloat16", "float16", "float32"])
+  add("--dtype", default="bfloat16", choices=DTYPES)
   add("--adapters", action="store_true", help="write the adapters alone, in PEFT's format")
   add("--shard_mb", default=5000, type=int, help="largest shard, in millions of bytes")
   add("--push", default="", metavar="ORG/NAME", help="upload the folder to this repository of the hub too")
   add("--public", action="store_true", help="a repository that --push makes is public, not private")
-  return parser.parse_args(argv)
+  return Asked(**vars(parser.parse_args(argv)))
 
 
 def main(argv: list[str] | None = None) -> None:
-  args = parse(argv)
+  asked = parse(argv)
   try:
-    args.workdir = storage.resolve(args.workdir, "--workdir")
-    if not (args.workdir / "config.json").is_file():
-      raise ValueError(f"--workdir={args.workdir} is no run: it has no config.json.")
-    if args.out.exists():
-      raise ValueError(f"{args.out} exists already; name a new folder to export to.")
-    if args.push and jax.process_index() == 0:
-      push.prepare(args.push, args.public)
-    step = _export(args)
-    console.say(f"the policy after step {step} is in {args.out}")
-    if args.push and jax.process_index() == 0:
-      console.say(f"and at {push.upload(args.push, args.out, step)}")
+    asked = asked._replace(workdir=storage.resolve(asked.workdir, "--workdir"))
+    if not (asked.workdir / "config.json").is_file():
+      raise ValueError(f"--workdir={asked.workdir} is no run: it has no config.json.")
+    check(asked)
+    config = ConfigDict(storage.read_json(asked.workdir / "config.json"))
+    mesh = sharding.make_mesh(config.mesh)
+    model = setup.build_model(config, text.load_tokenizer(setup.model_folder(config)), mesh)
+    if asked.adapters and not model.lora:
+      raise ValueError(
+        f"--adapters: the run in {asked.workdir} has none (config.lora.rank = 0); leave it out."
+      )
+    step, params = (trained_params if asked.adapters else checkpoint_params)(asked.workdir, model, mesh)
+    write(asked, config, model, step, params)
+    console.say(f"the policy after step {step} is in {asked.out}")
+    if url := upload(asked, step):
+      console.say(f"and at {url}")
   except ValueError as error:
     sys.exit(f"error: {error}")
-
-
-def _export(args: argparse.Namespace) -> int:
-  """Writes the folder; returns the step of the checkpoint."""
-  config = ConfigDict(storage.read_json(args.workdir / "config.json"))
-  source = setup.model_folder(config)
-  mesh = sharding.make_mesh(config.mesh)
-  model = setup.build_model(config, text.load_tokenizer(source), mesh)
-  if not args.adapters:
-    step, params = checkpoint_params(args.workdir, model, mesh)
-    card = _card(args, config, step, source)
-    write_folder(params, model.spec, source, args.out, args.shard_mb * 10**6, args.dtype, card)
-    return step
-  if not model.lora:
-    raise ValueError(f"--adapters: the run in {args.workdir} has none (config.lora.rank = 0); leave it out.")
-  step, trained = trained_params(args.workdir, model, mesh)
-  card = _card(args, config, step, source)
-  peft.write(trained, model, config.lora, config.model.get("path"), args.out)
-  if jax.process_index() == 0:
-    (args.out / "README.md").write_text(card, encoding="utf-8")
-  return step
-
-
-def _card(args: argparse.Namespace, config: ConfigDict, step: int, source: Path) -> str:
-  versions = checkpointer.host_state(args.workdir, step)["stands_on"]["versions"]
-  words = ["grpojax", "export", f"--workdir={args.workdir}", f"--out={args.out}", f"--dtype={args.dtype}"]
-  command = shlex.join(words + ["--adapters"] * args.adapters)
-  with storage.mirror(args.workdir) as (records, _):
-    name = args.push.rpartition("/")[2] or args.out.name
-    exported = (name, config, step, versions, records, source, args.adapters, command)
-    return model_card.text(model_card.Exported(*exported))
 
 
 def command() -> None:

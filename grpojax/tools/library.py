@@ -5,6 +5,7 @@ docs/library.md explains it.
 
 import copy
 import hashlib
+import itertools
 import json
 import os
 from collections.abc import Callable, Iterable, Mapping
@@ -14,6 +15,7 @@ from ml_collections import ConfigDict
 
 from grpojax import train
 from grpojax.config import check_keys, commandline, overrides, schema
+from grpojax.data.local import repository
 from grpojax.rewards import callables
 from grpojax.runtime import console, storage
 from grpojax.tools.trained import Run
@@ -34,9 +36,10 @@ def run(
   """Trains, or goes on with what `workdir` holds, and returns the run.
 
   `recipe` is what --config takes, or a config; with `model` or `data` its scale is `local` unless it names
-  one.  `data` is a path, or rows with the columns `prompt` or `question`, and `answer`.  `reward` becomes
-  config.reward.accuracy; a dict names several.  `callback(step, metrics)` gets each step's record.  `changes`
-  are keys of the config: steps=200, rollout={"prompts": 16}, **{"optimizer.learning_rate": 1e-5}.
+  one.  `data` is a path, or rows with the columns `prompt` or `question`, `answer`, and any that a reward in
+  memory takes.  `reward` becomes config.reward.accuracy; a dict names several.  `callback(step, metrics)`
+  gets each step's record.  `changes` are keys of the config: steps=200, rollout={"prompts": 16},
+  **{"optimizer.learning_rate": 1e-5}.
 
   Raises ValueError for what the command refuses.
   """
@@ -47,15 +50,19 @@ def run(
   if model is not None:
     changes["model.path"] = os.fspath(model)
   if data is not None:
-    changes = _data_keys(data, changes.get("cache_dir", config.cache_dir), functions) | changes
+    changes = _data_keys(data, changes.get("cache_dir", config.cache_dir)) | changes
   said = overrides.apply(config, changes)
+  in_memory = {name: fn for name, fn in functions.items() if callable(fn)}
+  _keep_columns(config.data, in_memory.values())
   check_keys.check(config)
   commandline.set_up_jax(config)
   for note in said:
     console.say(f"note: {note}.")
   fields = {config.data.get(field): row for field, row in (("prompt", "question"), ("answer", "answer"))}
-  in_memory = {name: callables.adapt(fn, fields) for name, fn in functions.items() if callable(fn)}
-  job = train.prepare(config, workdir or f"runs/{config.name}", in_memory)
+  rewards = {name: callables.adapt(fn, fields) for name, fn in in_memory.items()}
+  job = train.prepare(config, workdir or f"runs/{config.name}", rewards)
+  for fn, split in itertools.product(in_memory.values(), (job.data.train, job.data.held_out)):
+    callables.check(fn, fields, split.records)
   return Run(job, train.run(job, callback))
 
 
@@ -77,7 +84,7 @@ def _reward_keys(functions: dict[str, Callable | str]) -> dict[str, Any]:
   return {f"reward.{key}.fn": name(fn) for key, fn in functions.items()}
 
 
-def _data_keys(data, cache_dir: str, functions: dict[str, Callable | str]) -> dict[str, Any]:
+def _data_keys(data, cache_dir: str) -> dict[str, Any]:
   """Returns the keys of a path, or of rows, which are written to the cache under a hash of their content.
 
   So rows are read, checked, counted and compared at a resume as those of any file.
@@ -95,15 +102,22 @@ def _data_keys(data, cache_dir: str, functions: dict[str, Callable | str]) -> di
   if not file.exists():
     file.parent.mkdir(parents=True, exist_ok=True)
     storage.write(file, content)
-  return {"data.path": str(file)} | _columns(rows[0], functions)
+  keys = {"data.path": str(file)}
+  if "prompt" not in rows[0] and "question" in rows[0]:
+    keys["data.prompt"] = "question"
+  return keys if "answer" in rows[0] else keys | {"data.answer": ""}
 
 
-def _columns(row: dict, functions: dict[str, Callable | str]) -> dict[str, str]:
-  """Returns the keys that say where a row has its question, and where what the rewards compare with."""
-  found = {}
-  if "prompt" not in row and "question" in row:
-    found["data.prompt"] = "question"
-  if "answer" not in row:
-    wanted = {name for fn in functions.values() if callable(fn) for name in callables.columns_of(fn)}
-    found["data.answer"] = next((name for name in row if name in wanted - callables.FIELDS.keys()), "")
-  return found
+def _keep_columns(config: ConfigDict, functions: Iterable[Callable]) -> None:
+  """Sets config.data.meta, where it is empty, to what the rewards take beside question and answer.
+
+  Of a file whose columns config.data names; the layout of a public dataset says itself what is kept.
+  """
+  if config.task != "local" or not config.path or config.meta:
+    return
+  if config.layout not in ("", "columns") or (not config.layout and repository.known(config.path)):
+    return
+  asked = dict.fromkeys(name for fn in functions for name in callables.columns_of(fn))
+  further = [name for name in asked if name not in (*callables.FIELDS, config.prompt, config.answer)]
+  if further:
+    config.meta = "*" if "*" in further else ",".join(further)

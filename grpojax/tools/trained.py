@@ -13,12 +13,10 @@ import numpy as np
 from grpojax.data import pipeline, templates, text
 from grpojax.rollout import sampler
 from grpojax.rollout.sampler import Engine
-from grpojax.runtime import data_shards, metrics, storage
+from grpojax.runtime import console, data_shards, metrics, storage
 from grpojax.tools import export
 from grpojax.train import setup
 from grpojax.train.setup import Job
-
-SHARD_BYTES = 5 * 10**9  # of an exported file, at most
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -47,7 +45,12 @@ class Run:
   @functools.cached_property
   def params(self) -> dict:
     """Returns the trained parameters, adapters merged, on the run's mesh."""
-    return export.checkpoint_params(self.workdir, self.job.model, self.job.mesh)[1]
+    return self._checkpoint[1]
+
+  @functools.cached_property
+  def _checkpoint(self) -> tuple[int, dict]:
+    """Returns (the step of the newest checkpoint, its parameters)."""
+    return export.checkpoint_params(self.workdir, self.job.model, self.job.mesh)
 
   def generate(
     self,
@@ -74,11 +77,24 @@ class Run:
       found += [one for (one,) in text.decode(job.data.tokenizer, rollout.tokens, rollout.length)]
     return found[: len(asked.prompts)]
 
-  def export(self, folder: str | os.PathLike, dtype: str = "bfloat16") -> Path:
-    """Writes the policy to a new folder in Hugging Face's layout, for transformers and vLLM; returns it."""
-    folder, source = Path(folder).expanduser().absolute(), setup.model_folder(self.job.config)
-    export.write_folder(self.params, self.job.model.spec, source, folder, SHARD_BYTES, dtype)
-    return folder
+  def export(
+    self, folder: str | os.PathLike, dtype: str = "bfloat16", push: str = "", public: bool = False
+  ) -> Path:
+    """Writes the policy to a new folder, for transformers and vLLM, as `grpojax export` does; returns it.
+
+    `push`, org/name, is a repository of the hub to which the folder is uploaded too; `public`: a new one is
+    public, not private.  Raises ValueError in one sentence.
+    """
+    if dtype not in export.DTYPES:
+      raise ValueError(f"export(dtype='{dtype}') must be one of {', '.join(export.DTYPES)}.")
+    out = Path(folder).expanduser().absolute()
+    asked = export.Asked(self.workdir, out, dtype, push=push, public=public)
+    export.check(asked)
+    step, params = self._checkpoint
+    export.write(asked, self.job.config, self.job.model, step, params)
+    if url := export.upload(asked, step):
+      console.say(f"{out} is at {url}")
+    return out
 
   @functools.cache  # noqa: B019 (the programs of a run live as long as it does)
   def _engine(self, max_tokens: int, temperature: float) -> Engine:

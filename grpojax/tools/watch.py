@@ -20,8 +20,8 @@ WAITS = (
 class Page(BaseHTTPRequestHandler):
   """The report of the first run with the curves of all, and its numbers as data.json."""
 
-  def __init__(self, workdirs: list[Path], *args):
-    self.workdirs = workdirs
+  def __init__(self, workdirs: list[Path], files: report.Files, *args):
+    self.workdirs, self.files = workdirs, files
     super().__init__(*args)
 
   def do_GET(self):
@@ -38,7 +38,7 @@ class Page(BaseHTTPRequestHandler):
 
   def _page(self) -> str:
     try:
-      return report.render(self.workdirs[0], report.payload(self.workdirs), live=True)
+      return report.render(self.workdirs[0], report.payload(self.workdirs, self.files), live=True)
     except FileNotFoundError:
       return WAITS
 
@@ -48,7 +48,8 @@ class Page(BaseHTTPRequestHandler):
       self._send(204, "text/plain", "")
       return
     try:
-      self._send(200, "application/json", json.dumps(report.news(self.workdirs), allow_nan=False), state)
+      news = report.news(self.workdirs, self.files)
+      self._send(200, "application/json", json.dumps(news, allow_nan=False), state)
     except FileNotFoundError:
       self._send(204, "text/plain", "")
 
@@ -76,7 +77,7 @@ def _state(workdirs: list[Path]) -> str:
 def serve(workdirs: list[Path], port: int) -> HTTPServer:
   """Returns a server on 127.0.0.1 that listens already; port 0 takes any that is free."""
   try:
-    return HTTPServer(("127.0.0.1", port), partial(Page, workdirs))
+    return HTTPServer(("127.0.0.1", port), partial(Page, workdirs, report.Files()))
   except OSError as error:
     raise ValueError(f"--port={port} cannot be used: {error.strerror}; choose another.") from error
 

@@ -1,19 +1,31 @@
-"""The group of a step that completions.jsonl keeps: texts, rewards, advantages."""
+"""The group of a step that completions.jsonl keeps: texts, rewards, advantages, and its tokens one by one.
+
+Of each token: its text, the log-prob under the policy that sampled it, and, where the step has computed
+log π_old before its updates, the entropy of the distribution that it was drawn from.
+"""
+
+import math
 
 import jax
 import numpy as np
 
 from grpojax import objective as objective_lib
+from grpojax.data import text
+from grpojax.learner import batching
 from grpojax.rollout.score import sample_table
+from grpojax.runtime import sharding
 from grpojax.train.setup import Job
 from grpojax.types import Batch, Groups
+
+TOKENS = 4096  # of a group that are kept one by one: its first completions, whole, and one at least
+DECIMALS = 3  # of nats
 
 _advantages = jax.jit(objective_lib.group_advantages)
 
 
-def table(job: Job, groups: Groups) -> list[dict]:
+def table(job: Job, groups: Groups, batches: list[Batch]) -> list[dict]:
   """Returns the step's first group; its advantages, where the group alone decides them, on the device."""
-  rows = sample_table(job.data.tokenizer, groups)
+  (row,) = sample_table(job.data.tokenizer, groups)
   _, rollout, scored = groups
   mask = np.arange(rollout.tokens.shape[-1]) < rollout.length[0][:, None]
   group = Batch(
@@ -26,10 +38,47 @@ def table(job: Job, groups: Groups) -> list[dict]:
     extra={name: x[0] for name, x in scored.extra.items()},
   )
   advantage = _advantages(job.objective, group)
-  return rows if advantage is None else [rows[0] | {"advantage": advantage}]
+  known = {} if advantage is None else {"advantage": advantage}
+  return [row | known | _tokens(job, groups, batches)]
+
+
+def _tokens(job: Job, groups: Groups, batches: list[Batch]) -> dict:
+  """Returns the first group token by token; its entropies as (those of its batch on the device, its row)."""
+  rollout, lengths = groups.rollout, groups.rollout.length[0]
+  kept = lengths[: max(1, int((np.cumsum(lengths) <= TOKENS).sum()))].tolist()
+  chosen = np.where(batching.action_mask(rollout)[0] > 0, rollout.sampler_logp[0], np.nan)
+  row = {
+    "tokens": [text.pieces(job.data.tokenizer, rollout.tokens[0, i, :n]) for i, n in enumerate(kept)],
+    "sampler_logp": [_rounded(chosen[i, :n]) for i, n in enumerate(kept)],
+  }
+  batch, place = _batch_of_first(job, groups, batches)
+  return row if batch.entropy is None else row | {"entropy": (batch.entropy, place)}
 
 
 def on_host(rows: list[dict]) -> list[dict]:
-  """Returns the rows with their advantages as plain numbers; waits for them."""
-  plain = lambda name, x: np.asarray(x).tolist() if name == "advantage" else x
-  return [{name: plain(name, x) for name, x in row.items()} for row in rows]
+  """Returns the rows with their advantages and entropies as plain numbers; waits for them."""
+  return [row | _fetched(row) for row in rows]
+
+
+def _fetched(row: dict) -> dict:
+  found = {}
+  if "advantage" in row:
+    found["advantage"] = np.asarray(row["advantage"]).tolist()
+  if "entropy" in row:
+    whole, place = row["entropy"]
+    values, logps = sharding.to_host(whole)[place], row["sampler_logp"]
+    known = [np.array([logp is not None for logp in each], bool) for each in logps]
+    found["entropy"] = [_rounded(np.where(k, values[i, : len(k)], np.nan)) for i, k in enumerate(known)]
+  return found
+
+
+def _batch_of_first(job: Job, groups: Groups, batches: list[Batch]) -> tuple[Batch, int]:
+  """Returns the optimiser batch that has this process's first group, and where among its own rows there."""
+  order = batching.balanced_order(job.config, job.mesh, job.pack, groups)
+  place = 0 if order is None else int(np.flatnonzero(order == 0)[0])
+  return batches[place % len(batches)], place // len(batches)
+
+
+def _rounded(values: np.ndarray) -> list[float | None]:
+  """Returns nats with few decimals; None of what is not finite, or not the policy's choice."""
+  return [round(x, DECIMALS) + 0.0 if math.isfinite(x) else None for x in values.tolist()]

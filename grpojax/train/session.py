@@ -22,7 +22,7 @@ from grpojax.runtime.watchdog import progress, watchdog
 from grpojax.train import about, checkpoint, manifest, ownership, samples, step_log
 from grpojax.train.setup import Job
 from grpojax.train.state import RunState
-from grpojax.types import Groups
+from grpojax.types import Batch, Groups
 
 
 class Session:
@@ -105,7 +105,9 @@ class Session:
     progress(f"taking step {step}")
     self.profile(step)
 
-  def push(self, step: int, updates: list[dict], metrics: dict, groups: Groups) -> None:
+  def push(
+    self, step: int, updates: list[dict], metrics: dict, groups: Groups, batches: list[Batch]
+  ) -> None:
     """Takes a step's metrics, its updates' still on the device; writes the record of the step before."""
     times = self.timer.take()
     waited = times.pop("time/update_wait", 0.0)  # for updates of the step before
@@ -115,7 +117,7 @@ class Session:
     else:  # its record is written
       times = step_log.add_times(times, {"time/update": waited})
     self.timer.follow(updates[-1])
-    table = samples.table(self.job, groups)
+    table = samples.table(self.job, groups, batches)
     self.pending = step_log.PendingRecord(step, updates, metrics, table, times, groups)
 
   def flush(self) -> None:

@@ -20,7 +20,7 @@ class PendingRecord(NamedTuple):
   step: int
   updates: list[dict]  # metrics of the step's updates, on the device
   metrics: dict[str, float]  # all that the host knows already
-  samples: list[dict]  # for completions.jsonl, advantages still on the device
+  samples: list[dict]  # for completions.jsonl, advantages and entropies still on the device
   times: dict[str, float]  # seconds by phase since the record before
   groups: Groups  # to be kept if an update was skipped
 

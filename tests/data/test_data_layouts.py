@@ -243,6 +243,22 @@ def test_every_layout_has_a_row_here():
   assert {case[0] for case in MATH + CODE} == set(layouts.LAYOUTS)
 
 
+@pytest.mark.parametrize(
+  "meta, kept",
+  [
+    ("", {}),
+    ("level, TAGS", {"level": 0, "TAGS": []}),
+    ("*", {"level": 0, "tags": [], "x.y": "", "x": {"y": 2}}),
+    ("x.y,x", {"x.y": "", "x": {"y": 2}}),
+  ],
+)
+def test_columns_for_rewards_stay_as_they_are(tmp_path, meta, kept):
+  """Also 0, "" and []; no key stands for None."""
+  row = {"q": "1?", "a": "1", "level": 0, "tags": [], "x.y": "", "x": {"y": 2}, "none": None}
+  ((example,), _) = read(tmp_path, "columns", "jsonl", [row], prompt="q", answer="a", meta=meta)
+  assert json.loads(example["meta"]) == kept
+
+
 COLUMNS = [
   (dict(prompt="q", answer="a"), dict(q="One?", a=1), ("One?", "", "1", "")),
   (dict(prompt="x.Q", answer="x.gold"), dict(x=dict(q="One?", gold=["1", "2"])), ("One?", "", "1, 2", "")),

@@ -10,7 +10,7 @@ import pytest
 from logged_run import run
 from tensorboardX.proto.event_pb2 import Event, SessionLog
 
-from grpojax.runtime import metrics
+from grpojax.runtime import metrics, storage
 
 
 def lines(workdir, name="metrics"):
@@ -85,6 +85,25 @@ def test_a_group_without_its_parts_is_spoilt(tmp_path, capsys, change):
   (tmp_path / "completions.jsonl").write_text("\n".join(lines) + "\n")
   assert metrics.read(tmp_path, "completions") == [GROUP]
   assert "1 spoilt lines" in capsys.readouterr().out
+
+
+def test_a_file_that_grows_is_parsed_once(tmp_path):
+  """Line by line, also where one is written in two parts; a file in its place is another one."""
+  path, parsed = tmp_path / "completions.jsonl", []
+  follower = metrics.Follower("completions", lambda group: parsed.append(group["step"]) or group["step"])
+  line = lambda step: json.dumps(GROUP | {"step": step}) + "\n"
+  assert follower.read(tmp_path) == []
+  path.write_text(line(1) + "spoilt\n" + line(2)[:9])
+  assert follower.read(tmp_path) == [1]
+  with path.open("a") as file:
+    file.write(line(2)[9:] + line(3))
+  assert follower.read(tmp_path) == follower.read(tmp_path) == [1, 2, 3] and parsed == [1, 2, 3]
+  storage.write(path, line(1) + line(7) + line(8) + line(9))  # longer, and by a rename, as a resume does it
+  assert follower.read(tmp_path) == [1, 7, 8, 9]
+  path.write_text(line(4))  # shorter
+  assert follower.read(tmp_path) == [4]
+  path.unlink()
+  assert follower.read(tmp_path) == []
 
 
 def test_not_finite_becomes_null_and_stays_a_key(tmp_path):

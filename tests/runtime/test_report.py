@@ -54,7 +54,7 @@ def a_run(workdir, steps=60, without=()):
         prompt = f"What is {step} + 17? {ATTACK}"
         texts = [f"<think>{step} and 17</think> # {step + 17}", ATTACK, "one line\ntwo lines", ""]
         group = dict(rewards=[1.0, 0.0, 0.0, 0.0], lengths=[31, 22, 80, 80])
-        group |= dict(ended=[True, True, False, False])
+        group |= dict(ended=[True, True, False, False]) | tokens(step)
         writer.completions(step, [dict(prompt=prompt, completions=texts, **group)])
       if step % max(steps // 6, 1) == 0:
         record(writer, "eval", step, evaluation(skill, noise))
@@ -62,6 +62,14 @@ def a_run(workdir, steps=60, without=()):
   config["objective"] = {"ratio": {"fn": "token"}}
   (workdir / "config.json").write_text(json.dumps(config, indent=2))
   return workdir
+
+
+def tokens(step):
+  """Of the first three completions; entropies of even steps alone."""
+  first = ["<think>", f"{step} and", " 17</think> # ", f"{step + 17}"]
+  found = dict(tokens=[first, [ATTACK], ["one line", "\n", "two lines"]])
+  found["sampler_logp"] = [[-0.01, -1.5, None, -50.0], [-2.0], [-0.5, 0.0, -3.0]]
+  return found | (dict(entropy=[[0.2, 3.0, None, 1.0], [0.0], [2, 1, 0]]) if step % 2 == 0 else {})
 
 
 def training(skill, noise):
@@ -276,7 +284,7 @@ def test_completions_beyond_the_bound_are_left_out_and_counted(monkeypatch):
   group = dict(prompt="p", completions=["x" * 500], rewards=[1.0], lengths=[1], ended=[True])
   groups = [group | {"step": step} for step in range(1, 101)]
   monkeypatch.setattr(completions, "CHARACTERS", 10_000)
-  found = completions.payload(groups)
+  found = completions.payload(list(map(completions.to_json, groups)))
   steps = [group["step"] for group in found["groups"]]
   assert found["of"] == 100 and steps[0] == 1 and steps[-1] == 100 and 5 < len(steps) < 20
   assert len(json.dumps(found["groups"])) <= 10_000
@@ -285,8 +293,18 @@ def test_completions_beyond_the_bound_are_left_out_and_counted(monkeypatch):
 
 def test_spoilt_parts_of_a_group_are_left_out():
   group = dict(step=1, prompt="p", completions=["x"], rewards=[None], lengths=[1], ended=[1], sent=3)
-  (shown,) = completions.payload([group | dict(parts={"a": [1, 2], "b": [2.0]}, answer=None)])["groups"]
+  shown = json.loads(completions.to_json(group | dict(parts={"a": [1, 2], "b": [2.0]}, answer=None)))
   assert shown["parts"] == {"b": [2.0]} and shown["prompt"] == "p" and shown["answer"] == ""
+
+
+def test_tokens_are_shown_with_the_numbers_that_belong_to_them():
+  group = dict(step=1, prompt="p", completions=["ab", "c"], rewards=[0, 1], lengths=[2, 1], ended=[1, 1])
+  texts, logps = [["a", "b\x00"], ["c"]], [[-1.0, None], [-0.5]]
+  shown = json.loads(completions.to_json(group | dict(tokens=texts, sampler_logp=logps, entropy=[[0.5]])))
+  assert shown["tokens"] == [["a", "b\\x00"], ["c"]] and shown["logp"] == logps and "entropy" not in shown
+  for spoilt in [["a", 3]], "ab", [["a"]] * 3, [None]:
+    shown = json.loads(completions.to_json(group | dict(tokens=spoilt, sampler_logp=[[-1.0, -2.0]])))
+    assert not shown.keys() & {"tokens", "logp", "entropy"}
 
 
 def test_the_head_says_what_the_run_is(tmp_path):

@@ -109,6 +109,27 @@ def test_filters_pick_completions_from_all_steps(page):
   assert all(line.startswith("reward 0 ") for line in page.run(facts))
 
 
+def test_a_click_colours_tokens_by_what_is_known_of_them(page):
+  text = "[...document.querySelectorAll('.completion pre')].map(box => box.innerText)"
+  tokens = "[...document.querySelectorAll('.completion:nth-of-type({}) pre span')].map(t => {})"
+  alpha = "Number((getComputedStyle(t).backgroundColor.match(/[/] ([0-9.]+)/) || [0, 1])[1])"
+  plain = page.run(text)
+  assert page.run("document.querySelectorAll('.completion span').length") == 0
+  page.click("#browser [value=logp]")
+  assert page.run(text) == plain and page.run("document.querySelectorAll('.completion span').length") == 8
+  titles, shades = (page.run(tokens.format(2, each)) for each in ("t.title", alpha))
+  assert titles[:2] == ["log-prob -0.01 · entropy 0.2", "log-prob -1.5 · entropy 3"]
+  assert titles[2:] == ["not sampled", "log-prob -50 · entropy 1"]
+  assert shades == pytest.approx([0, 0.27, 0, 0.9], abs=0.01)  # 0.9 at 5 nats
+  page.click("#browser [value=entropy]")
+  assert page.run(tokens.format(2, alpha)) == pytest.approx([0.06, 0.9, 0, 0.3], abs=0.01)
+  page.choose("#browser [name=step]", "0")  # a step without entropies
+  assert page.run("document.querySelectorAll('.completion span').length") == 0 and len(page.run(text)) == 4
+  page.click("#browser [value='']")
+  page.choose("#browser [name=step]", "19")
+  assert page.run(text) == plain and page.run("document.querySelectorAll('.completion span').length") == 0
+
+
 def test_without_scripts_the_pictures_are_there(tab, workdir):
   tab.send("Emulation.setScriptExecutionDisabled", value=True)
   try:

@@ -8,20 +8,24 @@ import jax
 import numpy as np
 import pytest
 import subprocesses
+import upload_hub
+from huggingface_hub import constants
 
 import grpojax
 from grpojax import train
 from grpojax.config import commandline
 from grpojax.models import hf
 from grpojax.recipes import grpo
+from grpojax.tools import export
 
 pytestmark = pytest.mark.usefixtures("quick_jobs")
 QUIET = {"verbose": False, "mesh": {"data": 1}}
 ROWS = [{"question": f"{a}+{b}=?", "answer": str(a + b), "level": a} for a in range(8) for b in range(8)]
 
 
-def shouts(completion, answer):
-  """1 where the answer stands anywhere; of one completion."""
+def shouts(completion, answer, level, prompt, tags=()):
+  """1 where the answer stands anywhere; of one completion, with all that its row has."""
+  assert level == int(prompt[0]) and tags == ()
   return float(answer in completion)
 
 
@@ -89,6 +93,8 @@ def test_a_run_goes_on_from_its_exported_model_on_rows_with_a_function(trained, 
   config = json.loads((first.workdir / "config.json").read_text())
   assert config["reward"]["accuracy"] == {"fn": f"{__name__}:shouts"}  # the recipe's knobs were another's
   assert config["data"]["path"].startswith(str(tmp_path / "cache" / "rows"))
+  assert config["data"]["meta"] == "level,tags" and config["data"]["prompt"] == "question"
+  assert [record["rewards/accuracy/failed"] for record in again.metrics] == [0, 0]
   with pytest.raises(ValueError, match=r"data\.path: .* -> .*"):
     start(ROWS[1:])
   with pytest.raises(ValueError, match=r"reward\.accuracy\.fn: .*shouts.* -> .*"):
@@ -96,6 +102,29 @@ def test_a_run_goes_on_from_its_exported_model_on_rows_with_a_function(trained, 
       "gspo", model=folder, data=ROWS, reward=lambda completion: 0.0, workdir="runs/mine", cache_dir="cache",
       **QUIET | small,
     )  # fmt: skip
+
+
+def test_an_export_is_that_of_the_command_with_its_card(trained, tmp_path, monkeypatch):
+  """File by file, but for the folder's name; and what is uploaded is the folder."""
+  done, _ = trained
+  with upload_hub.serve() as hub:
+    monkeypatch.setattr(constants, "ENDPOINT", hub.url)
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+    monkeypatch.setattr(constants, "HF_HUB_DISABLE_XET", True)
+    monkeypatch.setenv("HF_TOKEN", upload_hub.WRITER)
+    ours = done.export(tmp_path / "ours", push="org/name")
+  export.main([f"--workdir={done.workdir}", f"--out={tmp_path / 'theirs'}", "--push="])
+  files = {file.name: file.read_bytes() for file in ours.iterdir()}
+  theirs = {file.name: file.read_bytes() for file in (tmp_path / "theirs").iterdir()}
+  assert hub.repos == {"org/name": {"private": True, "files": files}}
+  card, other = files.pop("README.md").decode(), theirs.pop("README.md").decode()
+  assert files == theirs
+  assert card.replace(str(ours), str(tmp_path / "theirs")).replace("# name", "# theirs") == other
+  assert "after 2 of 2 steps" in card and "Held-out questions" in card
+  with pytest.raises(ValueError, match="exists already"):
+    done.export(tmp_path / "ours")
+  with pytest.raises(ValueError, match="must be one of bfloat16"):
+    done.export(tmp_path / "other", dtype="int8")
 
 
 def leaves(tree):
@@ -119,6 +148,7 @@ def test_a_config_of_ones_own_is_taken_and_left_as_it_is(cache, tmp_path, monkey
     (dict(data=[]), "data= is a path or a list of rows"),
     (dict(data=[{"prompt": object()}]), "JSON cannot write one of them"),
     (dict(data=ROWS), r"config\.model\.path is empty"),
+    (dict(recipe="grpo:tiny", reward=lambda completion, level: 0.0, **QUIET), "takes `level`, and no row"),
     (dict(recipe="grpo:tiny", steps="many"), r"config\.steps = 'many' is str"),
   ],
 )
@@ -126,6 +156,27 @@ def test_a_mistake_is_one_sentence(arguments, sentence, tmp_path):
   with pytest.raises(ValueError, match=sentence) as error:
     grpojax.run(**{"workdir": tmp_path / "run", "cache_dir": str(tmp_path)} | arguments)
   assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+  "reward, rows, columns",
+  [
+    (lambda completions, prompts, solution, **rest: 0, [{"prompt": "1", "solution": 1}], ("prompt", "", "*")),
+    (lambda completion, question: 0, [{"prompt": "1", "question": "2"}], ("prompt", "", "question")),
+    (lambda completion, answer: 0, [{"question": "1", "answer": "1", "id": 7}], ("question", "answer", "")),
+    (lambda sample: 0, [{"question": "1", "answer": "1"}], ("question", "answer", "")),
+    (lambda completion, solution, **rest: 0, "openai/gsm8k", ("prompt", "answer", "")),
+    (lambda completion, solution: 0, "me/mine", ("prompt", "answer", "solution")),
+    (lambda completion, solution, **rest: 0, "mine.parquet", ("prompt", "answer", "*")),
+  ],
+)
+def test_the_columns_that_a_reward_takes_are_kept_of_the_file(reward, rows, columns, tmp_path, monkeypatch):
+  """Of a public dataset its layout says what is kept."""
+  seen = []
+  monkeypatch.setattr(train, "prepare", lambda config, *_: seen.append(config) or 1 / 0)
+  with pytest.raises(ZeroDivisionError):
+    grpojax.run("grpo", model="m", data=rows, reward=reward, cache_dir=str(tmp_path))
+  assert (seen[0].data.prompt, seen[0].data.answer, seen[0].data.meta) == columns
 
 
 def test_importing_the_package_imports_no_jax():

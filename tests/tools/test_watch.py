@@ -49,6 +49,26 @@ def test_numbers_are_sent_where_something_is_new(served):
   assert json.loads(text)["runs"][0]["main"]["y"]["reward"] == [0.5, None]
 
 
+def test_a_look_parses_what_is_new_and_nothing_twice(served, monkeypatch):
+  workdir, ask = served
+  parsed, record = [], metrics._record
+
+  def counted(line, name):
+    parsed.extend([name] if line else [])
+    return record(line, name)
+
+  monkeypatch.setattr(metrics, "_record", counted)
+  group = dict(prompt="1+1?", completions=["2"], rewards=[1.0], lengths=[1], ended=[True])
+  with metrics.Writer(workdir) as writer:
+    for step in range(1, 5):
+      writer.write("train", step, {"reward": 0.5})
+      writer.completions(step, [group])
+      data = json.loads(ask("/data.json")[2])
+      assert [each["step"] for each in data["completions"]["groups"]] == list(range(1, step + 1))
+      assert data["runs"][0]["main"]["x"]["step"] == list(range(1, step + 1))
+  assert sorted(parsed) == ["completions"] * 4 + ["metrics"] * 4
+
+
 def test_a_page_of_another_name_gets_nothing(served):
   """As one whose name was made to lead to 127.0.0.1."""
   assert served[1]("/", host="evil.example")[0] == 403

@@ -107,6 +107,9 @@ def test_the_command_of_the_readme_leaves_everything_behind(cache, tmp_path, run
   assert "loss(θ) = Σ w · (" in (workdir / "report.html").read_text()
   assert completions[0]["sent"].startswith("<|user|>") and completions[0]["parts"]["accuracy"]
   assert all(abs(sum(c["advantage"])) < 1e-5 for c in completions)  # of z-scores
+  for group in completions:
+    assert [len(x) for x in group["tokens"]] == [len(x) for x in group["sampler_logp"]] == group["lengths"]
+    assert all(x <= 0 for logps in group["sampler_logp"] for x in logps)
   assert {"model", "data", "device", "code", "objective"} <= storage.read_json(workdir / "about.json").keys()
 
 
@@ -136,6 +139,8 @@ def test_stopped_at_an_epoch_edge_and_resumed_is_bit_equal_to_unbroken(cache, tm
     assert ours[1]["stands_on"].pop(own) != theirs[1]["stands_on"].pop(own)
   assert ours[1] == theirs[1]
   jax.tree.map(np.testing.assert_array_equal, ours[0], theirs[0])
+  groups = [metrics.read(tmp_path / workdir, "completions") for workdir in ("cut", "whole")]
+  assert groups[0] == groups[1] and all(group["sampler_logp"] for group in groups[0])
 
 
 @pytest.mark.slow

@@ -47,7 +47,7 @@ class LocalConfig(tfds.core.BuilderConfig):
   prompt: str = "prompt"
   answer: str = "answer"
   tests: str = ""
-  meta: str = ""  # columns that the reward reads beside these, separated by commas
+  meta: str = ""  # columns that the reward reads beside these, separated by commas; "*": all
   held_out: int = 256  # rows; a tenth of them at most
   on_malformed: str = "skip"  # and count; "error": stop
   dedup: bool = True  # one row a question, none where rows disagree about its answer

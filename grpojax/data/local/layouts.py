@@ -17,18 +17,26 @@ class Layout(NamedTuple):
   answer: Callable[[dict], str] | None  # row -> the gold answer
   tests: Callable[[dict], str] | None = None  # row -> test cases as JSON
   task: str = "math"
-  meta: tuple[str, ...] = ()  # columns that are kept as they are, where a file has them
+  meta: tuple[str, ...] = ()  # columns that are kept as they are, where a file has them; "*": all but `read`
+  read: tuple[str, ...] = ()  # columns of the fields above
 
 
 def pick(row: dict, *names: str) -> Any:
   """Returns the first of these columns that has a value, else None."""
   for name in names:
-    value: Any = row
-    for part in name.split("."):
-      value = _get(value, part) if isinstance(value, dict) else None
+    value = _at(row, name)
     if value is not None and value != "" and value != []:
       return value
   return None
+
+
+def _at(row: dict, name: str) -> Any:
+  if name in row:
+    return row[name]
+  value: Any = row
+  for part in name.split("."):
+    value = _get(value, part) if isinstance(value, dict) else None
+  return value
 
 
 def _get(row: dict, name: str) -> Any:
@@ -127,7 +135,8 @@ LAYOUTS = {
 def by_columns(prompt: str, answer: str = "", tests: str = "", meta: str = "") -> Layout:
   """Returns the layout of any file by its columns' names; `prompt` holds texts or lists of messages.
 
-  `meta` names columns, separated by commas, that the reward finds in the row's `meta`, an object in JSON.
+  `meta` names columns, separated by commas, that the reward finds in the row's `meta`, an object in JSON; "*"
+  stands for all others.
   """
   return Layout(
     column(prompt),
@@ -135,6 +144,7 @@ def by_columns(prompt: str, answer: str = "", tests: str = "", meta: str = "") -
     tests_in(tests) if tests else None,
     task="",
     meta=tuple(name.strip() for name in meta.split(",") if name.strip()),
+    read=(prompt, answer, tests),
   )
 
 
@@ -153,8 +163,8 @@ def to_example(layout: Layout, row: dict) -> dict[str, str]:
     example[field] = read(row) if read else ""
     if read and not example[field]:
       raise ValueError(f"no {field} in its columns {', '.join(row)}")
-  meta = {name: pick(row, name) for name in layout.meta}
-  meta = {name: value for name, value in meta.items() if value is not None}
+  kept = [name for name in row if name not in layout.read] if layout.meta == ("*",) else layout.meta
+  meta = {name: value for name in kept if (value := _at(row, name)) is not None}
   "".join(example.values()).encode()  # half a surrogate pair is no text
   uid = clean.question_hash(example["question"], example["history"])
   return example | dict(uid=uid, meta=json.dumps(meta, default=str))

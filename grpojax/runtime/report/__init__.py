@@ -33,13 +33,21 @@ def write(workdir: str | os.PathLike, others: Sequence[str | os.PathLike] = ()) 
   return put(workdir / "report.html", html)
 
 
-def payload(workdirs: list[Path]) -> dict:
+class Files:
+  """The records of runs, of which each look reads what is new."""
+
+  def __init__(self):
+    self.records = metrics.Follower("metrics")
+    self.groups = metrics.Follower("completions", completions.to_json)
+
+
+def payload(workdirs: list[Path], files: Files | None = None) -> dict:
   """Returns what the page's scripts show: the charts of all these runs, the completions of the first."""
-  runs = {}
+  files, runs = files or Files(), {}
   for workdir in workdirs:
     name = workdir.resolve().name
-    runs[name if name not in runs else str(workdir)] = _records(workdir)
-  groups = completions.payload(metrics.read(workdirs[0], "completions"))
+    runs[name if name not in runs else str(workdir)] = _some(workdir, files.records.read(workdir))
+  groups = completions.payload(files.groups.read(workdirs[0]))
   evals = sum(record["kind"] == "eval" for record in next(iter(runs.values())))
   return curves.payload(runs) | dict(completions=groups, evals=evals)
 
@@ -49,7 +57,7 @@ def render(workdir: Path, data: dict, live: bool = False) -> str:
 
   A live page has no pictures: it is made anew too often for that, and is nothing without scripts.
   """
-  records = _records(workdir)
+  records = _some(workdir, metrics.read(workdir))
   config, settings = _text(workdir / "config.json"), _object(workdir / "config.json")
   spoilt = [metrics.spoilt_sentence(workdir, name) for name in ("metrics", "completions")]
   if settings is None:
@@ -82,17 +90,16 @@ def render(workdir: Path, data: dict, live: bool = False) -> str:
   )
 
 
-def news(workdirs: list[Path]) -> dict:
+def news(workdirs: list[Path], files: Files) -> dict:
   """Returns what a live page shows anew: the payload, and the lines of its head."""
-  records = _records(workdirs[0])
+  records = _some(workdirs[0], files.records.read(workdirs[0]))
   facts = _facts(records, _object(workdirs[0] / "config.json") or {})
   findings = diagnosis.sentences(diagnosis.last(records)).values()
-  return payload(workdirs) | dict(facts=console.visible(facts), findings=list(findings))
+  return payload(workdirs, files) | dict(facts=console.visible(facts), findings=list(findings))
 
 
-def _records(workdir: Path) -> list[dict]:
-  """Returns a run's records.  Raises FileNotFoundError where there are none."""
-  records = metrics.read(workdir)
+def _some(workdir: Path, records: list[dict]) -> list[dict]:
+  """Returns the run's records.  Raises FileNotFoundError where there are none."""
   if not records:
     raise FileNotFoundError(f"{workdir}/metrics.jsonl has no records; is this a run's --workdir?")
   return records

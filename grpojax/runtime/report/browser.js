@@ -1,7 +1,8 @@
 // The browser of completions: one step's group, or all completions that a filter picks.  Text goes in as text.
+// The less likely a token was, or the more open the choice, the darker it is.
 function startBrowser(data) {
   const form = document.getElementById("browser"), out = document.getElementById("completions");
-  const page = 10;
+  const page = 10, darkest = {logp: 5, entropy: 3};  // nats
   let shown = page, items = [];
 
   function element(name, text, kind) {
@@ -31,6 +32,21 @@ function startBrowser(data) {
       group.ended[i] ? "ended" : "truncated"].join(" · ");
   }
 
+  // The completion's text; token by token where a colour is asked for and the tokens are kept.
+  function answer({group, i}) {
+    const box = element("pre"), {logp, entropy, tokens} = group, colour = form.elements.colour.value;
+    const coloured = colour && group[colour] && group[colour][i];
+    if (!coloured) box.textContent = group.completions[i] || "(no text)";
+    else tokens[i].forEach((text, t) => {
+      const token = element("span", text), share = Math.min(1, Math.abs(coloured[t]) / darkest[colour]);
+      token.style.backgroundColor = "color-mix(in srgb, var(--orange) " + Math.round(90 * share) + "%, transparent)";
+      const facts = [[logp, "log-prob"], [entropy, "entropy"]].filter(([numbers]) => numbers && numbers[i][t] !== null);
+      token.title = facts.map(([numbers, name]) => name + " " + number(numbers[i][t])).join(" · ") || "not sampled";
+      box.append(token);
+    });
+    return box;
+  }
+
   function question(group) {
     const box = element("div", undefined, "question");
     box.append(element("p", "step " + group.step + " · prompt as sent", "soft"), element("pre", group.prompt));
@@ -45,7 +61,7 @@ function startBrowser(data) {
       if (item.group !== last) parts.push(question(item.group));
       last = item.group;
       const box = element("div", undefined, failed(item) ? "completion failed" : "completion");
-      box.append(element("p", facts(item), "soft"), element("pre", item.group.completions[item.i] || "(no text)"));
+      box.append(element("p", facts(item), "soft"), answer(item));
       parts.push(box);
     }
     out.replaceChildren(...parts);
@@ -69,11 +85,13 @@ function startBrowser(data) {
     form.elements.step.max = data.groups.length - 1;
     if (follows) form.elements.step.value = data.groups.length - 1;
     form.elements.kept.value = data.groups.length + " of " + data.of;
+    for (const input of form.elements.colour)
+      input.parentElement.hidden = !data.groups.some(group => group[input.value || "tokens"]);
   }
 
   form.hidden = false;
   latest();
-  form.addEventListener("input", pick);
+  form.addEventListener("input", event => event.target.name === "colour" ? show() : pick());
   form.elements.more.addEventListener("click", () => { shown += page; show(); });
   form.addEventListener("submit", event => event.preventDefault());
   pick();

@@ -1,4 +1,7 @@
-"""Groups of completions.jsonl -> what the page's browser of completions shows, within a bound of size."""
+"""Groups of completions.jsonl -> what the page's browser of completions shows, within a bound of size.
+
+Between the two a group is text in JSON: short, and its length is what the bound is about.
+"""
 
 import json
 
@@ -7,12 +10,15 @@ from grpojax.runtime import console, metrics
 CHARACTERS = 4_000_000  # of all groups in the page; a page of ten times as many is slow to open
 
 
-def payload(groups: list[dict]) -> dict:
+def payload(groups: list[str]) -> dict:
   """Returns `groups`, evenly spread over the steps where all would be too many, and `of` how many."""
-  groups = [_group(group) for group in groups]
-  sizes = [len(json.dumps(group)) for group in groups]
-  kept = _spread(sizes)
-  return dict(groups=[groups[i] for i in kept], of=len(groups))
+  kept = _spread([len(group) for group in groups])
+  return dict(groups=[json.loads(groups[i]) for i in kept], of=len(groups))
+
+
+def to_json(group: dict) -> str:
+  """Returns what is shown of a group: texts with escapes for what cannot be seen, and numbers."""
+  return json.dumps(_group(group))
 
 
 def _spread(sizes: list[int]) -> list[int]:
@@ -26,7 +32,6 @@ def _spread(sizes: list[int]) -> list[int]:
 
 
 def _group(group: dict) -> dict:
-  """Returns what is shown of a group: texts with escapes for what cannot be seen, and numbers."""
   size, parts, advantage = len(group["completions"]), group.get("parts"), group.get("advantage")
   shown = {
     "step": group["step"],
@@ -42,7 +47,18 @@ def _group(group: dict) -> dict:
     shown["parts"] = {console.visible(name): x for name, x in parts.items() if _numbers(x, size)}
   if _numbers(advantage, size):
     shown["advantage"] = advantage
-  return shown
+  return shown | _tokens(group, size)
+
+
+def _tokens(group: dict, size: int) -> dict:
+  """Returns the tokens of the group's first completions, and of each log-prob and entropy as far as kept."""
+  texts, known = group.get("tokens"), {"logp": group.get("sampler_logp"), "entropy": group.get("entropy")}
+  lists = isinstance(texts, list) and len(texts) <= size and all(isinstance(each, list) for each in texts)
+  if not lists or not all(isinstance(text, str) for each in texts for text in each):
+    return {}
+  fits = lambda x: isinstance(x, list) and len(x) == len(texts) and all(map(_numbers, x, map(len, texts)))
+  tokens = [[console.visible(text) for text in each] for each in texts]
+  return {"tokens": tokens} | {name: numbers for name, numbers in known.items() if fits(numbers)}
 
 
 def _text(value) -> str:

@@ -1,0 +1,89 @@
+"""The tokens that completions.jsonl keeps: which text, which log-prob and which entropy belongs to which."""
+
+import json
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from grpojax import objective
+from grpojax.data import text
+from grpojax.learner import batching
+from grpojax.learner.packing import PackSpec
+from grpojax.recipes import base
+from grpojax.rollout.groups import take
+from grpojax.runtime import sharding
+from grpojax.train import samples
+from grpojax.types import ACTION, OBSERVATION, Groups, Prompts, Rollout, Scored
+
+TOKENIZER = text.load_tokenizer()
+P, G, L, T = 16, 2, 8, 12
+
+
+@pytest.fixture
+def step():
+  """(job, groups, batches) of a step: 16 groups on two updates and eight devices, which reorders them."""
+  rng = np.random.default_rng(0)
+  config = base.get_config("tiny")
+  config.rollout.update(prompts=P, group_size=G, max_tokens=T)
+  config.data.prompt_budget = L
+  length = rng.integers(1, T + 1, (P, G)).astype(np.int32)
+  tokens = rng.integers(0, TOKENIZER.vocab_size, (P, G, T)).astype(np.int32)
+  prompts = Prompts(
+    tokens=rng.integers(0, TOKENIZER.vocab_size, (P, L)).astype(np.int32),
+    length=rng.integers(1, L + 1, P).astype(np.int32), id=np.arange(P, dtype=np.int32),
+    example=[{"question": str(i), "answer": str(i)} for i in range(P)],
+  )  # fmt: skip
+  logp, ended = -rng.exponential(size=(P, G, T)).astype(np.float32), np.ones((P, G), bool)
+  rollout = Rollout(tokens, length, ended, logp)
+  reward = rng.normal(size=(P, G)).astype(np.float32)
+  groups = Groups(prompts, rollout, Scored(reward, reward, ended, {"accuracy": reward}, {}))
+  mesh = sharding.make_mesh(config.mesh)
+  pack = PackSpec(response_budget=T, shards=8, rows=G, columns=L + T - 1, shared=False)
+  order = batching.balanced_order(config, mesh, pack, groups)
+  assert order is not None and order[0] != 0  # else this shows nothing
+  batches = batching.make_batches(config, mesh, pack, take(groups, order), None)
+  entropy = lambda batch: batch._replace(entropy=batch.tokens[..., L:] / 7)  # by it one knows whose it is
+  data, built = SimpleNamespace(tokenizer=TOKENIZER), objective.build(config.objective)
+  job = SimpleNamespace(config=config, mesh=mesh, pack=pack, data=data, objective=built)
+  return job, groups, [entropy(batch) for batch in batches]
+
+
+def kept(step) -> dict:
+  (row,) = samples.on_host(samples.table(*step))
+  assert json.loads(json.dumps(row, allow_nan=False)) == row
+  return row
+
+
+def test_each_token_has_its_own_text_log_prob_and_entropy(step):
+  row, rollout = kept(step), step[1].rollout
+  for i, n in enumerate(rollout.length[0]):
+    tokens = rollout.tokens[0, i, :n]
+    assert "".join(row["tokens"][i]) == TOKENIZER.decode(tokens) and len(row["tokens"][i]) == n
+    np.testing.assert_allclose(row["sampler_logp"][i], rollout.sampler_logp[0, i, :n], atol=5e-4)
+    np.testing.assert_allclose(row["entropy"][i], tokens / 7, atol=5e-4)
+    assert all(x == round(x, 3) for x in row["sampler_logp"][i] + row["entropy"][i])
+
+
+def test_what_the_policy_did_not_choose_has_no_numbers(step):
+  job, groups, batches = step
+  kind = np.full((P, G, T), ACTION, np.int8)
+  kind[..., 0] = OBSERVATION
+  row = kept((job, groups._replace(rollout=groups.rollout._replace(kind=kind)), batches))
+  for each in row["sampler_logp"], row["entropy"]:
+    assert all(x[0] is None and None not in x[1:] for x in each)
+
+
+def test_a_step_without_a_pass_of_pi_old_has_no_entropy(step):
+  job, groups, batches = step
+  row = kept((job, groups, [batch._replace(entropy=None) for batch in batches]))
+  assert "entropy" not in row and row["sampler_logp"] and row["advantage"]
+
+
+def test_a_long_group_keeps_its_first_completions(step, monkeypatch):
+  length = step[1].rollout.length[0].tolist()
+  for most, sizes in (sum(length), length), (sum(length) - 1, length[:1]), (0, length[:1]):
+    monkeypatch.setattr(samples, "TOKENS", most)
+    row = kept(step)
+    assert [len(x) for x in row["tokens"]] == [len(x) for x in row["entropy"]] == sizes
+    assert len(row["completions"]) == G
