@@ -34,8 +34,7 @@ def get_config(arg: str = "gpu") -> ConfigDict:
   c.checkpoint.every = 39
   if arg == "v5e8":
     c.rollout.slots = 512  # all completions of a rollout
+    c.microbatches = 4
     c.mesh.update(data=1, fsdp=-1)
     c.mesh.sampler.tensor = 1  # each chip decodes its own prompts, from a copy in bfloat16
-  if arg == "v5e1":
-    c.rollout.slots = 128
   return c
