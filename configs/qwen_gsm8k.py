@@ -5,8 +5,8 @@
     ./tpu_setup.sh here python -m grpojax.main --config=configs/qwen_gsm8k.py:v5e1
     ... --config.model.path=Qwen/Qwen2.5-1.5B-Instruct                       # not on v5e1
 
-Nobody has run it.  docs/tpu.md has the whole launch lines, and what the pod check predicts: memory and hours.
-Model and questions come from the hub by their ids.
+Model and questions come from the hub by their ids.  Nobody has run it.  Predictions (docs/hardware.md has the
+launch lines, and how they were made): v5e1 12.1 GiB and at most 1.9 hours; v5e8 0.4; an H100 0.4.
 """
 
 from ml_collections import ConfigDict
@@ -31,10 +31,12 @@ def get_config(arg: str = "gpu") -> ConfigDict:
   c.logprob_chunk = 128
   c.optimizer.learning_rate = 3e-6  # between verl's 1e-6 for 7B and the 1e-5 of configs/smollm2.py for 0.1B
   c.eval.update(every=39, prompts=256, samples=8)  # as many as group_size: the rollout's program serves both
-  c.checkpoint.every = 39
+  c.checkpoint.update(every=39, keep=1)  # 6 GB, and as much again while the next one is written
   if arg == "v5e8":
     c.rollout.slots = 512  # all completions of a rollout
     c.microbatches = 4
     c.mesh.update(data=1, fsdp=-1)
     c.mesh.sampler.tensor = 1  # each chip decodes its own prompts, from a copy in bfloat16
+  if arg == "v5e1":
+    c.rollout.slots = 128
   return c

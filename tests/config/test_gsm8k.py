@@ -4,6 +4,7 @@ import json
 import re
 
 import hub_server
+import jax
 import pytest
 import subprocesses
 import test_local
@@ -12,6 +13,7 @@ from grpojax.config import check
 from grpojax.config.commandline import config_of
 from grpojax.recipes import gemma_gsm8k, qwen_gsm8k
 from grpojax.runtime import metrics
+from grpojax.tools.podcheck import programs
 from grpojax.train import setup
 
 MODELS = {qwen_gsm8k: "Qwen/Qwen2.5-0.5B-Instruct", gemma_gsm8k: "google/gemma-3-1b-it"}
@@ -75,6 +77,24 @@ def test_model_and_both_splits_come_from_the_hub_by_their_ids(recipe, tmp_path, 
   assert re.search(r"Ann has (\d+) apples", first["question"])
   assert first["answer"] == str(int(re.findall(r"\d+", first["question"])[0]) + 2)
   assert "\\boxed{}" in data.tokenizer.decode(data.train.prompts[0])
+
+
+@pytest.mark.slow
+@each
+@pytest.mark.parametrize("machine, devices", [("gpu", 1), ("v5e8", 8), ("v5e1", 1)])
+def test_all_programs_can_be_traced_at_the_released_models_shapes(recipe, machine, devices, tmp_path):
+  """As the pod check does before it compiles; `float32` parameters are cut over all chips of a v5e-8."""
+  c = recipe.get_config(machine)
+  plan = programs.plan(c, jax.devices()[:devices], tmp_path)
+  update = programs.update(plan)
+  for program in (update, programs.log_probs(plan), *programs.sampling(plan).values()):
+    assert program.lowered.out_info
+  assert plan.slots == c.rollout.slots and plan.pieces == c.microbatches
+  held, stored = (
+    programs.arguments(update)["parameters"],
+    sum(x.size for x in jax.tree.leaves(plan.model.shapes)),
+  )
+  assert held == pytest.approx(4 * stored / devices, rel=0.01) or plan.model.lora
 
 
 @pytest.mark.slow
