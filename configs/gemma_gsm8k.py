@@ -5,8 +5,8 @@
     ./tpu_setup.sh here python -m grpojax.main --config=configs/gemma_gsm8k.py:v5e1    # adapters alone
 
 What is not of the model is as in configs/qwen_gsm8k.py.  The model is gated: who has accepted its licence on
-the hub gives a token, HF_TOKEN.  Nobody has run it.  Predictions, by arithmetic (docs/hardware.md): v5e8 7 GiB
-of a chip and 0.8 hours at most, v5e1 8 GiB and 3.4, an H100 21 GiB and 0.9.
+the hub gives a token, HF_TOKEN.  Nobody has run it.  Predictions, by arithmetic (docs/hardware.md): v5e8 7
+GiB of a chip and 0.8 hours at most, v5e1 8 GiB and 3.4, an H100 21 GiB and 0.9.
 """
 
 from ml_collections import ConfigDict
