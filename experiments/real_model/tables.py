@@ -7,6 +7,7 @@ import matplotlib
 import numpy as np
 from matplotlib.figure import Figure
 
+from experiments.real_model import tasks
 from experiments.real_model.evaluation import Evaluation, Part, measured, summary
 from grpojax.runtime import storage
 from grpojax.runtime.report.figures import COLOURS, STYLE
@@ -19,7 +20,8 @@ BESIDE = ("answered", "clipped_ratio", "commonest")  # what accuracy is to be re
 def collect(part: Part, done: list[Evaluation], missing: list[str]) -> dict:
   """Returns {"before": suite -> numbers, "rows": one a task and recipe, with every number of every seed}."""
   (first,) = (one for one in done if one.run is None)
-  before, of = measured(first), {}
+  asked, of = measured(first), {}
+  before = {name: asked[name] for name in tasks.TASKS if name in asked}
   for one in done:
     if one.run:
       of.setdefault(one.run.row.label, []).append(one)
@@ -34,7 +36,9 @@ def _row(evaluated: list[Evaluation], before: dict) -> dict:
   """Returns a policy's numbers by suite and metric: of every seed, their mean, and the change from before."""
   row, seeds = evaluated[0].run.row, {one.run.seed: measured(one) for one in evaluated}
   after, change = {}, {}
-  for suite, numbers in next(iter(seeds.values())).items():
+  asked = next(iter(seeds.values()))
+  for suite in filter(asked.__contains__, before):
+    numbers = asked[suite]
     values = {name: [of[suite][name] for of in seeds.values()] for name in numbers}
     after[suite] = {name: _several(of) for name, of in values.items()}
     change[suite] = {name: _several([x - before[suite][name] for x in of]) for name, of in values.items()}
@@ -98,19 +102,20 @@ def _powers(found: dict) -> list[str]:
 
 def draw(path: Path, found: dict) -> None:
   """Draws pass@k against k, a picture a task: before training, and each recipe's mean over seeds."""
-  names, tasks = _powers(found), list(found["before"])
+  names, asked = _powers(found), list(found["before"])
   ks = [int(name.removeprefix("pass@")) for name in names]
   with matplotlib.rc_context(STYLE | PNG):
-    fig = Figure(figsize=(2.6 * len(tasks), 2.8), layout="constrained")
-    for ax, task in zip(fig.subplots(1, len(tasks), sharey=True, squeeze=False)[0], tasks, strict=True):
+    fig = Figure(figsize=(2.6 * len(asked), 2.8), layout="constrained")
+    for ax, task in zip(fig.subplots(1, len(asked), sharey=True, squeeze=False)[0], asked, strict=True):
       ax.plot(ks, [100 * found["before"][task][name] for name in names], "k--", lw=1.2, label="before")
       of_task = [row for row in found["rows"] if row["trained_on"] == task]
       for row, colour in zip(of_task, COLOURS.values(), strict=False):
         means = [100 * row["after"][task][name]["mean"] for name in names]
         ax.plot(ks, means, color=colour, label=row["recipe"])
       ax.set_xscale("log", base=2)
+      ax.set_xticks(ks, [f"{k}" for k in ks], fontsize=8)
       ax.set_title(task, loc="left", fontsize=10)
       ax.set_xlabel("k")
     fig.axes[0].set_ylabel("pass@k, % of questions")
-    fig.axes[0].legend(frameon=False, fontsize=7)
+    max(fig.axes, key=lambda ax: len(ax.lines)).legend(frameon=False, fontsize=7)
     fig.savefig(path, metadata={"Software": None})
