@@ -225,11 +225,12 @@ def test_a_study_that_is_killed_in_an_evaluation_goes_on_to_the_same_bytes(comma
 
 @pytest.mark.slow
 def test_every_kind_of_setting_trains(command, tmp_path):
-  rows = "adapters, 10 x the learning rate", "bfloat16, TIS", "int8, IcePop", "form alone"
+  rows = "adapters, 10 x the learning rate", "bfloat16, TIS", "int8, TIS", "form alone"
   numbers = [str(1 + [row.name for row in studies.settings().rows].index(name)) for name in rows]
   done = run(command(tmp_path, "--only=settings", f"--rows={','.join(numbers)}"))
   assert done.returncode == 0, done.stdout + done.stderr
   found = json.loads((tmp_path / "settings" / "results.json").read_text())
   assert [row["name"] for row in found["rows"]] == list(rows) and not found["missing"]
   gaps = {name: found["curves"][name]["sampling/sampling_logp_difference/mean"]["values"][0] for name in rows}
-  assert max(gaps["form alone"]) < 1e-5 < min(gaps["bfloat16, TIS"]) and min(gaps["int8, IcePop"]) > 1e-5
+  assert max(gaps["form alone"]) < 1e-4  # which samples in full precision
+  assert all(min(gaps[name]) > 10 * max(gaps["form alone"]) for name in ("bfloat16, TIS", "int8, TIS"))
