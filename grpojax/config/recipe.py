@@ -10,7 +10,9 @@ from pathlib import Path
 
 FOLDER = Path(__file__).parents[1] / "recipes"
 SWEEPS = FOLDER / "sweeps"
-OF_A_MODEL = ("smollm2",)  # recipes for one model, whose argument is another recipe: smollm2:dapo
+# Recipes for one model; their argument is no scale, but another recipe (smollm2:dapo) or a machine
+# (qwen_gsm8k:v5e8).
+OF_A_MODEL = ("smollm2", "qwen_gsm8k", "gemma_gsm8k")
 
 
 def names(folder: Path = FOLDER) -> list[str]:

@@ -31,6 +31,7 @@ def per_question(right, answers, length, ended) -> dict[str, np.ndarray]:
   return {
     "correct": right.sum(axis=1),
     "majority": np.array([majority(a, r) for a, r in zip(answers, right, strict=True)]),
+    "answered": np.array([np.mean([bool(a) for a in group]) for group in answers]),
     "length": length.mean(axis=1),
     "ended": ended.mean(axis=1),
   }
@@ -50,6 +51,7 @@ def summarise(questions: dict[str, np.ndarray], k: int) -> dict[str, float]:
     f"eval/avg@{k}": float(correct.mean() / k),
     f"eval/pass@{k}": float(pass_at_k(correct, k, k).mean()),
     f"eval/maj@{k}": float(questions["majority"].mean()),
+    "eval/answered": float(questions["answered"].mean()),
     "eval/mean_length": float(questions["length"].mean()),
     "eval/clipped_ratio": float(1 - questions["ended"].mean()),
   }
@@ -58,13 +60,15 @@ def summarise(questions: dict[str, np.ndarray], k: int) -> dict[str, float]:
 def estimate(questions: dict[str, np.ndarray], k: int) -> dict[str, np.ndarray]:
   """Numbers per question, k samples each -> each metric's value of every question, [P].
 
-  pass@j for j = 1, 2, 4, ... and k; avg@k, the mean over all samples, which pass@1 equals; maj@k.
+  pass@j for j = 1, 2, 4, ... and k; avg@k, the mean over all samples, which pass@1 equals; maj@k; the share
+  that states an answer, right or wrong.
   """
   powers = [2**i for i in range(k.bit_length())]
   return {
     **{f"pass@{j}": pass_at_k(questions["correct"], k, j) for j in sorted({*powers, k})},
     f"avg@{k}": questions["correct"] / k,
     f"maj@{k}": questions["majority"],
+    "answered": questions["answered"],
     "mean_length": questions["length"],
     "clipped_ratio": 1 - questions["ended"],
   }

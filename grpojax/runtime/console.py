@@ -31,6 +31,7 @@ _UNSEEN = re.compile(
   "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]"
 )
 LABELS = {
+  "eval/answered": ("with an answer, %", 100),
   "eval/mean_length": ("mean length, tokens", 1),
   "eval/clipped_ratio": ("truncated, %", 100),
 }

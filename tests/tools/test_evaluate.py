@@ -47,13 +47,14 @@ def test_majority(answers, right, expected):
 
 def test_summary_by_hand():
   right = np.array([[1, 1, 0, 0], [0, 0, 0, 0], [1, 1, 1, 1]], np.float32)
-  answers = [["1", "1", "2", "3"], [None] * 4, ["5"] * 4]
+  answers = [["1", "1", "2", ""], [None] * 4, ["5"] * 4]
   length = np.array([[1, 2, 3, 4], [4, 4, 4, 4], [1, 1, 1, 1]])
   ended = np.array([[1, 1, 1, 0], [0, 0, 0, 0], [1, 1, 1, 1]], bool)
   seen = evaluate.summarise(evaluate.per_question(right, answers, length, ended), 4)
   assert seen["eval/pass@1"] == pytest.approx(0.5) == seen["eval/avg@4"]
   assert seen["eval/pass@4"] == pytest.approx(2 / 3)
   assert seen["eval/maj@4"] == pytest.approx(2 / 3)
+  assert seen["eval/answered"] == pytest.approx(7 / 12)  # right or wrong
   assert seen["eval/mean_length"] == pytest.approx((2.5 + 4 + 1) / 3)
   assert seen["eval/clipped_ratio"] == pytest.approx(5 / 12)
   assert seen["eval/pass@1_ci95"] == pytest.approx(1.96 * 0.5 / np.sqrt(3))

@@ -75,7 +75,7 @@ def test_the_summary_agrees_with_enumeration(whole):
   seen = summary.of_suite(answered)
   right = [[sample["right"] is True for sample in item["samples"]] for item in answered]
   assert list(seen["metrics"]) == [
-    "pass@1", "pass@2", "pass@4", "avg@4", "maj@4", "mean_length", "clipped_ratio",
+    "pass@1", "pass@2", "pass@4", "avg@4", "maj@4", "answered", "mean_length", "clipped_ratio",
   ]  # fmt: skip
   for k in (1, 2, 4):
     expected = np.mean([np.mean([any(s) for s in itertools.combinations(row, k)]) for row in right])

@@ -208,13 +208,32 @@ def test_what_no_compiler_knows_is_said_in_one_sentence():
   assert done.returncode and "Traceback" not in done.stderr and "config.mesh" in done.stderr
 
 
+# Parameters of the released checkpoints: the totals of their safetensors; Gemma's by KerasHub's presets.
+RELEASED = {
+  "Qwen2.5-0.5B": 494_032_768, "Qwen2.5-1.5B": 1_543_714_304, "Qwen2.5-7B": 7_615_616_512,
+  "Qwen2.5-32B": 32_763_876_352, "Qwen3-30B-A3B": 30_532_122_624, "gemma-3-1b": 999_885_952,
+}  # fmt: skip
+
+
 @pytest.mark.parametrize("name", known.MODELS)
-def test_a_model_known_by_name_has_the_size_in_it(name, tmp_path):
-  spec = models.from_folder(known.folder(name, tmp_path))
-  shapes = models.from_spec(spec).shapes
-  count = sum(x.size for x in jax.tree.leaves(shapes)) / 1e9
-  said = float(name.split("-")[1].rstrip("B"))
-  assert count == pytest.approx(said, rel=0.1)
+def test_a_model_known_by_name_has_the_parameters_of_the_released_one(name, tmp_path):
+  shapes = models.from_spec(models.from_folder(known.folder(name, tmp_path))).shapes
+  assert sum(x.size for x in jax.tree.leaves(shapes)) == RELEASED[name]
+
+
+def test_gemmas_layers_alternate_as_the_released_ones(tmp_path):
+  """Five of a window of 512 and rotary base 10,000, then one that sees all, of base 1,000,000."""
+  spec = models.from_folder(known.folder("gemma-3-1b", tmp_path))
+  whole = [layer % 6 == 5 for layer in range(26)]
+  assert spec.windows == tuple(0 if sees_all else 512 for sees_all in whole)
+  assert [spec.ropes[i].theta for i in spec.rope_of] == [1e6 if sees_all else 1e4 for sees_all in whole]
+
+
+@pytest.mark.parametrize("tuned", ["Qwen/Qwen2.5-0.5B-Instruct", "google/gemma-3-1b-it"])
+def test_a_hubs_id_of_a_tuned_model_has_the_shapes_of_the_one_it_is_tuned_from(tuned, tmp_path):
+  folder = known.folder(tuned, tmp_path)
+  assert folder.parent == tmp_path and folder.name in known.MODELS
+  assert known.folder("me/Other-Instruct", tmp_path).name == "Other-Instruct"
 
 
 def test_chips_are_found_by_what_devices_call_themselves():

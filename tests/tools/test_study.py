@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from rich.console import Console
 from scipy import stats
 from study_toys import FINAL, STUDY, finish, runs
 
@@ -149,6 +150,30 @@ def test_an_estimate_is_the_mean_and_its_interval_contains_it():
   assert np.isnan(statistics.estimate([0.5]).low)
 
 
+def test_the_least_difference_that_seeds_detect_is_found_in_four_studies_of_five():
+  """By simulation of the paired test; a smaller one in fewer, none in one of twenty."""
+  rng = np.random.default_rng(3)
+  for S in (3, 5, 8):
+    least = statistics.detectable(2.0, S)
+    found = []
+    for true in (0.0, least / 2, least):
+      seen = rng.normal(true, 2.0, size=(S, 20_000))
+      found.append(np.mean(stats.ttest_1samp(seen, 0).pvalue < 0.05))
+    assert found[0] == pytest.approx(0.05, abs=0.01) and found[1] < 0.5
+    assert found[2] == pytest.approx(0.8, abs=0.05)
+  assert statistics.detectable(4.0, 3) == pytest.approx(2 * statistics.detectable(2.0, 3))
+  assert np.isnan(statistics.detectable(2.0, 1))
+
+
+def test_what_can_be_detected_is_said_before_anything_runs_and_beside_the_table(out, capsys):
+  study = STUDY._replace(scatter=4.0)
+  sentence = "3 seeds tell a difference of 12.4 points from nothing"
+  study_command.describe(Console(), study, runs(out), runs(out), 1)
+  assert sentence in capsys.readouterr().out
+  assert sentence in table.markdown(study, collected(out))
+  assert "points from nothing" not in table.markdown(STUDY, collected(out))
+
+
 # What is made of records.
 
 
@@ -199,6 +224,21 @@ def test_a_ratio_without_a_denominator_is_a_gap_and_not_a_number(tmp_path):
     finish(run, down=0.0)
   assert collected(tmp_path)["curves"]["a"]["up / down"]["values"][0] == [None] * 4
   json.dumps(collected(tmp_path), allow_nan=False)
+
+
+def test_minutes_are_in_the_table_and_not_in_the_results(out):
+  """Four steps of 9 s."""
+  found = collected(out)
+  rows = [line.split(" | ") for line in table.markdown(STUDY, found).splitlines() if line.startswith("| ")]
+  assert rows[0][-1] == "minutes |" and rows[2][-1] == "0.6 |"
+  assert '"minutes":' not in results.write(out, found).read_text()
+
+
+def test_accuracy_before_training_is_said_of_every_group(out):
+  found = collected(out)
+  assert "20.0 [20.0, 20.0] before." in table.markdown(STUDY, found)
+  found["rows"][2] |= dict(group="other", before=dict(mean=0.3, low=None, high=None))
+  assert table.before(found) == "20.0 [20.0, 20.0], other 30.0"
 
 
 def test_results_depend_on_nothing_but_the_records(out):

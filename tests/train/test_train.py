@@ -98,7 +98,7 @@ def test_the_command_of_the_readme_leaves_everything_behind(cache, tmp_path, run
   gap = "sampling/sampling_logp_difference/max"  # the sampler runs the policy that is trained
   assert all(r[gap] < 1e-4 for r in records if r["kind"] == "train")
   evals = [r for r in records if r["kind"] == "eval"]
-  names = ("pass@1", "avg@4", "pass@4", "maj@4", "mean_length", "clipped_ratio")
+  names = ("pass@1", "avg@4", "pass@4", "maj@4", "answered", "mean_length", "clipped_ratio")
   assert all(f"eval/{name}" in r for r in evals for name in names)
   assert json.loads((workdir / "config.json").read_text())["rollout"]["group_size"] == 4
   completions = metrics.read(workdir, "completions")

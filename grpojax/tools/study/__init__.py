@@ -57,6 +57,8 @@ class Study(NamedTuple):
   swept: str = ""  # name of the swept number, for the axes
   minutes: float = 0.0  # of one run, as measured on `machine`; 0: unknown
   machine: str = ""
+  scatter: float = 0.0  # standard deviation over seeds that a difference of two rows is expected to have,
+  # in points; the plan then says which differences can be told from nothing.  0: unknown
 
 
 def cumulative(config: str, *steps: tuple[str, dict, float | None], group: str = "") -> tuple[Row, ...]:

@@ -83,7 +83,7 @@ def show(console: rich.console.Console, study: Study, out: Path, runs: list[Run]
   drawn = figures.draw(study, found, out)
   written = page.write(out, study, found, drawn, runs[0])
   console.print(table.terminal(study, found))
-  for line in table.notes(found):
+  for line in table.notes(study, found):
     console.print(line, markup=False)
   console.print(f"report: {written}", soft_wrap=True, markup=False)
 
@@ -105,6 +105,8 @@ def describe(console, study: Study, runs: list[Run], left: list[Run], parallel: 
     at_once = execute.concurrency(parallel)
     minutes = study.minutes * len(left) / at_once
     time = f"about {minutes:.0f} minutes, {at_once} at a time ({study.minutes:g} each on {study.machine})"
+  if study.scatter and len(runs) > len(rows):
+    say(table.power(study, len(runs) // len(rows)))
   say(f"left: at most {_big(sum(plan.cost(run.config).tokens for run in left))} tokens; {time}")
 
 

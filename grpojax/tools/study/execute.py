@@ -89,8 +89,7 @@ def start(run: Run, worker: int, at_once: int) -> subprocess.Popen:
   def before():  # in the new process
     if hasattr(os, "sched_setaffinity"):
       os.sched_setaffinity(0, mine)
-    if hasattr(LIBC, "prctl"):
-      LIBC.prctl(SET_PARENT_DEATH_SIGNAL, signal.SIGKILL)
+    die_with_parent()
 
   with (run.workdir / "log.txt").open("ab") as log:
     log.write(f"commit {processes.commit()}\n".encode())
@@ -98,6 +97,12 @@ def start(run: Run, worker: int, at_once: int) -> subprocess.Popen:
     return subprocess.Popen(
       command, stdout=log, stderr=subprocess.STDOUT, env=env, start_new_session=True, preexec_fn=before
     )  # fmt: skip
+
+
+def die_with_parent() -> None:
+  """Has the kernel kill this process when its parent ends; elsewhere than on Linux, nothing."""
+  if hasattr(LIBC, "prctl"):
+    LIBC.prctl(SET_PARENT_DEATH_SIGNAL, signal.SIGKILL)
 
 
 def cores() -> list[int]:

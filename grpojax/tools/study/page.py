@@ -20,7 +20,7 @@ def write(out: Path, study: Study, results: dict, figures: list[dict], first: Ru
       missing=results["missing"],
       head=table.head(study, results),
       body=table.body(study, results),
-      notes=table.notes(results),
+      notes=table.notes(study, results),
       verdicts=table.verdicts(results),
       figures=figures,
       window=WINDOW,

@@ -1,5 +1,7 @@
 """Records of runs -> results.json, without dates and durations: the same runs give the same bytes.
 
+Minutes of a row are for the table alone.
+
     {"name": ..., "rows": [{"name": ..., "final": {...}, "over_previous": {...}, ...}], "curves": {...}, ...}
 
 A value of several seeds is {"seeds": [0, 1, ...], "values": [...], "mean": ., "low": ., "high": .}, the ends
@@ -49,7 +51,8 @@ def collect(study: Study, runs: list[Run], command: str) -> dict:
 def write(out: Path, results: dict) -> Path:
   """Writes results.json, whole or not at all."""
   path = out / "results.json"
-  text = json.dumps(results, indent=1, allow_nan=False, ensure_ascii=False) + "\n"
+  rows = [{key: value for key, value in row.items() if key != "minutes"} for row in results["rows"]]
+  text = json.dumps(results | {"rows": rows}, indent=1, allow_nan=False, ensure_ascii=False) + "\n"
   storage.write(path, text, encoding="utf-8")
   return path
 
@@ -106,6 +109,7 @@ def _rows(study: Study, rows: list[Row], of: dict, runs: list[Run]) -> list[dict
           equal_tokens=budget,
           at_equal_tokens=_several(equal[i]),
           over_first_at_equal_tokens=_between(equal[i], equal[0]) if i else None,
+          minutes=float(np.mean([_minutes(r) for r in records.values()])),
         )
       )  # fmt: skip
   return found
@@ -154,6 +158,11 @@ def _final(records: list[dict], metric: str) -> float:
 def _tokens(records: list[dict]) -> np.ndarray:
   """Returns tokens generated until the end of each training step, [steps], evaluations not counted."""
   return np.cumsum([record[TOKENS] for record in _of_kind(records, "train")])
+
+
+def _minutes(records: list[dict]) -> float:
+  """Returns the time from the run's start to its last record; of a run that was resumed, of what is kept."""
+  return sum(record.get("time/step", 0.0) for record in records) / 60
 
 
 def _at_tokens(records: list[dict], metric: str, budget: float) -> float:

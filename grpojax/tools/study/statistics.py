@@ -30,6 +30,18 @@ def difference(after, before) -> Estimate:
   return estimate(np.asarray(after, float) - np.asarray(before, float))
 
 
+def detectable(scatter: float, seeds: int, power: float = 0.8) -> float:
+  """Returns the least true difference whose 95 % interval excludes zero with this `power`; NaN of one seed.
+
+  `scatter` is the standard deviation over seeds of the paired difference, in whose unit the result is.
+  Source: Bloom 1995, https://doi.org/10.1177/0193841X9501900504, with Student's distribution.
+  """
+  if seeds == 1:
+    return float("nan")
+  t = special.stdtrit(seeds - 1, [0.975, power]).sum()
+  return float(t * scatter / np.sqrt(seeds))
+
+
 def estimates(values: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
   """Returns mean, low, high, [N] each, of values [S, N]: the expanded percentile interval over S seeds.
 

@@ -2,7 +2,7 @@
 
 from rich.table import Table
 
-from grpojax.tools.study import Study
+from grpojax.tools.study import Study, statistics
 
 
 def head(study: Study, results: dict) -> list[str]:
@@ -17,6 +17,7 @@ def head(study: Study, results: dict) -> list[str]:
     "tokens, M",
     "at equal tokens",
     "over the first",
+    "minutes",
   ]
 
 
@@ -35,6 +36,7 @@ def body(study: Study, results: dict) -> list[list[str]]:
         f"{row['tokens']['mean'] / 1e6:.2f}",
         level(row["at_equal_tokens"]),
         change(row["over_first_at_equal_tokens"]),
+        f"{row['minutes']:.1f}",
       ]
     )
   return lines
@@ -47,7 +49,7 @@ def markdown(study: Study, results: dict) -> str:
   text = "\n".join("| " + " | ".join(cells) + " |" for cells in lines)
   return (
     f"# {study.title}\n\n{text}\n\n"
-    + "\n".join(f"- {line}" for line in [*notes(results), *verdicts(results)])
+    + "\n".join(f"- {line}" for line in [*notes(study, results), *verdicts(results)])
     + "\n"
   )
 
@@ -59,25 +61,44 @@ def terminal(study: Study, results: dict) -> Table:
   return table
 
 
-def notes(results: dict) -> list[str]:
+def notes(study: Study, results: dict) -> list[str]:
   """Returns sentences about the columns."""
   of = sorted({seed for row in results["rows"] for seed in row["final"]["seeds"]})
-  before = results["rows"][0]["before"]
   e = results["environment"]
   lines = [
-    f"Accuracy is {results['metric']}, in % of the held-out questions, at the end; {level(before)} before. "
+    f"Accuracy is {results['metric']}, in % of the held-out questions, at the end; {before(results)} before. "
     f"Mean over {seeds(len(of))} with its 95 % bootstrap interval; differences are in points, paired by "
     "seed (same cold start, same prompts).",
     "Tokens are those generated in training, kept or not; equal tokens are "
     + ", ".join(f"{n / 1e6:.2f} M" for n in dict.fromkeys(row["equal_tokens"] for row in results["rows"]))
     + ", as many as the thriftiest run of a group took.",
+    "Minutes are those of a run's own clock, from its start to its last record, mean over seeds.",
     f"`{results['command']}`; commit {e['commit']}, {e['device']} ({e['processor']}), jax {e['jax']}.",
   ]
   if len(of) < 5:
     lines.append(f"With {seeds(len(of))} no bootstrap interval reaches 95 %; these are too narrow.")
+  if study.scatter and len(of) > 1:
+    lines.append(f"As was said before it ran: {power(study, len(of))}.")
   if results["missing"]:
     lines.append(f"Missing: {'; '.join(results['missing'])}.")
   return lines
+
+
+def before(results: dict) -> str:
+  """Formats the accuracy before training; where there are groups, of each."""
+  first = {}  # row of each group
+  for row in results["rows"]:
+    first.setdefault(row["group"], row)
+  return ", ".join(f"{group} {level(row['before'])}".strip() for group, row in first.items())
+
+
+def power(study: Study, n: int) -> str:
+  """Says which differences n seeds can tell from nothing, if they scatter as the study expects."""
+  least = statistics.detectable(study.scatter, n)
+  return (
+    f"{seeds(n)} tell a difference of {least:.1f} points from nothing in four cases of five, if differences "
+    f"scatter by {study.scatter:g} points from seed to seed; what is not told apart may differ by as much"
+  )
 
 
 def seeds(n: int) -> str:
