@@ -33,7 +33,7 @@ class Turn(NamedTuple):
 
 
 class Environment(Protocol):
-  """One episode.  Each has an instance of its own, which no other episode has used or uses."""
+  """One episode.  Each has an instance of its own, which holds nothing that costs before its `reset`."""
 
   def reset(self, example: dict, seed: int) -> Turn:
     """Starts the task of a row of the dataset and returns the first observation."""

@@ -1,0 +1,47 @@
+"""Taxi of gymnasium (v4): fetch the passenger at one of four places, R, G, Y and B, and bring them to another.
+
+    R .|. . G
+    . .|T . .      T is the taxi, | a wall between two fields.
+    . . . . .
+    .|. .|. .
+    Y|. .|B .
+    from R to B    with the passenger in the taxi: "aboard to B"
+"""
+
+from gymnasium.envs.toy_text.taxi import MAP, TaxiEnv
+
+from grpojax.rollout.envs.toy_text import ToyText
+
+_PLACES = ("from R", "from G", "from Y", "from B", "aboard")
+
+
+class Taxi(ToyText):
+  """Rewards are gymnasium's: -1 a step, 20 at the end, -10 for a pickup or a dropoff where none is; 200 steps.
+
+  In the `rain`, one move in five goes aside.
+  """
+
+  words = ("south", "north", "east", "west", "pickup", "dropoff")
+  about = (
+    "You drive the taxi T. Fetch the passenger and bring them where they want to go; | is a wall."
+    " Say south, north, east, west, pickup or dropoff."
+  )
+
+  def __init__(self, rain: bool = False, max_steps: int = 200, rules: bool = False):
+    super().__init__(max_steps, rules)
+    self.rain = rain
+
+  def start(self, number: int) -> TaxiEnv:
+    return TaxiEnv(is_rainy=self.rain)
+
+  def board(self) -> str:
+    row, column, passenger, goal = self.game.decode(int(self.game.s))
+    lines = [list(line[1:-1].replace(":", " ")) for line in MAP[1:-1]]  # fields are at even places
+    for line in lines:
+      line[::2] = [field if field.isalpha() else "." for field in line[::2]]
+    lines[row][2 * column] = "T"
+    return "\n".join([*map("".join, lines), f"{_PLACES[passenger]} to {'RGYB'[goal]}"])
+
+
+def make(**knobs) -> Taxi:
+  return Taxi(**knobs)
