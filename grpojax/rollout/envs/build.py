@@ -8,17 +8,19 @@
 import functools
 import importlib
 import inspect
+import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from grpojax.rollout.envs.interface import Environment
 
 _FOLDER = Path(__file__).parent
+_MAKE = re.compile(r"^(def make\(|make = )", re.MULTILINE)
 
 
 def names() -> list[str]:
-  """Returns the names of the package's own environments: of its files with a function `make`."""
-  return sorted(path.stem for path in _FOLDER.glob("*.py") if "\ndef make(" in path.read_text())
+  """Returns the names of the package's own environments: of its files that have a `make`."""
+  return sorted(path.stem for path in _FOLDER.glob("*.py") if _MAKE.search(path.read_text()))
 
 
 def module_of(name: str) -> str:
@@ -49,7 +51,10 @@ def find(name: str) -> Callable[..., Environment]:
 
 
 def check(name: str, knobs: Mapping, timeout: float) -> None:
-  """Raises ValueError for a name that says no environment, for knobs that it does not take, or no time."""
+  """Raises ValueError for a name that says no environment, for knobs that it does not take, or no time.
+
+  What makes an environment may have an attribute `check(**knobs)`, which is called once, here.
+  """
   make = find(name)
   takes = inspect.signature(make).parameters.values()
   menu = [p.name for p in takes if p.kind in (p.KEYWORD_ONLY, p.POSITIONAL_OR_KEYWORD)]
@@ -62,5 +67,8 @@ def check(name: str, knobs: Mapping, timeout: float) -> None:
   except TypeError as error:
     raise ValueError(f"the environment '{name}' cannot be made ({error}).") from None
   make(**knobs)  # whose own ValueErrors say what is wrong with a knob
+  whole = make if isinstance(make, functools.partial) else functools.partial(make)
+  if hasattr(whole.func, "check"):
+    whole.func.check(*whole.args, **knobs)
   if not timeout > 0:
     raise ValueError(f"the time limit of an environment, {timeout!r}, must be a number of seconds above 0.")

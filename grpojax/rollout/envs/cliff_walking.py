@@ -33,5 +33,4 @@ class CliffWalking(ToyText):
     return "\n".join(fields)
 
 
-def make(**knobs) -> CliffWalking:
-  return CliffWalking(**knobs)
+make = CliffWalking

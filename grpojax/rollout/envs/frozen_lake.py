@@ -76,5 +76,4 @@ def _distances(lake: list[str]) -> dict[tuple[int, int], int]:
   return distance
 
 
-def make(**knobs) -> FrozenLake:
-  return FrozenLake(**knobs)
+make = FrozenLake

@@ -5,19 +5,17 @@ A run without an environment does not come here: its completions are scored as t
 
 from collections.abc import Mapping
 
-from ml_collections import ConfigDict
-
 from grpojax import rewards
 from grpojax.rollout.envs.interface import Turn
 
-_RULE = {"accuracy": {"fn": "rules:integer_answer", "marker": "#"}}
+RULE = {"accuracy": {"fn": "rules:integer_answer", "marker": "#"}}
 
 
 class SingleTurn:
   """Rewards are those of config.reward that see one text: its length in tokens is not known here."""
 
-  def __init__(self, reward: Mapping = _RULE):
-    self._rewards = rewards.build(ConfigDict(dict(reward)))
+  def __init__(self, reward: Mapping = RULE):
+    self._rewards = rewards.build(reward)
     for one in self._rewards.all:
       if one.sees == "group":
         raise ValueError(f"the reward {one.name} sees a whole group, and an environment one completion.")

@@ -120,5 +120,4 @@ def _distances(floor: frozenset[Place], goal: Place) -> dict[State, int]:
   return left
 
 
-def make(**knobs) -> Sokoban:
-  return Sokoban(**knobs)
+make = Sokoban

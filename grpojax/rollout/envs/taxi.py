@@ -43,5 +43,4 @@ class Taxi(ToyText):
     return "\n".join([*map("".join, lines), f"{_PLACES[passenger]} to {'RGYB'[goal]}"])
 
 
-def make(**knobs) -> Taxi:
-  return Taxi(**knobs)
+make = Taxi
