@@ -1,8 +1,8 @@
 """From a name to an environment: the package's own, or a class or function of a module of one's own.
 
-    frozen_lake                    make(**knobs) of grpojax/rollout/envs/frozen_lake.py
-    textarena:Hanoi-v0-train       make("Hanoi-v0-train", **knobs) of grpojax/rollout/envs/textarena.py
-    my_module:MyEnvironment        MyEnvironment(**knobs)
+frozen_lake                    make(**knobs) of grpojax/rollout/envs/frozen_lake.py
+textarena:Hanoi-v0-train       make("Hanoi-v0-train", **knobs) of grpojax/rollout/envs/textarena.py
+my_module:MyEnvironment        MyEnvironment(**knobs)
 """
 
 import functools

@@ -119,7 +119,19 @@ def test_only_an_episode_that_waits_takes_an_action(shared):
     shared.step(0, "b")
 
 
-HARMLESS = ("raise", "exit", "text", "feedback", "none", "string", "number", "surrogate", "nan", "word", "done")
+HARMLESS = (
+  "raise",
+  "exit",
+  "text",
+  "feedback",
+  "none",
+  "string",
+  "number",
+  "surrogate",
+  "nan",
+  "word",
+  "done",
+)
 
 
 @pytest.mark.parametrize("action", [*HARMLESS, "anchor", "deep"])
@@ -147,7 +159,7 @@ def test_those_that_never_answer_are_killed_at_the_limit(alone):
   with pool_of("Obedient", timeout=5.0) as pool:
     pool.reset(9, EXAMPLE, 1)
     answer(pool, 9)
-    for slot, action in enumerate(bad):
+    for slot in range(len(bad)):
       play(pool, slot, 0, [])
     for slot, action in enumerate(bad):
       pool.step(slot, action)
@@ -246,7 +258,9 @@ def test_no_process_outlives_the_trainer(stopped):
   trainer.kill()
   trainer.wait()
   end = time.monotonic() + 20
-  while (left := [pid for pid in all_of if servers.state(pid)[0] not in ("", "Z")]) and time.monotonic() < end:
+  while (
+    left := [pid for pid in all_of if servers.state(pid)[0] not in ("", "Z")]
+  ) and time.monotonic() < end:
     time.sleep(0.1)
   for pid in left:
     os.kill(pid, signal.SIGKILL)
