@@ -7,6 +7,7 @@ my_module:MyEnvironment        MyEnvironment(**knobs)
 
 import functools
 import importlib
+import importlib.util
 import inspect
 import re
 from collections.abc import Callable, Mapping
@@ -27,6 +28,13 @@ def module_of(name: str) -> str:
   """Returns the module that an environment of this name is in."""
   first = name.partition(":")[0]
   return f"{__package__}.{first}" if first in names() else first
+
+
+def source_files(name: str) -> list[Path]:
+  """Returns the files that an environment of this name is made of, as far as they are Python's."""
+  own = importlib.util.find_spec(module_of(name))
+  files = {Path(own.origin)} if own and own.origin else set()
+  return sorted(files | set(_FOLDER.glob("*.py")))
 
 
 def find(name: str) -> Callable[..., Environment]:

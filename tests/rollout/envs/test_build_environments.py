@@ -87,7 +87,7 @@ print([name for name in ("jax", "jaxlib", "flax", "tensorflow", "transformers") 
 
 
 def test_no_environment_needs_jax():
-  libraries = ("textarena", "openenv", "rows")  # tfds and two libraries, which import what they like
+  libraries = ("textarena", "openenv", "rows")  # which import what they like; rows.py is the trainer's
   names = [path.stem for path in FOLDER.glob("*.py") if path.stem not in ("__init__", *libraries)]
   assert len(names) > 10
   command = [sys.executable, "-c", IMPORT_ALL, *names]

@@ -187,8 +187,12 @@ def members(pool: Pool) -> list[int]:
   return [pid for pid in everyone if servers.state(pid)[1] == session and servers.state(pid)[0] != "Z"]
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
-@pytest.mark.parametrize("whom", ["worker", "server", "all"])
+@pytest.mark.parametrize("number, whom", [
+  (signal.SIGKILL, "worker"), (signal.SIGKILL, "server"),
+  *(pytest.param(*case, marks=pytest.mark.slow) for case in (
+    (signal.SIGKILL, "all"), (signal.SIGSTOP, "worker"), (signal.SIGSTOP, "server"), (signal.SIGSTOP, "all"),
+  )),
+])  # fmt: skip
 def test_what_somebody_does_to_processes_changes_no_episode(number, whom, alone, tmp_path):
   """One is at work while it happens, the other waits for an action."""
   with pool_of("Obedient") as pool:
@@ -243,7 +247,7 @@ sys.stdin.read()
 """
 
 
-@pytest.mark.parametrize("stopped", [False, True])
+@pytest.mark.parametrize("stopped", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_no_process_outlives_the_trainer(stopped):
   folders = [str(Path(servers.__file__).parents[2]), str(Path(__file__).parent)]
   trainer = subprocess.Popen(
