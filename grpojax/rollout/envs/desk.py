@@ -81,7 +81,6 @@ class Desk:
     except office.Refusal as error:
       return str(error), anchors.error_anchor(verb, str(error)), True
     if verb not in _READS:
-      self._looked.clear()  # what was seen may have changed
       return text, ("ok", verb), True
     (seen,) = arguments.values()
     self._looked.add(f"{verb} {seen}")

@@ -219,6 +219,16 @@ def test_an_episode_that_cannot_be_played_again_fails(tmp_path):
     assert "gave other turns" in last.failure
 
 
+def test_an_answer_that_nobody_waits_for_any_more_is_no_other_requests(alone, shared):
+  play(shared, 0, 0, [])
+  shared.step(0, "late")
+  time.sleep(2.0)  # until the answer has been sent, and nobody has read it
+  shared.reset(0, EXAMPLE, 2)
+  assert answer(shared, 0) == alone[2][0]
+  shared.step(0, "a1")
+  assert answer(shared, 0) == alone[2][1]
+
+
 def test_an_end_before_its_time_frees_the_slot_and_its_process(alone):
   with pool_of("Obedient") as pool:
     play(pool, 0, 0, [])
