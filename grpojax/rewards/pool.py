@@ -2,42 +2,30 @@
 
     trainer  -- one line of JSON -->  python -m grpojax.rewards.pool  -- pebble -->  workers
 
-Between the trainer and the workers stands a server process: under the trainer itself, multiprocessing would
-import the trainer's main module, and with it jax, into every worker.  The server imports the function's
-module and forks workers, so that replacing a killed one is cheap.
+Between the trainer and the workers stands a server (server.py), which imports the function's module once.
 A call whose worker was killed, stopped or ran out of memory is done once more, alone in a new worker: what
 somebody else did to a worker changes no number, and what a call does to its own worker happens again.  So are
 all calls of a server that was killed or stopped, in a new server.
 No worker outlives the trainer, however the trainer ends.
 """
 
-import contextlib
 import importlib
 import json
-import multiprocessing
 import os
-import resource
 import selectors
-import signal
 import subprocess
 import sys
 import threading
 import time
-from concurrent.futures import ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from multiprocessing import forkserver
-from pathlib import Path
 
-from grpojax.rewards import die_with_parent
+from grpojax.rewards import server as servers
 
 _LOCK = threading.Lock()
 _SERVERS: dict[tuple[str, int], subprocess.Popen] = {}
-_MEMORY = 2 << 30  # bytes of address space of one worker
 _MAX_TASKS = 2000  # then a worker is replaced: caches grow
 _SERVER_TRIES = 3
-_START = 60.0  # seconds that a server may take beside its calls, to import and to fork
 _AGAIN = ("ProcessExpired", "MemoryError")  # of a worker, perhaps for no fault of its call
-_STARTER = ThreadPoolExecutor(1)  # a thread that lasts: servers die with the thread that started them
 
 
 def check(timeout: float, workers: int) -> None:
@@ -76,12 +64,10 @@ def _ask(function: str, workers: int, timeout: float, arguments: list) -> list:
     server.stdin.write(json.dumps([timeout, arguments]) + "\n")
     server.stdin.flush()
     # Each call twice, all one after the other on each worker.
-    _wait(server, _START + 2 * timeout * -(-len(arguments) // workers))
+    _wait(server, servers.START + 2 * timeout * -(-len(arguments) // workers))
     return json.loads(server.stdout.readline())
   except BaseException:  # also Ctrl-C: half a conversation cannot be continued
-    with contextlib.suppress(ProcessLookupError):
-      os.killpg(server.pid, signal.SIGKILL)  # its workers too
-    server.wait()
+    servers.kill(server)  # its workers too
     del _SERVERS[function, workers]
     raise
 
@@ -92,19 +78,10 @@ def _wait(server: subprocess.Popen, seconds: float) -> None:
   with selectors.DefaultSelector() as selector:
     selector.register(server.stdout, selectors.EVENT_READ)
     while not selector.select(1.0):
-      if _state(server.pid)[0] == "T":
+      if servers.state(server.pid)[0] == "T":
         raise ChildProcessError("it was stopped")
       if time.monotonic() > end:
         raise TimeoutError(f"it gave no answer in {seconds:g} s")
-
-
-def _state(pid: int) -> tuple[str, int]:
-  """Returns a process's state, a letter, and its session; ("", 0) without /proc, or where it has ended."""
-  try:
-    state, _, _, session = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[:4]
-  except OSError:
-    return "", 0
-  return state, int(session)
 
 
 def _exception(kind: str, message: str) -> Exception:
@@ -114,21 +91,7 @@ def _exception(kind: str, message: str) -> Exception:
 def _server(function: str, workers: int) -> subprocess.Popen:
   key = function, workers
   if key not in _SERVERS:
-    environment = dict(
-      os.environ,
-      JAX_PLATFORMS="cpu",  # nothing here imports jax; what does must not claim the accelerator
-      TPU_VISIBLE_DEVICES="",
-      PYTHONPATH=os.pathsep.join(path for path in sys.path if path),
-    )
-    _SERVERS[key] = _STARTER.submit(
-      subprocess.Popen,
-      [sys.executable, "-m", __name__, function, str(workers), str(os.getpid())],
-      stdin=subprocess.PIPE,
-      stdout=subprocess.PIPE,
-      env=environment,
-      text=True,
-      start_new_session=True,  # Ctrl-C is the trainer's to handle; and to be killed as one group
-    ).result()
+    _SERVERS[key] = servers.start(__name__, [function, str(workers)])
   return _SERVERS[key]
 
 
@@ -136,17 +99,11 @@ def serve(function: str, workers: int, trainer: int) -> None:
   """Answers the trainer's lines until there are no more."""
   from pebble import ProcessPool
 
-  die_with_parent.ask_kernel()  # also while it is stopped
-  threading.Thread(target=_end_with, args=[trainer], daemon=True).start()
-  threading.Thread(target=_kill_stopped, daemon=True).start()
-  answers = os.fdopen(os.dup(1), "w")
-  os.dup2(2, 1)  # what libraries print is no answer
   module, _, name = function.partition(":")
-  context = multiprocessing.get_context("forkserver")
-  context.set_forkserver_preload([die_with_parent.__name__, module])
-  forkserver.ensure_running()  # by this thread: the kernel's "parent" is the thread that started a process
+  descriptor, context = servers.guard(trainer, [module])
+  answers = os.fdopen(descriptor, "w")
   fn = getattr(importlib.import_module(module), name)
-  options = dict(initializer=_confine, context=context)
+  options = dict(initializer=servers.confine, context=context)
   with ProcessPool(workers, max_tasks=_MAX_TASKS, **options) as pool:
     for line in sys.stdin:
       timeout, arguments = json.loads(line)
@@ -165,7 +122,7 @@ def _outcomes(pool, fn, timeout: float, arguments: list) -> list[tuple]:
     futures = [pool.schedule(fn, args=args, timeout=timeout) for args in arguments]
     return [_outcome(future, timeout) for future in futures]
   except RuntimeError:  # pebble's; the trainer asks a new server
-    os.killpg(0, signal.SIGKILL)
+    servers.kill_session(os.getsid(0))
     raise
 
 
@@ -179,36 +136,6 @@ def _outcome(future, timeout: float) -> tuple:
     raise
   except Exception as error:
     return None, type(error).__name__, str(error)[:200]
-
-
-def _confine() -> None:
-  """Limits a worker's memory, so that it raises MemoryError and takes none from the trainer."""
-  die_with_parent.ask_kernel()
-  if sys.platform == "linux":
-    allowed = resource.getrlimit(resource.RLIMIT_AS)[1]
-    memory = _MEMORY if allowed == resource.RLIM_INFINITY else min(_MEMORY, allowed)
-    resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
-
-
-def _kill_stopped() -> None:
-  """Kills workers that somebody stopped: their calls are done again."""
-  session = os.getsid(0)
-  while True:
-    time.sleep(0.5)
-    for folder in Path("/proc").glob("[0-9]*"):
-      if _state(int(folder.name)) == ("T", session):
-        with contextlib.suppress(ProcessLookupError):
-          os.kill(int(folder.name), signal.SIGKILL)
-
-
-def _end_with(trainer: int) -> None:
-  """Kills this session's processes, hanging workers too, once the trainer is gone.
-
-  The end of the pipe is no sign of that: another forked child may hold the pipe open.
-  """
-  while os.getppid() == trainer:
-    time.sleep(0.5)
-  os.killpg(0, signal.SIGKILL)
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from grpojax.rewards import pool
+from grpojax.rewards import pool, server
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 MINE = f"{__name__}:pid_after"
@@ -40,9 +40,8 @@ def dies(status: int) -> None:
 def importable(monkeypatch):
   monkeypatch.syspath_prepend(str(Path(__file__).parent))
   yield
-  for server in pool._SERVERS.values():
-    os.killpg(server.pid, signal.SIGKILL)
-    server.wait()
+  for process in pool._SERVERS.values():
+    server.kill(process)
   pool._SERVERS.clear()
 
 
@@ -106,14 +105,16 @@ def test_a_stopped_server_does_not_outlive_its_trainer():
     [sys.executable, "-c", TRAINER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
     env=os.environ | {"PYTHONPATH": str(Path(pool.__file__).parents[2])},
   )  # fmt: skip
-  server = int(trainer.stdout.readline())
-  members = [int(p.name) for p in Path("/proc").glob("[0-9]*") if pool._state(int(p.name))[1] == server]
-  os.kill(server, signal.SIGSTOP)
+  leader = int(trainer.stdout.readline())
+  everyone = [int(path.name) for path in Path("/proc").glob("[0-9]*")]
+  members = [pid for pid in everyone if server.state(pid)[1] == leader]
+  os.kill(leader, signal.SIGSTOP)
   assert len(members) > 1
   trainer.kill()
   trainer.wait()
   end = time.monotonic() + 20
-  while (left := [pid for pid in members if pool._state(pid)[0] not in ("", "Z")]) and time.monotonic() < end:
+  alive = lambda: [pid for pid in members if server.state(pid)[0] not in ("", "Z")]
+  while (left := alive()) and time.monotonic() < end:
     time.sleep(0.1)
   for pid in left:
     os.kill(pid, signal.SIGKILL)
