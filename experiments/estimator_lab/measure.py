@@ -124,15 +124,8 @@ def _batch(setting: Setting, rows: np.ndarray) -> Batch:
   old = policy.log_policy(setting.old)
   entropy = -(np.exp(old) * old).sum(-1)[world.state]
   reward = world.reward[rows][:, None]
-  row = np.broadcast_to(np.arange(rows.shape[1]), reward.shape)
   baseline = policy.expected_reward(world, setting.sampler)
-  extra = dict(  # a perfect tracker; a single turn that starts where all others do
-    baseline=np.full(reward.shape, baseline),
-    trajectory=row,
-    turn=np.zeros_like(row),
-    anchor=np.zeros_like(row),
-    step_reward=reward,
-  )
+  extra = dict(baseline=np.full(reward.shape, baseline))  # a perfect tracker
   tokens = lambda x: x[rows][:, None]
   return Batch(
     mask=tokens(world.mask),

@@ -14,7 +14,7 @@ NEED_A_GROUP = (  # advantages that are 0 for a single completion; a test holds 
   "gtpo", "grpo_s",
 )  # fmt: skip
 READ_OTHER_THAN_THE_REWARD = (  # so that KL in the reward would reach some rows, or none
-  "process_supervision", "gtpo", "grpo_s", "gigpo",
+  "process_supervision", "gtpo", "grpo_s", "turn_return", "gigpo", "hgpo",
 )  # fmt: skip
 NORMALISED_INSIDE = ("sequence", "arithmetic", "geometric")  # ratios that contain 1 / length
 

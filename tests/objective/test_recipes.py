@@ -65,7 +65,7 @@ def gradient(objective, logits, key):
     old_logp=logp,
     ref_logp=jnp.full(logp.shape, -jnp.log(ARMS * 1.0)),
     entropy=jnp.full(logp.shape, -(jnp.exp(log_policy) * log_policy).sum()),
-    extra=dict(trajectory=row, turn=0 * row, anchor=0 * row, step_reward=pays, baseline=half),
+    extra=dict(baseline=half),
   )
   prepared = lib.prepare(objective, batch)
   value = lambda x: lib.loss(objective, jax.nn.log_softmax(x)[tokens], prepared)[0]
