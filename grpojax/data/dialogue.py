@@ -55,6 +55,28 @@ def between(tokenizer: PreTrainedTokenizerBase, observation: str, newest: int) -
   return ids, int(closes)
 
 
+def episode(
+  tokenizer: PreTrainedTokenizerBase, game: list[list[str]], max_tokens: int, observation_tokens: int
+) -> tuple[list[int], list[bool]]:
+  """Returns a game as the row that a policy would have sampled: tokens behind the prompt, and which it chose.
+
+  `game` is [[action, observation], ...], of which nobody reads the last observation.  The row ends before an
+  observation that leaves no room for an action, and at `max_tokens`.
+  """
+  tokens, chosen = [], []
+  for turn, (action, observation) in enumerate(game):
+    own = tokenizer(action, add_special_tokens=False, split_special_tokens=True)["input_ids"]
+    tokens += [*own, tokenizer.eos_token_id]
+    chosen += [True] * (len(own) + 1)
+    said, _ = fitted(tokenizer, observation, observation_tokens)
+    seen, _ = between(tokenizer, said, tokens[-1])
+    if turn + 1 == len(game) or len(tokens) + len(seen) >= max_tokens:
+      break
+    tokens += seen
+    chosen += [False] * len(seen)
+  return tokens[:max_tokens], chosen[:max_tokens]
+
+
 def fitted(tokenizer: PreTrainedTokenizerBase, observation: str, most: int) -> tuple[str, bool]:
   """Returns the observation in at most so many tokens of its own, and whether it was cut, visibly."""
   encode = functools.partial(tokenizer, add_special_tokens=False, split_special_tokens=True)

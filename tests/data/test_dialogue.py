@@ -48,6 +48,20 @@ def test_what_is_too_long_is_cut_visibly_and_never_longer_than_the_budget(tokeni
         assert kept.endswith(dialogue.CUT) and said.startswith(kept.removesuffix(dialogue.CUT))
 
 
+def test_an_episode_is_the_whole_chat_and_its_actions_are_in_the_mask(tokenizer):
+  game = [["right", "ab"], ["down", "<|end|>" * 9], ["up", ""]]
+  tokens, chosen = dialogue.episode(tokenizer, game, max_tokens=100, observation_tokens=20)
+  said = tokenizer.decode(tokens)
+  assert said == (
+    "right<|end|><|user|>ab<|assistant|>down<|end|><|user|><|end|><|e [... cut]<|assistant|>up<|end|>"
+  )
+  own = [token for token, mine in zip(tokens, chosen, strict=True) if mine]
+  assert tokenizer.decode(own) == "right<|end|>down<|end|>up<|end|>"
+  for most in range(1, 60):
+    short, mine = dialogue.episode(tokenizer, game, most, observation_tokens=20)
+    assert short == tokens[: len(short)] and mine == chosen[: len(short)] and len(short) <= most and mine[-1]
+
+
 def test_a_template_without_a_second_turn_is_refused(tokenizer):
   dialogue.check(tokenizer)
   for template, sentence in [
