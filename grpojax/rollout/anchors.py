@@ -28,16 +28,13 @@ def canonical(message: str) -> str:
   return message
 
 
-def fingerprint(kind: str, verb: str = "", detail: str = "") -> tuple[str, ...]:
-  """Returns the anchor after a validator's answer, that of the turn to come.
+def error_anchor(verb: str, message: str) -> tuple[str, str, str]:
+  """Returns the anchor after the tool `verb` was refused with `message`.
 
-  kind "invalid": nothing could be read of the action; "ok": the tool `verb` did it; "read": it was looked up,
-  with the argument `detail`, "" without one; "write": `verb` was refused, `detail` being the message.  Which
-  verbs read and which write is the environment's to say.
+  Other answers have anchors of the same form: ("ok", verb), ("read", verb, argument), ("invalid",).
+  Which verbs read and which write is the environment's to say.
   """
-  if kind == "write":
-    return (kind, verb, canonical(detail) or "unknown")
-  return tuple(word for word in (kind, verb, detail) if word)
+  return ("write", verb, canonical(message) or "unknown")
 
 
 def ids(anchors: Sequence[Hashable]) -> np.ndarray:

@@ -171,9 +171,8 @@ def test_a_case_whose_rows_are_turns_has_the_advantages_of_its_trajectories(name
 @pytest.mark.parametrize("name", [name for name in CASES if name.startswith("essa")])
 def test_anchors_are_fingerprints_of_the_validators_answers(name):
   extra = CASES[name]["extra"]
-  keys = [
-    [("prompt", 0), *(anchors.fingerprint(*answer) for answer in row[:-1])] for row in extra["responses"]
-  ]
+  key = lambda kind, *words: anchors.error_anchor(*words) if kind == "write" else (kind, *words)
+  keys = [[("prompt", 0), *(key(*answer) for answer in row[:-1])] for row in extra["responses"]]
   for got, want in zip(keys, extra["expected_anchor_keys"], strict=True):
     assert list(map(list, got)) == want
   numbers = anchors.ids([key for row in keys for key in row]).reshape(len(keys), -1)

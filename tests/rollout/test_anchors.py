@@ -19,8 +19,8 @@ def test_an_error_message_forgets_names_and_numbers(message, wanted):
 
 def test_an_error_anchor_is_the_stored_one():
   stored = tuple(ESSA["anchor"][1])
-  assert anchors.fingerprint("write", "fix", " bad 'x'  at line 3\n") == stored
-  assert anchors.fingerprint("write", "fix", "  ") == ("write", "fix", "unknown")
+  assert anchors.error_anchor("fix", " bad 'x'  at line 3\n") == stored
+  assert anchors.error_anchor("fix", "  ") == ("write", "fix", "unknown")
 
 
 def test_equal_anchors_get_equal_numbers():
