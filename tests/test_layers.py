@@ -1,6 +1,7 @@
 """Who may import whom: one table for all folders.  An import beyond the table needs a reason."""
 
 import ast
+import sys
 from pathlib import Path
 
 import pytest
@@ -24,6 +25,10 @@ ALLOWED = {
   "tools": {*PARTS, "config", "recipes", "train"},
   "__main__": {"runtime"},  # names the modules of its commands and imports them when they are called
 }
+# Of grpojax/rollout/envs/, which runs in processes of its own, without jax: what it may import of the package,
+# and beside the standard library.
+ENVS = {"grpojax.rewards", "grpojax.rollout.anchors", "grpojax.rollout.envs"}
+ENVS_LIBRARIES = {"gymnasium", "numpy", "openenv", "tensorflow_datasets", "textarena"}
 MOST = 14  # entries of the package
 
 
@@ -32,19 +37,21 @@ def part(path: Path) -> str:
   return path.relative_to(ROOT).with_suffix("").parts[0]
 
 
-def imports(path: Path) -> set[str]:
-  """The parts of grpojax that a file imports, wherever in it."""
+def names(path: Path) -> set[str]:
+  """All that a file imports, wherever in it, by full names."""
   found = set()
   for node in ast.walk(ast.parse(path.read_text())):
     if isinstance(node, ast.Import):
-      names = [alias.name for alias in node.names]
+      found |= {alias.name for alias in node.names}
     elif isinstance(node, ast.ImportFrom):
-      names = [f"{node.module}.{alias.name}" for alias in node.names]
+      found |= {f"{node.module}.{alias.name}" for alias in node.names}
       assert node.level == 0, f"{path}: relative imports hide who knows whom"
-    else:
-      continue
-    found |= {name.split(".")[1] for name in names if name.startswith("grpojax.")}
-  return found - {part(path)}
+  return found
+
+
+def imports(path: Path) -> set[str]:
+  """The parts of grpojax that a file imports, wherever in it."""
+  return {name.split(".")[1] for name in names(path) if name.startswith("grpojax.")} - {part(path)}
 
 
 FILES = {path for path in ROOT.rglob("*.py") if path != ROOT / "__init__.py"}
@@ -54,6 +61,16 @@ FILES = sorted(FILES | set((ROOT / "recipes").rglob("*.py")))  # rglob follows n
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_a_file_imports_what_its_folder_may(path):
   assert imports(path) <= ALLOWED[part(path)]
+
+
+def test_environments_are_plain_python():
+  for path in (ROOT / "rollout" / "envs").glob("*.py"):
+    for name in names(path):
+      first = name.partition(".")[0]
+      if first == "grpojax":
+        assert any(f"{name}.".startswith(f"{part}.") for part in ENVS), f"{path.name} imports {name}"
+      else:
+        assert first in ENVS_LIBRARIES | sys.stdlib_module_names, f"{path.name} imports {name}"
 
 
 def test_the_table_names_every_part_once_and_runs_one_way():

@@ -106,13 +106,15 @@ def test_a_stopped_server_does_not_outlive_its_trainer():
     env=os.environ | {"PYTHONPATH": str(Path(pool.__file__).parents[2])},
   )  # fmt: skip
   leader = int(trainer.stdout.readline())
-  members = [int(p.name) for p in Path("/proc").glob("[0-9]*") if server.state(int(p.name))[1] == leader]
+  everyone = [int(path.name) for path in Path("/proc").glob("[0-9]*")]
+  members = [pid for pid in everyone if server.state(pid)[1] == leader]
   os.kill(leader, signal.SIGSTOP)
   assert len(members) > 1
   trainer.kill()
   trainer.wait()
   end = time.monotonic() + 20
-  while (left := [pid for pid in members if server.state(pid)[0] not in ("", "Z")]) and time.monotonic() < end:
+  alive = lambda: [pid for pid in members if server.state(pid)[0] not in ("", "Z")]
+  while (left := alive()) and time.monotonic() < end:
     time.sleep(0.1)
   for pid in left:
     os.kill(pid, signal.SIGKILL)

@@ -1,12 +1,13 @@
 """From a name to an environment: the package's own, or a class or function of a module of one's own.
 
-    frozen_lake                    make(**knobs) of grpojax/rollout/envs/frozen_lake.py
-    textarena:Hanoi-v0-train       make("Hanoi-v0-train", **knobs) of grpojax/rollout/envs/textarena.py
-    my_module:MyEnvironment        MyEnvironment(**knobs)
+frozen_lake                    make(**knobs) of grpojax/rollout/envs/frozen_lake.py
+textarena:Hanoi-v0-train       make("Hanoi-v0-train", **knobs) of grpojax/rollout/envs/textarena.py
+my_module:MyEnvironment        MyEnvironment(**knobs)
 """
 
 import functools
 import importlib
+import importlib.util
 import inspect
 import re
 from collections.abc import Callable, Mapping
@@ -27,6 +28,13 @@ def module_of(name: str) -> str:
   """Returns the module that an environment of this name is in."""
   first = name.partition(":")[0]
   return f"{__package__}.{first}" if first in names() else first
+
+
+def source_files(name: str) -> list[Path]:
+  """Returns the files that an environment of this name is made of, as far as they are Python's."""
+  own = importlib.util.find_spec(module_of(name))
+  files = {Path(own.origin)} if own and own.origin else set()
+  return sorted(files | set(_FOLDER.glob("*.py")))
 
 
 def find(name: str) -> Callable[..., Environment]:

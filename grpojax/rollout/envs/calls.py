@@ -1,7 +1,8 @@
 """Calls of tools: which one a text makes, and whether its arguments are what the function takes.
 
-A call is JSON, {"name": ..., "arguments": {...}}, as chat templates write it: between <tool_call> and </tool_call>
-(Qwen, Hermes), after [TOOL_CALLS] as a list (Mistral), with "parameters" for "arguments" (Llama 3), or alone.
+A call is JSON, {"name": ..., "arguments": {...}}, as chat templates write it: between <tool_call> and
+</tool_call> (Qwen, Hermes), after [TOOL_CALLS] as a list (Mistral), with "parameters" for "arguments"
+(Llama 3), or alone.
 """
 
 import inspect
@@ -59,7 +60,9 @@ def schema(function: Callable) -> dict[str, Any]:
       required.append(name)
   about = " ".join((inspect.getdoc(function) or "").split("\n\n")[0].split())
   parameters = dict(type="object", properties=properties, required=required)
-  return dict(type="function", function=dict(name=function.__name__, description=about, parameters=parameters))
+  return dict(
+    type="function", function=dict(name=function.__name__, description=about, parameters=parameters)
+  )
 
 
 def bind(function: Callable, arguments: dict[str, Any]) -> dict[str, Any]:

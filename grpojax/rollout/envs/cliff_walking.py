@@ -1,9 +1,12 @@
-"""CliffWalking of gymnasium: from the lower left corner to G in the lower right, beside the cliff C.
+"""CliffWalking of gymnasium: from P in one corner to G in the other, beside the cliff C.
 
     ............
-    ............      Rewards are gymnasium's: -1 a step, and -100 for one over the cliff, which leads back to the
-    ............      start.  Every task is the same.
+    ............
+    ............
     PCCCCCCCCCCG
+
+Rewards are gymnasium's: -1 a step, and -100 for one over the cliff, which leads back to the start.  Every
+task is the same.
 """
 
 from gymnasium.envs.toy_text.cliffwalking import CliffWalkingEnv

@@ -6,13 +6,14 @@
     > book ann A 14
     'A' has 4 seats, and 'ann' needs 6
 
-A refusal must be understood and repaired: another room, the right number, a look before a guess.  Nothing that
-nobody has asked for is done, so that every mistake can be mended while there are turns left.  The anchor of
-a turn is ESSA's fingerprint of the validator's last answer, in which names and numbers are left out.
+A refusal must be understood and repaired: another room, the right number, a look before a guess.  Nothing
+that nobody has asked for is done, so that every mistake can be mended while there are turns left.  The anchor
+of a turn is ESSA's fingerprint of the validator's last answer, in which names and numbers are left out.
 """
 
 import inspect
 import random
+import re
 from collections.abc import Hashable
 
 from grpojax.rollout import anchors
@@ -25,7 +26,7 @@ _FORMS = "rooms HOUR, find NAME, book NAME ROOM HOUR, change NUMBER ROOM HOUR or
 
 
 class Desk:
-  """The reward is 1 when all `goals` are reached, and 0 else.  `anchor` is "fingerprint" or "text" (GiGPO's)."""
+  """Rewards 1 when all `goals` are reached, else 0.  `anchor` is "fingerprint" or, as GiGPO's, "text"."""
 
   about = f"You are the desk of an office. Do what each asks for. Say {_FORMS}."
 
@@ -61,7 +62,7 @@ class Desk:
     pass
 
   def demonstrate(self, rng: random.Random, wrong: float) -> str:
-    """Returns what a clerk says who looks before acting; in a share `wrong` of the calls, something random."""
+    """Returns what a clerk says who looks before acting; in a share `wrong` of calls, a random command."""
     if rng.random() < wrong:
       return self._guess(rng)
     goal = self.office.goals[0]
@@ -94,11 +95,11 @@ class Desk:
       raise calls.CallError(f"say {_FORMS}")
     tool = getattr(self.office, verb)
     if call is None:
-      takes = inspect.signature(tool).parameters.values()
+      takes = inspect.signature(tool).parameters
       if len(words) != len(takes):
         raise calls.CallError(f"say {_FORMS}")
-      typed = [int(word) if p.annotation is int and word.isdecimal() else word for p, word in zip(takes, words)]  # noqa: B905
-      call = calls.Call(verb, dict(zip(inspect.signature(tool).parameters, typed, strict=True)))
+      typed = map(_typed, words, takes.values())
+      call = calls.Call(verb, dict(zip(takes, typed, strict=True)))
     return calls.Call(verb, calls.bind(tool, call.arguments))
 
   def _right(self, goal: office.Goal) -> str:
@@ -113,9 +114,17 @@ class Desk:
     """Returns a command of the right form, about anything."""
     goal = rng.choice(self.office.goals)
     name, room = rng.choice((goal.name, rng.choice(office.NAMES))), rng.choice(office.ROOMS)
-    hour, number = rng.choice((goal.hour, goal.to or goal.hour)), rng.choice(sorted(self.office.bookings) or [10])
+    hour, number = (
+      rng.choice((goal.hour, goal.to or goal.hour)),
+      rng.choice(sorted(self.office.bookings) or [10]),
+    )
     forms = (f"rooms {hour}", f"find {name}", f"book {name} {room} {hour}", f"cancel {number}")
     return rng.choice((*forms, f"change {number} {room} {hour}"))
+
+
+def _typed(word: str, parameter: inspect.Parameter) -> int | str:
+  """Returns a word as the number that a tool takes, if it is one."""
+  return int(word) if parameter.annotation is int and re.fullmatch("[0-9]{1,9}", word) else word
 
 
 make = Desk

@@ -1,9 +1,11 @@
 """FrozenLake of gymnasium on random maps: from the corner to G over the ice F, and into no hole H.
 
     PFFH
-    FFFF        P is the player.  The reward is 1 at G, and 0 else; a hole ends the episode.
+    FFFF
     HFHF
     FFFG
+
+P is the player.  The reward is 1 at G, and 0 else; a hole ends the episode.
 """
 
 import random
@@ -18,7 +20,7 @@ _STEPS = {"left": (0, -1), "down": (1, 0), "right": (0, 1), "up": (-1, 0)}
 
 
 class FrozenLake(ToyText):
-  """`frozen` is the share of the fields that are no holes; every map has a way.  gymnasium: 0.8 and 100 steps.
+  """`frozen` is the share of the fields that are no holes, gymnasium's 0.8; every map has a way.
 
   On `slippery` ice a move goes where it should in one of three cases, and to either side in the others.
   """
@@ -27,7 +29,12 @@ class FrozenLake(ToyText):
   about = "Cross the ice: you are P, F is ice, H a hole and G the goal. Say left, down, right or up."
 
   def __init__(
-    self, size: int = 6, frozen: float = 0.8, slippery: bool = False, max_steps: int = 100, rules: bool = False
+    self,
+    size: int = 6,
+    frozen: float = 0.8,
+    slippery: bool = False,
+    max_steps: int = 100,
+    rules: bool = False,
   ):
     super().__init__(max_steps, rules)
     if not 2 <= size <= 32 or not 0 < frozen <= 1:
@@ -49,9 +56,7 @@ class FrozenLake(ToyText):
     """Returns the moves on a shortest way to G, as if no ice were slippery."""
     row, column = self._place()
     here = self._distance[row, column]
-    return [
-      word for word, (r, c) in _STEPS.items() if self._distance.get((row + r, column + c), here) < here
-    ]
+    return [word for word, (r, c) in _STEPS.items() if self._distance.get((row + r, column + c), here) < here]
 
   def demonstrate(self, rng: random.Random, wrong: float) -> str:
     """Returns a planner's move; in a share `wrong` of the calls, one drawn at random from all."""

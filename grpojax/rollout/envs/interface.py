@@ -24,7 +24,9 @@ class Turn(NamedTuple):
   anchor: Hashable = None  # the situation of the next action, for credit by turn; None: the text is
   feedback: str = ""  # the validator's words on the action, where they are more than the text says
   valid: bool = True  # False: the action could not be read, or was against the rules
-  failure: str = ""  # the environment, not the action, is at fault: no turn, no reward, the trajectory is invalid
+  failure: str = (
+    ""  # the environment, not the action, is at fault: no turn, no reward, the trajectory is invalid
+  )
 
   @property
   def ended(self) -> bool:
@@ -48,9 +50,9 @@ class Environment(Protocol):
 class Environments(Protocol):
   """Many episodes side by side, each in a slot: any number, the caller's own.
 
-  `reset` and `step` return at once; the answer is in a later `poll` or `wait`.  A slot has at most one request
-  that is not answered.  Whatever an environment does, the answer comes: one that raises, hangs, dies, floods
-  or answers rubbish gives a turn with a `failure`.  Only one thread may use an object.
+  `reset` and `step` return at once; the answer is in a later `poll` or `wait`.  A slot has at most one
+  request that is not answered.  Whatever an environment does, the answer comes: one that raises, hangs, dies,
+  floods or answers rubbish gives a turn with a `failure`.  Only one thread may use an object.
   """
 
   def reset(self, slot: int, example: dict, seed: int) -> None:
@@ -66,7 +68,7 @@ class Environments(Protocol):
     """Returns the answers that have come since, in any order, without waiting."""
 
   def wait(self, timeout: float) -> list[tuple[int, Turn]]:
-    """Returns the answers that have come, waiting for the first at most `timeout` seconds; [] if none is due."""
+    """Returns the answers that have come; waits at most `timeout` seconds for one that is due."""
 
   def close(self) -> None:
     """Ends every episode and every process."""

@@ -36,7 +36,7 @@ class Goal(NamedTuple):
 
 
 class Office:
-  """`seats` by room, bookings by number, and the goals that are still to be reached; the tools are its methods."""
+  """`seats` by room, bookings by number, and the goals still to be reached; the tools are its methods."""
 
   def __init__(self, seats: dict[str, int], bookings: dict[int, Booking]):
     self.seats, self.bookings = seats, bookings
@@ -83,11 +83,13 @@ class Office:
   def free(self, hour: int, seats: int = 0) -> list[str]:
     """Returns the rooms with so many seats that nobody has at an hour."""
     taken = {booking.room for booking in self.bookings.values() if booking.hour == hour}
-    return [room for room in ROOMS if room not in taken and self.seats[room] >= seats]
+    return [room for room in self.seats if room not in taken and self.seats[room] >= seats]
 
   def number_of(self, name: str, hour: int) -> int:
     """Returns the number of somebody's booking at an hour; 0 if there is none."""
-    return next((n for n, booking in self.bookings.items() if (booking.name, booking.hour) == (name, hour)), 0)
+    return next(
+      (n for n, booking in self.bookings.items() if (booking.name, booking.hour) == (name, hour)), 0
+    )
 
   def _goal(self, verb: str, booking: Booking) -> Goal | None:
     asks = (goal for goal in self.goals if goal[:3] == (verb, booking.name, booking.hour))
@@ -135,7 +137,9 @@ def draw(number: int, goals: int) -> Office:
     for _ in range(20 * goals):
       goal = _draw_goal(office, rng)
       apart = {hour for other in office.goals for hour in (other.hour, other.to)}  # none is in another's way
-      if goal and not {goal.hour, goal.to} & (apart - {0}) and goal.name not in [g.name for g in office.goals]:
+      if (
+        goal and not {goal.hour, goal.to} & (apart - {0}) and goal.name not in [g.name for g in office.goals]
+      ):
         office.goals.append(goal)
       if len(office.goals) == goals:
         return office
@@ -153,7 +157,7 @@ def _draw_office(rng: random.Random) -> Office:
 
 
 def _draw_goal(office: Office, rng: random.Random) -> Goal | None:
-  """Returns a goal that can be reached, with more than one room to choose from where it needs one; or None."""
+  """Returns a goal that can be reached, though not in every room; None where the draw gives none."""
   verb = rng.choice(("book", "change", "cancel"))
   if verb == "book":
     name, hour, seats = rng.choice(NAMES), rng.choice(HOURS), rng.choice(_SEATS)

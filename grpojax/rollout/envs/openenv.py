@@ -3,8 +3,8 @@
     openenv:my_module:MyEnvironment     a subclass of openenv's Environment, in the worker itself
     openenv:http://localhost:8000       a server of one, with a session for each episode
 
-An action there is a record, and an observation, too: `action` is the field that the policy's text goes into, and
-`text` the field that the policy reads.  OpenEnv has one seed for all of an episode.  It is the `number` of the
+An action there is a record, and an observation, too: `action` is the field that the policy's text goes into,
+and `text` the field that the policy reads.  OpenEnv has one seed for all of an episode: the `number` of the
 example, so that the trajectories of a prompt start alike; chance then falls alike in them, too.
 """
 
@@ -23,7 +23,9 @@ except ModuleNotFoundError:
 class OpenEnv:
   """`source` is an address or 'module:Class'; `other` are further fields of every action."""
 
-  def __init__(self, source: str, action: str = "message", text: str = "text", other: dict[str, Any] | None = None):
+  def __init__(
+    self, source: str, action: str = "message", text: str = "text", other: dict[str, Any] | None = None
+  ):
     self.source, self.action, self.text, self.other = source, action, text, dict(other or {})
     self.remote = source.startswith(("http://", "https://", "ws://", "wss://"))
     self.kind = None if self.remote else _find(source)
@@ -49,7 +51,9 @@ class OpenEnv:
     observation = answer.observation if self.remote else answer.model_dump()
     if not isinstance(observation.get(self.text), str):
       fields = ", ".join(observation)
-      raise KeyError(f"the observation has no text in '{self.text}', only {fields}; name another field by `text`")
+      raise KeyError(
+        f"the observation has no text in '{self.text}', only {fields}; name another field by `text`"
+      )
     return Turn(observation[self.text], reward=float(answer.reward or 0.0), done=bool(answer.done))
 
 

@@ -1,10 +1,10 @@
 """Pool of environments: the `Environments` of the interface, each episode in a process that can be killed.
 
-    trainer  -- lines of JSON -->  python -m grpojax.rollout.envs.server  -- forkserver -->  worker of an episode
+    trainer  -- lines of JSON -->  python -m grpojax.rollout.envs.server  -- forkserver -->  workers
 
 An environment that raises, hangs, dies, floods or answers rubbish fails alone: its turn has a `failure`.
-An episode whose worker somebody else killed, stopped or robbed of its memory is played again, by its actions, in
-a new worker; if that gives other turns, the episode fails.  So are all episodes of a server that died.
+An episode whose worker somebody else killed, stopped or robbed of its memory is played again, by its actions,
+in a new worker; if that gives other turns, the episode fails.  So are all episodes of a server that died.
 """
 
 import contextlib
@@ -39,7 +39,7 @@ class _Episode:
 
 
 class Pool:
-  """Environments of one kind.  `counts` has "steps" (resets too), "failures", "replays" and "seconds" so far."""
+  """Environments of one kind.  `counts` has their steps and resets, failures, replays and seconds so far."""
 
   def __init__(self, name: str, knobs: Mapping = MappingProxyType({}), *, timeout: float = 60.0):
     """Starts the server.  `timeout` is the seconds that a reset or a step may take.  Raises ValueError."""
@@ -81,7 +81,7 @@ class Pool:
     return answers
 
   def wait(self, timeout: float) -> list[tuple[int, Turn]]:
-    """Returns the answers that have come, waiting for the first at most `timeout` seconds; [] if none is due."""
+    """Returns the answers that have come; waits at most `timeout` seconds for one that is due."""
     end = time.monotonic() + timeout
     answers = self.poll()
     while not answers and self._due() and (left := end - time.monotonic()) > 0:

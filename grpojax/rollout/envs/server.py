@@ -42,7 +42,13 @@ class Server:
   """Workers with an episode by slot, and those that wait for one."""
 
   def __init__(self, context, name: str, knobs: dict, timeout: float, answer):
-    self._context, self._name, self._knobs, self._timeout, self._answer = context, name, knobs, timeout, answer
+    self._context, self._name, self._knobs, self._timeout, self._answer = (
+      context,
+      name,
+      knobs,
+      timeout,
+      answer,
+    )
     self._by_slot: dict[int, _Worker] = {}
     self._all: dict[connections.Connection, _Worker] = {}
 
@@ -136,7 +142,9 @@ def main(name: str, knobs: str, timeout: str, trainer: str) -> None:
   descriptor, context = servers.guard(int(trainer), [workers.__name__, build.module_of(name)])
   answers = queue.SimpleQueue()
 
-  def write() -> None:  # by a thread of its own: this server always reads, so that nobody waits for each other
+  def write() -> (
+    None
+  ):  # by a thread of its own: this server always reads, so that nobody waits for each other
     with os.fdopen(descriptor, "w") as out:
       while True:
         print(json.dumps(answers.get()), file=out, flush=True)

@@ -1,10 +1,13 @@
 """Sokoban with one box: push it onto the goal.  Nothing pulls it back from a wall, so that mistakes last.
 
     #----
-    -$---      @ is the player, $ the box, . the goal, # a wall and - the floor, as in XSB files;
-    -@-.-      + is the player on the goal, and * the box there.
+    -$---
+    -@-.-
     --#--
     -----
+
+@ is the player, $ the box, . the goal, # a wall and - the floor, as in XSB files; + is the player on the
+goal, and * the box there.
 """
 
 import functools
@@ -36,7 +39,13 @@ class Sokoban:
         f"size = {size} must be from 3 to 8, walls = {walls} in 0..0.5,"
         f" and max_moves = {max_moves} from 2 to max_steps = {max_steps}."
       )
-    self.size, self.walls, self.max_moves, self.max_steps, self.rules = size, walls, max_moves, max_steps, rules
+    self.size, self.walls, self.max_moves, self.max_steps, self.rules = (
+      size,
+      walls,
+      max_moves,
+      max_steps,
+      rules,
+    )
 
   def reset(self, example: dict, seed: int) -> Turn:
     self.floor, self.goal, self.state = draw(int(example["number"]), self.size, self.walls, self.max_moves)

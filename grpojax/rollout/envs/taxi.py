@@ -1,11 +1,13 @@
-"""Taxi of gymnasium (v4): fetch the passenger at one of four places, R, G, Y and B, and bring them to another.
+"""Taxi of gymnasium (v4): fetch the passenger at R, G, Y or B, and bring them to another of these places.
 
     R .|. . G
-    . .|T . .      T is the taxi, | a wall between two fields.
+    . .|T . .
     . . . . .
     .|. .|. .
     Y|. .|B .
-    from R to B    with the passenger in the taxi: "aboard to B"
+    from R to B
+
+T is the taxi, and | a wall.  With the passenger in the taxi, the last line is "aboard to B".
 """
 
 from gymnasium.envs.toy_text.taxi import MAP, TaxiEnv
@@ -16,7 +18,7 @@ _PLACES = ("from R", "from G", "from Y", "from B", "aboard")
 
 
 class Taxi(ToyText):
-  """Rewards are gymnasium's: -1 a step, 20 at the end, -10 for a pickup or a dropoff where none is; 200 steps.
+  """Rewards are gymnasium's: -1 a step, 20 at the end, -10 for a pickup or a dropoff where none is.
 
   In the `rain`, one move in five goes aside.
   """

@@ -15,9 +15,9 @@ except ModuleNotFoundError:
 
 
 class TextArena:
-  """The example's `number` is the seed of the game.  The rules are in the first observation, and only there.
+  """The example's `number` is the seed of the game.  The rules are in the first observation alone.
 
-  The reward is the game's own, at its end; textarena forgives one invalid move, and the second in a row ends it.
+  The reward is the game's own, at its end.  An invalid move is forgiven, and a second in a row ends the game.
   """
 
   def __init__(self, game: str):
@@ -31,7 +31,9 @@ class TextArena:
     try:
       TextArena(game).reset({"number": 0}, 0)
     except Exception as error:
-      raise ValueError(f"textarena cannot start '{game}' for one player ({error or type(error).__name__}).") from error
+      raise ValueError(
+        f"textarena cannot start '{game}' for one player ({error or type(error).__name__})."
+      ) from error
 
   def reset(self, example: dict, seed: int) -> Turn:
     self.env = textarena.make(self.game)

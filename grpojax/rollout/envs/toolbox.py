@@ -58,7 +58,7 @@ def _bounded(value: Fraction) -> Fraction:
 
 
 def python(code: str) -> str:
-  """Runs a Python program and returns what it prints; it has no network and no files, and 5 seconds of CPU."""
+  """Runs a Python program and returns what it prints; there is no network, no file, and 5 seconds of CPU."""
   try:
     outputs = sandbox.run(_CATCH.format(program=code), [""], None, timeout=5.0, memory_mb=512)
   except (OSError, RuntimeError) as error:

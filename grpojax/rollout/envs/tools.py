@@ -3,8 +3,8 @@
     question and tools     <tool_call>{"name": "calculator", "arguments": {"expression": "17*23"}}</tool_call>
     391                    The answer is #391.
 
-The answer is scored as that of a task of one turn.  A call that cannot be read, or that its function refuses, is
-answered with what is wrong, as anything else is that a function returns.
+The answer is scored as that of a task of one turn.  A call that cannot be read, or that its function refuses,
+is answered with what is wrong, as one that succeeds is with what it gives.
 """
 
 import importlib
@@ -66,7 +66,7 @@ class Tools:
     self.task.close()
 
   def _run(self, call: calls.Call) -> tuple[str, str]:
-    """Returns what a call gives, as text, and what went wrong in it.  Raises CallError where it cannot be made."""
+    """Returns what a call gives, as text, and what went wrong.  Raises CallError for one that is none."""
     if call.name not in self.functions:
       raise calls.CallError(f"there is no tool {call.name}, only {', '.join(self.functions)}")
     function = self.functions[call.name]
@@ -95,7 +95,9 @@ def _find(name: str) -> Callable:
     found = getattr(importlib.import_module(module) if module else toolbox, function)
     calls.schema(found)
   except (ModuleNotFoundError, AttributeError) as error:
-    raise ValueError(f"there is no tool '{name}' ({error}); write calculator, python or 'module:function'.") from None
+    raise ValueError(
+      f"there is no tool '{name}' ({error}); write calculator, python or 'module:function'."
+    ) from None
   return found
 
 

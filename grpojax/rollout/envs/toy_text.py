@@ -49,7 +49,9 @@ class ToyText(ABC):
       _, reward, done, _, _ = self.game.step(self.words.index(word))
     board = self.board()
     text = board if word else f"{moves.refusal(self.words)}\n{board}"
-    return Turn(text, reward, done, not done and self.steps >= self.max_steps, anchor=board, valid=word is not None)
+    return Turn(
+      text, reward, done, not done and self.steps >= self.max_steps, anchor=board, valid=word is not None
+    )
 
   def close(self) -> None:
     self.game.close()

@@ -73,14 +73,16 @@ def failed(words: str) -> Turn:
 
 
 def checked(turn: Turn) -> Turn:
-  """Returns a turn in plain types, with its anchor.  Raises TypeError or ValueError for what is no sound turn."""
+  """Returns a turn in plain types, with its anchor.  Raises TypeError or ValueError for an unsound one."""
   if not isinstance(turn, Turn):
     raise TypeError(f"an environment answers with a Turn, and not with a {type(turn).__name__}")
   for name, value in (("text", turn.text), ("feedback", turn.feedback)):
     if not isinstance(value, str):
       raise TypeError(f"the {name} of a turn is a str, and no {type(value).__name__}")
     if len(value) > _LONGEST:
-      raise ValueError(f"the {name} of a turn has {len(value):,} characters, and at most {_LONGEST:,} are allowed")
+      raise ValueError(
+        f"the {name} of a turn has {len(value):,} characters, and at most {_LONGEST:,} are allowed"
+      )
     value.encode()  # half a surrogate pair is no text
   for name, value in (("done", turn.done), ("truncated", turn.truncated), ("valid", turn.valid)):
     if not isinstance(value, bool | np.bool_):
@@ -91,7 +93,9 @@ def checked(turn: Turn) -> Turn:
   anchor = _plain(turn.text if turn.anchor is None else turn.anchor)
   if len(repr(anchor)) > 2 * _LONGEST:
     raise ValueError(f"the anchor of a turn has more than {2 * _LONGEST:,} characters")
-  return Turn(turn.text, reward, bool(turn.done), bool(turn.truncated), anchor, turn.feedback, bool(turn.valid))
+  return Turn(
+    turn.text, reward, bool(turn.done), bool(turn.truncated), anchor, turn.feedback, bool(turn.valid)
+  )
 
 
 def _plain(anchor: Hashable) -> Hashable:

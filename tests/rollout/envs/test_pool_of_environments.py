@@ -119,7 +119,19 @@ def test_only_an_episode_that_waits_takes_an_action(shared):
     shared.step(0, "b")
 
 
-HARMLESS = ("raise", "exit", "text", "feedback", "none", "string", "number", "surrogate", "nan", "word", "done")
+HARMLESS = (
+  "raise",
+  "exit",
+  "text",
+  "feedback",
+  "none",
+  "string",
+  "number",
+  "surrogate",
+  "nan",
+  "word",
+  "done",
+)
 
 
 @pytest.mark.parametrize("action", [*HARMLESS, "anchor", "deep"])
@@ -147,7 +159,7 @@ def test_those_that_never_answer_are_killed_at_the_limit(alone):
   with pool_of("Obedient", timeout=5.0) as pool:
     pool.reset(9, EXAMPLE, 1)
     answer(pool, 9)
-    for slot, action in enumerate(bad):
+    for slot in range(len(bad)):
       play(pool, slot, 0, [])
     for slot, action in enumerate(bad):
       pool.step(slot, action)
@@ -175,8 +187,12 @@ def members(pool: Pool) -> list[int]:
   return [pid for pid in everyone if servers.state(pid)[1] == session and servers.state(pid)[0] != "Z"]
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
-@pytest.mark.parametrize("whom", ["worker", "server", "all"])
+@pytest.mark.parametrize("number, whom", [
+  (signal.SIGKILL, "worker"), (signal.SIGKILL, "server"),
+  *(pytest.param(*case, marks=pytest.mark.slow) for case in (
+    (signal.SIGKILL, "all"), (signal.SIGSTOP, "worker"), (signal.SIGSTOP, "server"), (signal.SIGSTOP, "all"),
+  )),
+])  # fmt: skip
 def test_what_somebody_does_to_processes_changes_no_episode(number, whom, alone, tmp_path):
   """One is at work while it happens, the other waits for an action."""
   with pool_of("Obedient") as pool:
@@ -231,7 +247,7 @@ sys.stdin.read()
 """
 
 
-@pytest.mark.parametrize("stopped", [False, True])
+@pytest.mark.parametrize("stopped", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_no_process_outlives_the_trainer(stopped):
   folders = [str(Path(servers.__file__).parents[2]), str(Path(__file__).parent)]
   trainer = subprocess.Popen(
@@ -246,7 +262,9 @@ def test_no_process_outlives_the_trainer(stopped):
   trainer.kill()
   trainer.wait()
   end = time.monotonic() + 20
-  while (left := [pid for pid in all_of if servers.state(pid)[0] not in ("", "Z")]) and time.monotonic() < end:
+  while (
+    left := [pid for pid in all_of if servers.state(pid)[0] not in ("", "Z")]
+  ) and time.monotonic() < end:
     time.sleep(0.1)
   for pid in left:
     os.kill(pid, signal.SIGKILL)
