@@ -8,7 +8,7 @@ from test_train import comparable, final_tree, start, tiny
 from turn_toys import Scripted
 
 from grpojax import train
-from grpojax.config import check
+from grpojax.config import check, schema
 from grpojax.rollout.envs.interface import Turn
 from grpojax.train import setup
 
@@ -61,6 +61,26 @@ def test_a_job_plays_learns_and_goes_on_as_if_it_had_not_stopped(cache, tmp_path
   assert [r for r in without(parts) if r["kind"] == "train"] == kept
   a, b = (final_tree(playing(cache), tmp_path / name)[0] for name in ("whole", "parts"))
   jax.tree.map(np.testing.assert_array_equal, a, b)
+
+
+@pytest.mark.slow
+def test_a_job_imitates_a_planner_and_plays_frozen_lake_in_processes_of_its_own(cache, tmp_path):
+  c = playing(cache, steps=1)
+  c.env.knobs = ConfigDict(dict(size=3, frozen=0.7))
+  c.env.update(turns=6, action_tokens=6, observation_tokens=12)
+  c.rollout.update(max_tokens=96)
+  common = {key: c.data[key] for key in schema.DATA_KEYS if key in c.data}
+  sizes = dict(train=40, validation=4, test=8, wrong=0.2, version_seed=0)
+  task = dict(task="grpojax.rollout.envs.rows:Tasks", environment="frozen_lake", knobs=dict(c.env.knobs))
+  c.data = ConfigDict(common | task | sizes)
+  c.cold_start.update(steps=60, batch_size=16)
+  found = start(c, tmp_path)
+  loss = [record["loss"] for record in found if record["kind"] == "cold_start"]
+  (record,) = (record for record in found if record["kind"] == "train")
+  assert loss[-1] < 1.5 and loss[-1] < loss[0]  # of bytes, of which there are 256
+  assert record["turns/mean"] > 1 and record["turns/invalid"] < 0.5 and record["environment/failures"] == 0
+  assert record["rollout/computed_ratio"] <= 1.05
+  assert record["sampling/sampling_logp_difference/max"] < 1e-4
 
 
 @pytest.mark.slow
