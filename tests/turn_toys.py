@@ -99,7 +99,7 @@ def programs(slots, action_tokens=A, columns=L + T):
   return jax.jit(empty), jax.jit(read), jax.jit(act)
 
 
-def table(slots=4, chunk=7, segment=3, budgets=BUDGETS) -> Table:
+def table(slots=4, chunk=3, segment=3, budgets=BUDGETS) -> Table:
   tokenizer = policy()[0]
   made = programs(slots, max(A, budgets.action_tokens), L + max(T, budgets.max_tokens))
   same = lambda x: x

@@ -66,9 +66,9 @@ def test_a_job_plays_learns_and_goes_on_as_if_it_had_not_stopped(cache, tmp_path
 @pytest.mark.slow
 def test_a_job_imitates_a_planner_and_plays_frozen_lake_in_processes_of_its_own(cache, tmp_path):
   c = playing(cache, steps=1)
-  c.env.knobs = ConfigDict(dict(size=3, frozen=0.7))
-  c.env.update(turns=6, action_tokens=6, observation_tokens=12)
-  c.rollout.update(max_tokens=96)
+  c.env.knobs = ConfigDict(dict(size=4))
+  c.env.update(turns=5, action_tokens=6, observation_tokens=24)
+  c.rollout.update(max_tokens=160)
   common = {key: c.data[key] for key in schema.DATA_KEYS if key in c.data}
   sizes = dict(train=40, validation=4, test=8, wrong=0.2, version_seed=0)
   task = dict(task="grpojax.rollout.envs.rows:Tasks", environment="frozen_lake", knobs=dict(c.env.knobs))
@@ -87,7 +87,7 @@ def test_a_job_imitates_a_planner_and_plays_frozen_lake_in_processes_of_its_own(
 @pytest.mark.parametrize(
   "changes",
   [
-    dict(rows="single"),
+    dict(rows="single", microbatches=1),
     dict(lora=dict(rank=2)),
     dict(dynamic_sampling=dict(enabled=True)),
     dict(rollout=dict(weights="int8")),
