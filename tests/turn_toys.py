@@ -106,13 +106,15 @@ def table(slots=4, chunk=3, segment=3, budgets=BUDGETS) -> Table:
   return Table(Device(*made, slots, chunk, segment, same, same), budgets, tokenizer)
 
 
-def play(script=counting, delay=0, order=1, seed=0, count=3, environments=None, device=None, **options):
+def play(
+  script=counting, delay=0, order=1, seed=0, count=3, environments=None, device=None, params=None, **options
+):
   """All groups, joined in the order of their prompts, and the counts of the work."""
   counters = Counter()
   environments = environments or Scripted(script, delay, order)
   at = table(**options)
   at = at._replace(device=device) if device else at
-  game = Game(at, environments, policy()[2], prompts(count), jax.random.key(seed), counters)
+  game = Game(at, environments, params or policy()[2], prompts(count), jax.random.key(seed), counters)
   numbers, parts = zip(*game.play(), strict=True)
   order = np.argsort(np.concatenate(numbers))
   return jax.tree.map(lambda *x: np.concatenate(x)[order], *parts), counters

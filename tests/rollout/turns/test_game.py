@@ -66,8 +66,15 @@ def test_another_seed_prompt_or_sample_plays_another_trajectory():
   one, other = plain()[0], play(seed=1)[0]
   rows = [r[:6].tolist() for x in (one, other) for r in x.tokens.reshape(-1, T)]
   assert len({tuple(row) for row in rows}) == len(rows)
-  first = [one.tokens[0, 0][one.turns.index[0, 0] == u].tolist() for u in range(2)]
-  assert first[0] != first[1]
+
+
+def test_every_turn_has_draws_of_its_own():
+  """All tokens are equally likely here, so that what is drawn follows from the address alone."""
+  params = policy()[2]
+  rollout, _ = play(answers(), params=params | {"embedding": 0 * params["embedding"]})
+  rows = zip(rollout.tokens.reshape(-1, T), rollout.turns.index.reshape(-1, T), strict=True)
+  actions = [tuple(row[index == turn][:4]) for row, index in rows for turn in range(5)]
+  assert len(set(actions)) == len(actions) == 30
 
 
 def test_every_token_is_computed_once():
