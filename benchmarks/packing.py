@@ -1,10 +1,10 @@
-"""Packed rows beside a row for each sequence: seconds of the update and of the log-prob pass, and padding.
+"""Packed rows, with shared prompts and without, beside a row each: seconds, and padding.
 
     python -m benchmarks.packing
 
 A model of 4 layers, width 128, vocabulary 512, float32; 64 responses of at most 96 tokens to prompts of
 32, AdamW.  Lengths are all 96, geometric (mean 24, cut at 96), or log-normal (median 16, sigma 1, cut).
-Both forms get the same batch and must give the same gradient norm.  Timings are interleaved, one run of
+All forms get the same batch and must give the same gradient norm.  Timings are interleaved, one run of
 each in turn; the table has medians of wall time with quartiles, and of the CPU time of all threads, whose
 ratios it gives, because the machine may be shared.  Padding depends on the lengths that were drawn, so a
 second table has that of 30 draws.
@@ -34,8 +34,11 @@ C = L + T - 1
 CUTS = {  # name: packed rows of a microbatch, or microbatches of whole rows
   "a row each": 1,
   "a row each, 8 microbatches": 8,
-  "packed, 2 rows": PackSpec(T, 1, 2),
-  "packed, 4 rows": PackSpec(T, 1, 4),
+  "packed, 2 rows": PackSpec(T, 1, 2, C, shared=False),
+  "packed, 4 rows": PackSpec(T, 1, 4, C, shared=False),
+  "packed, prompts shared by 2": PackSpec(T, 1, 2, L + 2 * (T - 1), shared=True),
+  "packed, prompts shared by 4": PackSpec(T, 1, 1, L + 4 * (T - 1), shared=True),
+  "packed, prompts shared by 8": PackSpec(T, 1, 1, L + 8 * (T - 1), shared=True),
 }
 
 
@@ -58,6 +61,8 @@ def batch_of(kind: str) -> Batch:
   length, prompt_length = lengths(kind, rng), np.full((P, G), L, np.int32)
   right, all_rows = rng.integers(0, 2, (P, G)).astype(np.float32), np.ones((P, G), bool)
   logp = -rng.exponential(1.0, (P, G, T)).astype(np.float32)
+  tokens = rng.integers(0, V, (P, G, L + T)).astype(np.int32)
+  tokens[..., :L] = tokens[:, :1, :L]
   return Batch(
     mask=(np.arange(T) < length[..., None]).astype(np.float32),
     reward=right,
@@ -66,10 +71,9 @@ def batch_of(kind: str) -> Batch:
     ended=all_rows,
     sampler_logp=logp,
     old_logp=logp,
-    tokens=rng.integers(0, V, (P, G, L + T)).astype(np.int32),
+    tokens=tokens,
     prompt_length=prompt_length,
     length=length.astype(np.int32),
-    packing_index=packing.pack_sequences(prompt_length, length, columns=C, shards=1),
   )
 
 
@@ -90,6 +94,8 @@ def calls(model, batches: dict) -> dict:
     update = jax.jit(make_update(layout, tx, schedule))
     old_logp = jax.jit(make_old_logp(layout, False))
     for kind, batch in batches.items():
+      if packed:
+        batch = batch._replace(packing_index=packing.pack_sequences(batch.prompt_length, batch.length, cut))
       seen = batch.tokens, batch.prompt_length, None, None, batch.packing_index
       made[kind, name, "update"] = lambda f=update, b=batch: f(state, objective, b)[1]
       if packed or cut == 1:  # without a gradient, rows come whole
@@ -115,12 +121,12 @@ def measured(made: dict, rounds: int) -> dict:
 
 def paddings(kind: str, sequences: int, rows: int) -> list[float]:
   """Returns the share of padding in an update's columns, of every draw, in microbatches of so many rows."""
-  found, how = [], PackSpec(T, 1, rows)
+  found, how = [], PackSpec(T, 1, rows, C, shared=False)
   for seed in range(DRAWS):
     length = lengths(kind, np.random.default_rng(seed), sequences // G)
     prompt = np.full_like(length, L)
-    place = packing.pack_sequences(prompt, length, columns=C, shards=1)
-    columns = int(packing.num_microbatches(how, place, C)) * rows * C
+    place = packing.pack_sequences(prompt, length, how)
+    columns = int(packing.num_microbatches(how, place)) * rows * C
     found.append(1 - float((prompt + length - 1).sum()) / columns)
   return found
 

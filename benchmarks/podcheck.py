@@ -21,7 +21,7 @@ import numpy as np
 
 from benchmarks.setting import ROOT, keep, setting
 from grpojax import objective
-from grpojax.learner import packing
+from grpojax.learner import packing, rows
 from grpojax.recipes import base
 from grpojax.runtime.compile import malloc_trim
 from grpojax.tools.podcheck import check, programs, topology
@@ -65,7 +65,7 @@ def real(plan, shapes):
   P, G, S = shapes.tokens.shape
   L = plan.config.data.prompt_budget
   prompt, length = np.full((P, G), L, np.int32), np.full((P, G), S - L, np.int32)
-  place = packing.pack_sequences(prompt, length, columns=S - 1, shards=1)
+  place = packing.pack_sequences(prompt, length, rows.pack_spec(plan.config, plan.model, plan.mesh))
   mask, valid = jnp.ones_like(batch.mask), jnp.ones_like(batch.valid)
   prompt, place = jnp.asarray(prompt), jnp.asarray(place)
   return batch._replace(

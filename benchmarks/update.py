@@ -4,7 +4,7 @@
 
 64 rows of 32 + 96 tokens, vocabulary 512, 4 layers, width 128, float32, AdamW.  FLOPs are those that an
 update of a row each needs: its matmuls forward and twice as many backward, attention over the causal half,
-no pass made again; grouped rows, which compute a prompt once for its 8 responses, need fewer.  The ceiling
+no pass made again; packed rows, which compute a prompt once for its 8 responses, need fewer.  The ceiling
 is the fastest of the update's own largest matmuls, timed in turns with it.  Medians of wall time and of the
 CPU time of all threads.  Writes benchmarks/results/update.json and the table of docs/performance.md.
 """
@@ -21,24 +21,25 @@ from benchmarks.clock import interleaved, said
 from benchmarks.setting import keep, report, setting, where
 from benchmarks.workload import G, L, P, T, V
 from grpojax import models, objective
-from grpojax.learner import logprobs, optimizer
+from grpojax.learner import optimizer, packing
 from grpojax.learner import rows as rows_lib
 from grpojax.learner.state import make_init
 from grpojax.learner.update import make_update
 from grpojax.recipes import base
+from grpojax.runtime import sharding
 from grpojax.types import Batch
 
 
 def necessary_flops(s: models.Spec, prompts: int = P * G) -> int:
   """Returns FLOPs of forward and backward over P G rows of L + T - 1 columns, logits for T of them.
 
-  Fewer `prompts` are computed once each, but for the last token, which begins a response.
+  Fewer `prompts` are computed once each.
   """
   rows, S, D = P * G, L + T - 1, s.hidden_size
-  tokens = rows * T + prompts * (L - 1)
+  tokens = rows * (T - 1) + prompts * L
   heads = (2 * s.num_attention_heads + 2 * s.num_key_value_heads) * s.head_dim
   of_token = s.num_hidden_layers * (heads * D + 3 * D * s.intermediate_size)
-  pairs = rows * S * (S + 1) - (rows - prompts) * (L - 1) * L  # twice those of the causal half
+  pairs = rows * S * (S + 1) - (rows - prompts) * L * (L + 1)  # twice those of the causal half
   pairs *= s.num_hidden_layers * s.num_attention_heads * s.head_dim  # q k and weights v
   return 6 * (tokens * of_token + rows * T * V * D) + 3 * 2 * pairs
 
@@ -57,20 +58,27 @@ def batch() -> Batch:
   ))  # fmt: skip
 
 
-MAKE = {"single": logprobs.make_logp, "grouped": logprobs.make_grouped_logp}  # by config.rows
-LAYOUT = {"single": rows_lib.single, "grouped": rows_lib.grouped}
 VARIANTS = [  # config.rows, .remat, .microbatches
   ("single", "full", 1), ("single", "full", 2), ("single", "full", 4), ("single", "full", 8),
   ("single", "projections", 8), ("single", "none", 8),
-  ("grouped", "full", 2), ("grouped", "full", 4), ("grouped", "full", 8),
+  ("packed", "full", 2), ("packed", "full", 4), ("packed", "full", 8),
 ]  # fmt: skip
+
+
+def layout_of(model, rows: str, microbatches: int, given):
+  """Returns (the layout of a run, its batch)."""
+  config = workload.config(rows, microbatches)
+  mesh = sharding.make_mesh(config.mesh)
+  if spec := rows_lib.pack_spec(config, model, mesh):
+    given = given._replace(packing_index=packing.pack_sequences(given.prompt_length, given.length, spec))
+  return rows_lib.build(config, model, mesh), given
 
 
 def update_of(model, tx, rows: str, microbatches: int, given):
   """Returns (a call that makes one update, bytes of its temporaries)."""
-  logp = MAKE[rows](model, response_budget=T, temperature=1.0, chunk=T)
+  layout, given = layout_of(model, rows, microbatches, given)
   schedule = optax.constant_schedule(1e-4)
-  update = make_update(LAYOUT[rows](logp, microbatches), tx, schedule)
+  update = make_update(layout, tx, schedule)
   formula = objective.build(base.get_config().objective)
   state = jax.jit(make_init(model, tx))(jax.random.key(0))
   compiled = jax.jit(update, donate_argnums=0).lower(state, formula, given).compile()
@@ -85,9 +93,9 @@ def update_of(model, tx, rows: str, microbatches: int, given):
 
 def pass_of(model, rows: str, given):
   """Returns a call of the log-prob pass alone."""
-  logp = jax.jit(MAKE[rows](model, response_budget=T, temperature=1.0, chunk=T))
-  params = jax.jit(model.init)(jax.random.key(0))
-  return lambda: logp(params, given.tokens, given.prompt_length)
+  layout, given = layout_of(model, rows, 1, given)
+  logp, params = jax.jit(layout.logp), jax.jit(model.init)(jax.random.key(0))
+  return lambda: logp(params, given.tokens, given.prompt_length, None, None, given.packing_index)
 
 
 def optimizer_of(model, tx):
@@ -133,7 +141,7 @@ def main():
     name = f"update, rows={rows}, microbatches={pieces}, remat={policy}"
     updates[name], temporaries[name] = update_of(model._replace(remat=policy), tx, rows, pieces, given)
   dots = matmuls(model.spec)
-  passes = {f"log-prob pass, rows={rows}": pass_of(model, rows, given) for rows in MAKE}
+  passes = {f"log-prob pass, rows={rows}": pass_of(model, rows, given) for rows in ("single", "packed")}
   calls = updates | passes | {"AdamW": optimizer_of(model, tx)}
   timed = interleaved(calls | {name: call for name, (call, _) in dots.items()}, args.rounds)
   clocks = "wall", "cpu"
@@ -147,7 +155,7 @@ def main():
   found = {"rounds": args.rounds, "flops": flops, "matmuls": ceilings, "results": timed}
   keep("update", now | found)
   lines = [table(timed, flops, ceiling), ""]
-  lines += [f"{flops / 1e9:.1f} GFLOP are necessary for a row each, {shared / 1e9:.1f} for grouped rows.", ""]
+  lines += [f"{flops / 1e9:.1f} GFLOP are necessary for a row each, {shared / 1e9:.1f} for packed ones.", ""]
   lines += ["Matmuls, GFLOP/s by wall time and by CPU time:", ""]
   lines += [f"- {name}: {r['wall'] / 1e9:.0f}, {r['cpu'] / 1e9:.0f}" for name, r in ceilings.items()]
   report("update", "\n".join([*lines, "", where(now)]))

@@ -1,5 +1,7 @@
 """The model and the sizes that the benchmarks of a processor share: those of performance.md's first table."""
 
+from ml_collections import ConfigDict
+
 from benchmarks.peers.workload import GROUP as G
 from benchmarks.peers.workload import MODEL
 from benchmarks.peers.workload import NEW as T
@@ -12,7 +14,7 @@ from grpojax.recipes import base
 SIZES = (
   "hidden_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads", "intermediate_size",
 )  # fmt: skip
-__all__ = ["G", "L", "P", "T", "V", "model"]
+__all__ = ["G", "L", "P", "T", "V", "config", "model"]
 
 
 def model() -> models.Model:
@@ -21,3 +23,12 @@ def model() -> models.Model:
   c.update({name: MODEL[name] for name in SIZES})
   c.head_dim = MODEL["hidden_size"] // MODEL["num_attention_heads"]
   return models.build(c, V)
+
+
+def config(rows: str, microbatches: int) -> ConfigDict:
+  """Returns the config of one update of all sequences, in these rows."""
+  c = base.get_config()
+  c.data.prompt_budget = L
+  c.rollout.update(prompts=P, group_size=G, max_tokens=T)
+  c.update(updates_per_rollout=1, rows=rows, microbatches=microbatches, logprob_chunk=T)
+  return c

@@ -111,8 +111,8 @@ def get_config(scale: str = "mini") -> ConfigDict:
   c.load_balance = 0.0  # mixtures: coefficient of the load-balance loss (Qwen3-MoE's default: 1e-3)
 
   c.updates_per_rollout = 2  # optimiser steps per rollout, each on its share of the prompts
-  c.rows = "packed"  # sequences share rows of L + T - 1 columns; "single": a row each; "grouped": a prompt
-  # and its G responses, where those are about equally long and the prompt is not short.  Never the numbers
+  c.rows = "packed"  # sequences share rows, and responses a prompt that is computed once for them, but for
+  # mixtures and kernels of attention; "single": a row each.  Never the numbers
   c.microbatches = 32  # pieces of one update, at most if packed; changes memory, never the numbers
   c.remat = "full"  # kept of a layer for its backward pass: nothing but its input; "attention": what that
   # read too; "qkv": what it reads from too; "projections": what it read, and the outputs of the matrices;
@@ -320,11 +320,10 @@ def _pocket(c):
   c.data.template = "none"
   c.reward.accuracy.form = "number"  # the last one wherever it stands: such a model has no form of answer yet
   c.steps = 24
-  c.rollout.update(prompts=16, group_size=8, max_tokens=64, slots=32, prefill_chunk=256, segment=8)
+  c.rollout.update(prompts=16, group_size=8, max_tokens=64, slots=128, prefill_chunk=256, segment=8)
   c.updates_per_rollout = 1
-  c.rows = "grouped"  # prompts are longer than responses, and one row computes a prompt once for all of them
-  c.microbatches = 16  # a prompt at a time, whose activations have room: nothing is computed twice
-  c.remat = "none"
+  c.microbatches = 4  # more would read and write all gradients as often; fewer need more memory
+  c.remat = "projections"
   c.optimizer.update(learning_rate=1e-5, warmup_steps=0, state_dtype="bfloat16")
   c.eval.update(every=25, prompts=64, samples=8)  # as many as group_size: the rollout's program serves both
   c.checkpoint.update(every=25, keep=1)

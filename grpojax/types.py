@@ -95,7 +95,7 @@ class Batch(NamedTuple):
   tokens: Array | None = None  # [P, G, L + T] int32: left-padded prompt, then the response
   prompt_length: Array | None = None  # [P, G] int32
   length: Array | None = None  # [P, G] int32, tokens of the response, of all kinds; mask.sum(-1) may be less
-  packing_index: Array | None = None  # [P, G, 3] int32, where it lies in packed rows: packing.pack_sequences
+  packing_index: Array | None = None  # [P, G, 4] int32, where it lies in packed rows: packing.pack_sequences
   routing: Array | None = None  # [P, G, L + T - 1, layers, k] int8/16, experts to replay; -1: none
   balance_mask: Array | None = None  # [P, G, L + T - 1] bool, tokens that the load-balance loss counts
   expert_cost: Array | None = None  # [P, G, E] float32, load_balance_loss per probability, in all rows

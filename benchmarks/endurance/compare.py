@@ -15,7 +15,7 @@ CLOCK = re.compile("time/|tokens_per_second/|memory/|wall$")  # of a record: clo
 # a cold start that this run trained, and the numbers for its scripts, which are those of the records.
 CLOCKS = re.compile(
   r'<p class="soft" id="facts">.*?</p>|<h2>Command</h2>.*?</pre>|<script type="application/json".*?</script>'
-  r'|<figure data-chart="(Speed|Time|Memory|Cold start)\b.*?</figure>',
+  r'|<figure data-chart="(Speed|Time|Memory|Cold start)\b.*?</figure>\s*',
   re.DOTALL,
 )
 

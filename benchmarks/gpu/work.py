@@ -238,7 +238,7 @@ def graded(prompts: Prompts, rollout: Rollout, reward) -> Groups:
 
 def compared(job, params, groups) -> list:
   """Returns the optimiser batches of these groups with their log-probs."""
-  batches = batching.make_batches(job.config, job.mesh, groups, None)
+  batches = batching.make_batches(job.config, job.mesh, job.pack, groups, None)
   return jax.block_until_ready(logprobs.add_logprobs(job.programs.logp, params, None, batches, True))
 
 

@@ -19,7 +19,6 @@ def get_config(what: str = "0.0"):
   c.rollout.update(prompts=prompts, group_size=w.GROUP, max_tokens=w.NEW, slots=slots)
   c.rollout.prefill_chunk = 4 * w.PROMPT  # a device's prompts of one rollout
   c.mesh.cpu_devices = 2  # one a core
-  c.rows = "grouped"  # all responses are equally long
   c.updates_per_rollout, c.microbatches = 1, 4  # a prompt of a device at a time: it stays in the caches
   c.logprob_chunk = w.NEW
   c.optimizer.update(

@@ -22,7 +22,6 @@ def check(c: ConfigDict, devices: int) -> None:
   check_env.check(c)
   _check_sampling(c)
   sharding.check_rules(c.mesh.rules)
-  _check_rows(c)
   _check_batch(c, sharding.mesh_sizes(c.mesh, devices))
   _check_model(c)
   _check_learner(c)
@@ -194,19 +193,6 @@ def _check_model(c: ConfigDict) -> None:
       f"config.model.num_experts_per_tok = {m.num_experts_per_tok} must lie in 1 to "
       f"config.model.num_experts = {m.num_experts}."
     )
-
-
-def _check_rows(c: ConfigDict) -> None:
-  """Raises ValueError where grouped rows would be cut, or would share nothing."""
-  if c.rows != "grouped":
-    return
-  if c.mesh.context != 1:
-    raise ValueError(
-      f"config.rows = 'grouped' keeps a group's columns together, and config.mesh.context = {c.mesh.context} "
-      "cuts them; set it to 1, or config.rows = 'packed'."
-    )
-  if c.data.prompt_budget < 2:
-    raise ValueError("config.rows = 'grouped' shares all of a prompt but its last token; set 'packed'.")
 
 
 def _check_mixture(c: ConfigDict) -> None:

@@ -140,7 +140,7 @@ KEYS = {
   "routing_replay": Key(choices=("", "R2", "R3")),
   "load_balance": Key(AMOUNT),
   "updates_per_rollout": Key(ROWS),
-  "rows": Key(choices=("packed", "single", "grouped"), free=True),
+  "rows": Key(choices=("packed", "single"), free=True),
   "microbatches": Key(ROWS, free=True),
   "remat": Key(choices=("none", *REMAT)),
   "attention": Key(choices=("auto", *kernels.BACKENDS), free=True),

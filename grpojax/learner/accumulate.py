@@ -70,11 +70,10 @@ def over_packed_rows(logp_fn: Callable, spec: PackSpec) -> Callable:
   """
 
   def accumulate(gradient, objective, batch: Batch):
-    C = batch.tokens.shape[-1] - 1
     logp_of = packing.microbatch_logp(spec, logp_fn, *inputs(batch), batch.packing_index)
 
     def one(number):
-      present = packing.in_microbatch(spec, batch.packing_index, C, number)[..., None]
+      present = packing.in_microbatch(spec, batch.packing_index, number)[..., None]
       keep = lambda x: jnp.where(present, x, 0.0)
       kept = {name: keep(getattr(batch, name)) for name in ("mask", "weight", "token_mean_weight")}
       part = batch._replace(**kept)
@@ -84,7 +83,7 @@ def over_packed_rows(logp_fn: Callable, spec: PackSpec) -> Callable:
 
     add = lambda number, total: jax.tree.map(jnp.add, total, one(number))
     with jax.named_scope("microbatches"):
-      n = packing.num_microbatches(spec, batch.packing_index, C)
+      n = packing.num_microbatches(spec, batch.packing_index)
       return jax.lax.fori_loop(0, n, add, packing.zeros_of(one, 0))
 
   return accumulate

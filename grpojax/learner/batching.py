@@ -6,25 +6,31 @@ from jax.sharding import Mesh
 from ml_collections import ConfigDict
 
 from grpojax.learner import packing
+from grpojax.learner.packing import PackSpec
 from grpojax.runtime import data_shards, sharding
 from grpojax.types import ACTION, Batch, Groups, Prompts, Rollout
 
 
-def balanced_order(config: ConfigDict, mesh: Mesh, groups: Groups) -> np.ndarray | None:
+def balanced_order(
+  config: ConfigDict, mesh: Mesh, pack: PackSpec | None, groups: Groups
+) -> np.ndarray | None:
   """Returns an order [P] of groups that gives a batch's shards about as many tokens; None: leave them."""
   shards = _own_shards(mesh)
   in_order = config.difficulty.kind == "beta"  # its outcomes stand beside the groups, as they were drawn
-  if config.rows != "packed" or shards == 1 or in_order:
+  if pack is None or shards == 1 or in_order:
     return None
   prompts, rollout, _ = groups
   P, G = rollout.length.shape
-  tokens, order = G * prompts.length + rollout.length.sum(1), np.arange(P)
+  prompt = prompts.length if pack.shared else G * prompts.length
+  tokens, order = prompt + rollout.length.sum(1), np.arange(P)
   for own in _deal(config, np.arange(P)):
     order[own] = own[packing.balance(tokens[own], shards)]
   return order
 
 
-def make_batches(config: ConfigDict, mesh: Mesh, groups: Groups, baseline: np.ndarray | None) -> list[Batch]:
+def make_batches(
+  config: ConfigDict, mesh: Mesh, pack: PackSpec | None, groups: Groups, baseline: np.ndarray | None
+) -> list[Batch]:
   """Returns `updates_per_rollout` batches, to which the groups are dealt like cards.
 
   `baseline` [P] is what was expected of the prompts.
@@ -48,8 +54,8 @@ def make_batches(config: ConfigDict, mesh: Mesh, groups: Groups, baseline: np.nd
     extra=expected | scored.extra,
   )
   parts = _deal(config, batch)
-  if config.rows == "packed":
-    index = [_pack(config, mesh, part.prompt_length, part.length) for part in parts]
+  if pack:
+    index = [_pack(pack, mesh, part.prompt_length, part.length) for part in parts]
     parts = [part._replace(packing_index=i) for part, i in zip(parts, index, strict=True)]
   return [sharding.to_device(mesh, part) for part in parts]
 
@@ -70,13 +76,14 @@ def extra_fields(config: ConfigDict) -> tuple[str, ...]:
 
 
 def score_responses(
-  config: ConfigDict, mesh: Mesh, logp, params, prompts: Prompts, tokens: np.ndarray, length: np.ndarray
-) -> np.ndarray:
+  config: ConfigDict, mesh: Mesh, pack: PackSpec | None, logp, params, prompts: Prompts, tokens: np.ndarray,
+  length: np.ndarray,
+) -> np.ndarray:  # fmt: skip
   """Returns log-probs [P, G, T] of other responses to these prompts, on the host."""
   lengths = np.repeat(prompts.length[:, None], length.shape[1], axis=1)
 
   def one(tokens, prompt_length, length):
-    packing_index = _pack(config, mesh, prompt_length, length) if config.rows == "packed" else None
+    packing_index = _pack(pack, mesh, prompt_length, length) if pack else None
     tokens, prompt_length, packing_index = sharding.to_device(mesh, (tokens, prompt_length, packing_index))
     return logp(params, tokens, prompt_length, None, None, packing_index)[0]
 
@@ -90,10 +97,9 @@ def restore_prompt_order(parts: list) -> np.ndarray:
   return stacked.reshape(-1, *stacked.shape[2:])
 
 
-def _pack(config: ConfigDict, mesh: Mesh, prompt_length, length) -> np.ndarray:
+def _pack(pack: PackSpec, mesh: Mesh, prompt_length, length) -> np.ndarray:
   """Returns the packing index of this process's sequences of one batch."""
-  columns = config.data.prompt_budget + config.rollout.max_tokens - 1
-  return packing.pack_sequences(prompt_length, length, columns=columns, shards=_own_shards(mesh))
+  return packing.pack_sequences(prompt_length, length, pack._replace(shards=_own_shards(mesh)))
 
 
 def _own_shards(mesh: Mesh) -> int:

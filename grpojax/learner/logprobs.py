@@ -1,4 +1,4 @@
-"""Log-probs of responses in single, grouped or packed rows; log π_old and log π_ref of a step's batches."""
+"""Log-probs of responses in single or packed rows; log π_old and log π_ref of a step's batches."""
 
 from collections.abc import Callable
 
@@ -18,7 +18,7 @@ def packed_logprobs(decoder, rows, **kwargs):
   Chunks of columns in which no row has a response token left are not computed.
   """
   routing = None if rows.routing is None else models.by_layers(rows.routing)
-  hidden, routed = decoder.forward(rows.tokens, rows.segment, routing, rows.balance_mask)
+  hidden, routed = decoder.forward(rows.tokens, rows.segment, routing, rows.balance_mask, rows.response)
   hidden = jax.vmap(lambda h, column: h[column])(hidden, rows.column)
   how = dict(cap=decoder.spec.logit_softcap, wanted=rows.wanted, mesh=decoder.mesh)
   outs = token_logprobs(hidden, decoder.unembedding(), rows.target, **how, **kwargs)
@@ -54,20 +54,6 @@ def response_logprobs(
   return *(o.reshape(P, G, response_budget) for o in outs), routed
 
 
-def grouped_logprobs(decoder, tokens, prompt_length, response_budget: int, **kwargs):
-  """Returns the same logp and entropy of groups, whose one prompt is computed once; of dense models.
-
-  A prompt's last token begins each response, because what follows it is the response's own.
-  """
-  P, G, S = tokens.shape
-  L = S - response_budget
-  hidden = decoder.forward_groups(tokens[:, 0, : L - 1], tokens[..., L - 1 : -1], L - prompt_length[:, 0])
-  by_row = lambda x: x.reshape(P * G, *x.shape[2:])
-  how = dict(cap=decoder.spec.logit_softcap, mesh=decoder.mesh)
-  outs = token_logprobs(by_row(hidden), decoder.unembedding(), by_row(tokens[..., L:]), **how, **kwargs)
-  return *(o.reshape(P, G, response_budget) for o in outs), None
-
-
 def make_logp(model: models.Model, *, response_budget: int, temperature: float, chunk: int) -> Callable:
   """Returns logp(params, tokens, prompt_length, routing=None, balance_mask=None): `response_logprobs`."""
 
@@ -78,13 +64,6 @@ def make_logp(model: models.Model, *, response_budget: int, temperature: float, 
     )  # fmt: skip
 
   return logp
-
-
-def make_grouped_logp(model: models.Model, *, response_budget: int, **how) -> Callable:
-  """Returns logp(params, tokens, prompt_length, ...): `grouped_logprobs`; there is no routing."""
-  return lambda params, tokens, prompt_length, *_: grouped_logprobs(
-    model.bind(params), tokens, prompt_length, response_budget, **how
-  )
 
 
 def make_packed_logp(model: models.Model, **how) -> Callable:

@@ -1,7 +1,8 @@
 """Sequences of different length share rows: what a pass over them processes is tokens, not padding.
 
-A row has C = L + T - 1 columns, enough for the longest sequence (its last token is read by nobody), and
-log-probs are taken of its response tokens only.  The host decides which sequence lies where, and the batch
+Where `shared`, a prompt is computed once for those of its responses that lie in its row: behind it stand
+these responses, each of which sees the prompt and itself.  The last token of a sequence is read by nobody,
+and log-probs are taken of response tokens only.  The host decides which sequence lies where, and the batch
 carries that as `packing_index`; all else is made of it on the device.  Rows are processed in microbatches,
 as many as are in use: shapes are static at the worst case, the work is not.
 
@@ -25,13 +26,16 @@ class PackSpec(NamedTuple):
   response_budget: int  # T
   shards: int  # D, of the batch
   rows: int  # R, of a microbatch on each shard
+  columns: int  # C, of a row; enough for the longest sequence
+  shared: bool  # whether a prompt is computed once for its responses in a row; attention.sequence_view
 
 
 class PackedRows(NamedTuple):
   """One microbatch: B = D * R rows of packed sequences."""
 
   tokens: Array  # [B, C] int32
-  segment: Array  # [B, C] int32, equal within a sequence
+  segment: Array  # [B, C] int32, equal within a prompt and its responses in this row
+  response: Array | None  # [B, C] int32, equal within a response, 0 in a prompt; None: one for each prompt
   column: Array  # [B, C] int32, of the token before each response token; those of a row stand in front
   target: Array  # [B, C] int32, the response tokens
   wanted: Array  # [] int32, the most response tokens in a row
@@ -49,24 +53,76 @@ def balance(tokens: np.ndarray, shards: int) -> np.ndarray:
   return rounds.T.ravel()
 
 
-def pack_sequences(prompt_length, length, *, columns: int, shards: int) -> np.ndarray:
-  """Returns packing_index [P, G, 3] int32: first column, first log-prob and length of each sequence.
+def pack_sequences(prompt_length, length, spec: PackSpec) -> np.ndarray:
+  """Returns packing_index [P, G, 4] int32 of each sequence, which `microbatch_logp` describes.
 
-  `prompt_length` and `length` [P, G] are of whole shards.  Column and log-prob are counted through the rows
-  of the sequence's shard, which have C `columns` and room for as many log-probs.
+  Its numbers are: first column of the prompt, first column of the response, first log-prob, tokens of the
+  response (a sequence without any has one log-prob).  `prompt_length` and `length` [P, G] are of whole
+  shards.  Column and log-prob are counted through the rows of the sequence's shard, which have room for as
+  many log-probs as columns.
   """
   length = np.maximum(length, 1)
-  size = np.stack([prompt_length + length - 1, length], axis=-1).reshape(shards, -1, 2)
-  begin = np.empty_like(size)
-  for shard, own in enumerate(size):
-    for row, members in enumerate(fill_rows(own[:, 0], columns)):
-      begin[shard, members] = row * columns + np.cumsum(own[members], axis=0) - own[members]
-  packing_index = np.concatenate([begin, size[..., 1:]], axis=-1, dtype=np.int32)
-  return packing_index.reshape(*length.shape, 3)
+  index = np.empty((spec.shards, length.size // spec.shards, 4), np.int32)
+  index[..., 3] = length.reshape(spec.shards, -1)
+  own_prompts = prompt_length.reshape(spec.shards, -1, length.shape[1])
+  own_lengths = length.reshape(own_prompts.shape)
+  for place, prompts, lengths in zip(index, own_prompts, own_lengths, strict=True):
+    blocks = _blocks(prompts, lengths, spec)
+    for row, members in enumerate(fill_rows(np.array([block.size for block in blocks]), spec.columns)):
+      column = slot = row * spec.columns
+      for block in (blocks[i] for i in members):
+        own = lengths.ravel()[block.sequences]
+        place[block.sequences, 0] = column
+        place[block.sequences, 1] = column + block.prompt + np.cumsum(own - 1) - (own - 1)
+        place[block.sequences, 2] = slot + np.cumsum(own) - own
+        column, slot = column + block.size, slot + own.sum()
+  return index.reshape(*length.shape, 4)
+
+
+class _Block(NamedTuple):
+  """A prompt and responses of it that lie behind it in a row."""
+
+  sequences: list[int]  # numbers of the shard's sequences
+  prompt: int  # tokens of the prompt
+  size: int  # columns, and at least as many as log-probs
+
+
+def _blocks(prompts, lengths, spec: PackSpec) -> list[_Block]:
+  """Returns the blocks of a shard's groups, `prompts` and `lengths` [groups, G]; few, if `shared`.
+
+  A block has a column for each token of the prompt and each but the last of its responses; two or more
+  responses of a prompt with fewer tokens than they are need columns for their log-probs.
+  """
+  G = lengths.shape[1]
+  blocks = []
+  for group, (of_prompt, own) in enumerate(zip(prompts.tolist(), lengths, strict=True)):
+    parts = _share(of_prompt[0], own, spec.columns) if spec.shared else [[member] for member in range(G)]
+    for members in parts:
+      prompt = of_prompt[members[0]]
+      columns = max(prompt, len(members)) + int((own[members] - 1).sum())
+      blocks.append(_Block([group * G + member for member in members], prompt, columns))
+  return blocks
+
+
+def _share(prompt: int, lengths, columns: int) -> list[list[int]]:
+  """Returns which of a prompt's responses, `lengths` [G], share a row: each lies in the first with room."""
+  parts, left = [], []
+  for member in np.argsort(-lengths, kind="stable").tolist():
+    need = int(lengths[member]) - 1
+    for part, members in enumerate(parts):
+      more = need + (len(members) >= prompt)
+      if more <= left[part]:
+        members.append(member)
+        left[part] -= more
+        break
+    else:
+      parts.append([member])
+      left.append(columns - max(prompt, 1) - need)
+  return parts
 
 
 def fill_rows(size: np.ndarray, columns: int) -> list[list[int]]:
-  """Returns each row's sequences, of `size` [n] columns: the longest left, then the best fit, by twos.
+  """Returns each row's blocks, of `size` [n] columns: the longest left, then the best fit, by twos.
 
   First-fit decreasing leaves half as much again empty where only two or three fit in a row.
   """
@@ -86,14 +142,21 @@ def fill_rows(size: np.ndarray, columns: int) -> list[list[int]]:
   return rows
 
 
-def num_microbatches(spec: PackSpec, packing_index, columns: int):
+def num_microbatches(spec: PackSpec, packing_index):
   """Returns the number [] int32 of microbatches in use, on the shard that has most of them."""
-  return packing_index[..., 0].max() // (spec.rows * columns) + 1
+  return packing_index[..., 0].max() // (spec.rows * spec.columns) + 1
 
 
-def in_microbatch(spec: PackSpec, packing_index, columns: int, number):
+def in_microbatch(spec: PackSpec, packing_index, number):
   """Returns [P, G] bool: True for the sequences of microbatch `number`."""
-  return packing_index[..., 0] // (spec.rows * columns) == number
+  return packing_index[..., 0] // (spec.rows * spec.columns) == number
+
+
+def tokens_read(prompt_length, packing_index):
+  """Returns the number [] of columns that hold a token: a prompt counts once for its responses behind it."""
+  column = packing_index[..., 0]
+  before = jnp.tril(column[..., :, None] == column[..., None, :], -1).any(-1)
+  return jnp.where(before, 0, prompt_length).sum() + (packing_index[..., 3] - 1).sum()
 
 
 def batch_logp(
@@ -102,10 +165,9 @@ def batch_logp(
   """Returns logp, entropy [P, G, T] and Routed of a whole batch; no routing where nothing is read."""
   inputs = tokens, prompt_length, routing, balance_mask
   logp_of = microbatch_logp(spec, logp_fn, *inputs, packing_index)
-  columns = tokens.shape[-1] - 1
 
   def add(number, total):
-    present = in_microbatch(spec, packing_index, columns, number)
+    present = in_microbatch(spec, packing_index, number)
     keep = lambda new, old: jnp.where(present.reshape(*present.shape, *[1] * (new.ndim - 2)), new, old)
     logp, entropy, routed = logp_of(params, number)
     old_logp, old_entropy, old = total
@@ -115,7 +177,7 @@ def batch_logp(
     return keep(logp, old_logp), keep(entropy, old_entropy), routed
 
   with jax.named_scope("microbatches"):
-    n = num_microbatches(spec, packing_index, columns)
+    n = num_microbatches(spec, packing_index)
     return jax.lax.fori_loop(0, n, add, zeros_of(logp_of, params, 0))
 
 
@@ -129,22 +191,23 @@ def microbatch_logp(
 ) -> Callable:
   """Returns logp(params, number) of a microbatch, from `logp_fn(params, PackedRows)` -> [B, C] each.
 
-  It returns logp, entropy [P, G, T], and Routed with experts [P, G, C, layers, k], -1 on padding.  Of
-  sequences that are not `in_microbatch`, and behind a response's end, they are finite garbage.
+  It returns logp, entropy [P, G, T], and Routed with experts [P, G, L + T - 1, layers, k], -1 on padding.
+  Of sequences that are not `in_microbatch`, and behind a response's end, they are finite garbage.
   """
-  S = tokens.shape[-1]
-  C, T = S - 1, spec.response_budget
+  S, T = tokens.shape[-1], spec.response_budget
   rows_of = pack_rows(spec, tokens, prompt_length, routing, balance_mask, packing_index)
 
   def one(params, number):
     logp, entropy, routed = logp_fn(params, rows_of(number))
-    column, slot = (packing_index[..., i] - number * spec.rows * C for i in (0, 1))
+    prompt_at, own_at, slot = (packing_index[..., i] - number * spec.rows * spec.columns for i in range(3))
     logp, entropy = (_unpack(spec, x, slot[..., None] + jnp.arange(T)[None, None]) for x in (logp, entropy))
     if routed is not None:
-      since = jnp.arange(C)[None, None] - (S - T - prompt_length)[..., None]
-      own = (since >= 0) & (since < (prompt_length + packing_index[..., 2] - 1)[..., None])
-      experts = _unpack(spec, routed.experts, column[..., None] + since)
-      routed = routed._replace(experts=jnp.where(own[..., None, None], experts, -1))
+      since = jnp.arange(S - 1)[None, None] - (S - T - prompt_length)[..., None]
+      read = (since >= 0) & (since < (prompt_length + packing_index[..., 3] - 1)[..., None])
+      of_prompt = since < prompt_length[..., None]
+      begin = jnp.where(of_prompt, prompt_at[..., None], (own_at - prompt_length)[..., None])
+      experts = _unpack(spec, routed.experts, begin + since)
+      routed = routed._replace(experts=jnp.where(read[..., None, None], experts, -1))
     return logp, entropy, routed
 
   return one
@@ -155,49 +218,56 @@ def pack_rows(spec: PackSpec, tokens, prompt_length, routing, balance_mask, pack
 
   The columns behind a row's last sequence hold what stands behind that sequence in the batch.
   """
-  T, D, R = spec
-  C, L = tokens.shape[-1] - 1, tokens.shape[-1] - T
+  T, D, R, C, _ = spec
+  S = tokens.shape[-1]
+  L = S - T
   by_shard = lambda x: None if x is None else x.reshape(D, -1, *x.shape[2:])
   fields = map(by_shard, (tokens, prompt_length, routing, balance_mask, packing_index))
   tokens, prompt_length, routing, balance_mask, packing_index = fields
-  of_columns, of_slots = (_spread(spec, packing_index[..., i], C) for i in (0, 1))
+  prompt_at, own_at, slot, length = (packing_index[..., i] for i in range(4))
+  of_prompts, of_slots = _spread(spec, prompt_at, length > 0), _spread(spec, slot, length > 0)
+  of_responses = _spread(spec, own_at, length > 1)
   by_row = lambda x: x.reshape(D * R, -1, *x.shape[2:])
 
   def rows_of(number) -> PackedRows:
     cut = lambda x: jax.lax.dynamic_slice_in_dim(x, number * R, R, axis=1).reshape(D, -1)
-    whose, since = map(cut, of_columns)
-    at = L - _take(prompt_length, whose) + since
-    inside, at = at < C, jnp.minimum(at, C - 1)
+    (prompt, of_prompt), (own, of_own) = map(cut, of_prompts), map(cut, of_responses)
+    responding = of_own < of_prompt  # columns since the response began, and since its prompt did
+    whose = jnp.where(responding, own, prompt)
+    at = jnp.where(responding, L + of_own, L - _take(prompt_length, prompt) + of_prompt)
+    inside, at = at < S - 1, jnp.minimum(at, S - 2)
     replay = count = None
     if routing is not None:
       replay = by_row(jnp.where(inside[..., None, None], _take(routing, whose, at), -1))
     if balance_mask is not None:
       count = by_row(inside & _take(balance_mask, whose, at))
-    rows = by_row(_take(tokens, whose, at)), by_row(whose)
+    rows = by_row(_take(tokens, whose, at)), by_row(prompt)
+    response = by_row(jnp.where(responding, own + 1, 0)) if spec.shared else None
     whose, since = map(cut, of_slots)
-    column = jnp.minimum(_take(packing_index[..., 0] % C + prompt_length - 1, whose) + since, C - 1)
-    target = _take(tokens, whose, jnp.minimum(L + since, C))
-    begin, length = packing_index[..., 1] % C, packing_index[..., 2]
-    behind = jnp.where(in_microbatch(spec, packing_index, C, number), begin + length, 0)
-    return PackedRows(*rows, by_row(column), by_row(target), behind.max(), replay, count)
+    last = _take(prompt_at % C + prompt_length - 1, whose)
+    column = jnp.where(since == 0, last, _take(own_at % C, whose) + since - 1)
+    target = _take(tokens, whose, jnp.minimum(L + since, S - 1))
+    behind = jnp.where(in_microbatch(spec, packing_index, number), slot % C + length, 0).max()
+    column = by_row(jnp.minimum(column, C - 1))
+    return PackedRows(*rows, response, column, by_row(target), behind, replay, count)
 
   return rows_of
 
 
-def _spread(spec: PackSpec, begin, width: int):
-  """Returns (whose, since) [D, rows, width] of every column, for sequences that `begin` [D, n] in these rows.
+def _spread(spec: PackSpec, begin, there):
+  """Returns (whose, since) [D, rows, C] of every column, for what begins at `begin` [D, n] and is `there`.
 
-  `whose` is the sequence that the column belongs to, `since` how far into it, or behind it, the column is.
-  A row without any is behind the end of the first.
+  `whose` is the sequence that began last, `since` how many columns ago.  Where none has begun in the row,
+  that was C columns ago.  Of sequences with one beginning, a prompt's, it is any.
   """
   D, n = begin.shape
-  rows = -(-n // spec.rows) * spec.rows  # whole microbatches
-  number = jnp.arange(1, n + 1, dtype=jnp.int32)
-  mark = jax.vmap(lambda b: jnp.zeros(rows * width, jnp.int32).at[b].set(number))(begin)
-  mark, column = mark.reshape(D, rows, width), jnp.arange(width)[None, None]
+  rows, C = -(-n // spec.rows) * spec.rows, spec.columns  # whole microbatches
+  number = jnp.where(there, jnp.arange(1, n + 1, dtype=jnp.int32)[None], 0)
+  mark = jax.vmap(lambda b, x: jnp.zeros(rows * C, jnp.int32).at[b].max(x))(begin, number)
+  mark, column = mark.reshape(D, rows, C), jnp.arange(C)[None, None]
   start = jax.lax.cummax(jnp.where(mark > 0, column, 0), axis=2)
   whose = jnp.take_along_axis(mark, start, axis=2)
-  return jnp.maximum(whose - 1, 0), jnp.where(whose > 0, column - start, width)
+  return jnp.maximum(whose - 1, 0), jnp.where(whose > 0, column - start, C)
 
 
 def _unpack(spec: PackSpec, x, index):

@@ -1,8 +1,7 @@
 """How the sequences of a batch lie in the rows that a policy reads: `config.rows`, chosen once.
 
 single   a row for each sequence: the padded prompt, then the padded response
-grouped  a row for a prompt and its G responses; the prompt is computed once
-packed   sequences of different length share rows, of which only those in use are computed
+packed   sequences share rows, of which only those in use are computed; so do responses their prompt, once
 """
 
 from collections.abc import Callable
@@ -14,7 +13,7 @@ from ml_collections import ConfigDict
 
 from grpojax.learner import accumulate, logprobs, packing
 from grpojax.learner.packing import PackSpec
-from grpojax.models import Model
+from grpojax.models import Model, Spec
 from grpojax.runtime import sharding
 from grpojax.types import Batch
 
@@ -30,38 +29,61 @@ class Rows(NamedTuple):
 def build(config: ConfigDict, model: Model, mesh: Mesh) -> Rows:
   """Returns the layout that `config.rows` names, for batches of this run."""
   c = dict(temperature=config.rollout.temperature, chunk=config.logprob_chunk)
-  T, n = config.rollout.max_tokens, config.microbatches
-  if config.rows == "packed":
-    return packed(logprobs.make_packed_logp(model, **c), pack_spec(config, mesh))
-  if config.rows == "grouped":
-    return grouped(logprobs.make_grouped_logp(model, response_budget=T, **c), n)
-  return single(logprobs.make_logp(model, response_budget=T, **c), n)
+  if spec := pack_spec(config, model, mesh):
+    return packed(logprobs.make_packed_logp(model, **c), spec)
+  logp = logprobs.make_logp(model, response_budget=config.rollout.max_tokens, **c)
+  return single(logp, config.microbatches)
 
 
-def pack_spec(config: ConfigDict, mesh: Mesh) -> PackSpec:
-  """Returns the static sizes of packed rows: a microbatch has its share of the worst case's rows."""
-  shards = sharding.batch_shards(mesh)
-  rows = config.rollout.prompts // config.updates_per_rollout * config.rollout.group_size // shards
-  return PackSpec(config.rollout.max_tokens, shards, -(-rows // config.microbatches))
+def pack_spec(config: ConfigDict, model: Model, mesh: Mesh) -> PackSpec | None:
+  """Returns the static sizes of packed rows, None of single ones; a microbatch has its share of most_rows.
+
+  Prompts are shared where attention takes any mask, by dense models: kernels see whole segments, and a
+  mixture's load counts every sequence.
+  """
+  if config.rows != "packed":
+    return None
+  L, T, shards = config.data.prompt_budget, config.rollout.max_tokens, sharding.batch_shards(mesh)
+  shared = model.attention == "reference" and not model.spec.moe
+  responses = _responses_in_a_row(config, model.spec) if shared else 1
+  spec = PackSpec(T, shards, 1, L + responses * (T - 1), shared)
+  return spec._replace(rows=-(-most_rows(config, spec) // config.microbatches))
+
+
+def most_rows(config: ConfigDict, spec: PackSpec) -> int:
+  """Returns the number of rows on a shard that one update needs if all sequences are as long as can be."""
+  L, T, G = config.data.prompt_budget, spec.response_budget, config.rollout.group_size
+  responses = max(1, (spec.columns - L) // max(1, T - 1))
+  return config.rollout.prompts // config.updates_per_rollout // spec.shards * -(-G // responses)
+
+
+def _responses_in_a_row(config: ConfigDict, s: Spec) -> int:
+  """Returns the number of the longest responses behind one prompt that a row has room for, at most G.
+
+  The more, the less often a prompt is computed, and the more pairs attention scores, 5/8 of the row's
+  square.  The number with the fewest FLOPs over sequences of half of their budgets and of all.
+  """
+  L, T, G = config.data.prompt_budget, config.rollout.max_tokens, config.rollout.group_size
+  heads = (2 * s.num_attention_heads + 2 * s.num_key_value_heads) * s.head_dim
+  of_column = 2 * s.hidden_size * (heads + 3 * s.intermediate_size)
+  of_pair = 4 * s.num_attention_heads * s.head_dim
+
+  def flops(room: int) -> float:
+    columns, needed = L + room * (T - 1), 0.0
+    for prompt, response in ((L / 2, T / 2), (L, T)):
+      sharing = min(G, max(1, (columns - prompt) // max(1, response - 1)))
+      needed += prompt / sharing + response
+    return needed * (of_column + of_pair * columns * 5 / 8)
+
+  return min(range(1, G + 1), key=flops)
 
 
 def single(logp_fn: Callable, microbatches: int = 1) -> Rows:
   """Returns the layout of a row for each sequence; `logp_fn` is as `logprobs.make_logp` makes it."""
 
   def padding(batch: Batch):
-    return _padding(batch, batch.mask.shape[0] * batch.mask.shape[1] * (batch.tokens.shape[-1] - 1))
-
-  return Rows(_ignore_index(logp_fn), accumulate.over_microbatches(logp_fn, microbatches), padding)
-
-
-def grouped(logp_fn: Callable, microbatches: int = 1) -> Rows:
-  """Returns the layout of a row for each group; `logp_fn` is as `logprobs.make_grouped_logp` makes it."""
-
-  def padding(batch: Batch):
-    (P, G, S), T = batch.tokens.shape, batch.mask.shape[-1]
-    own = batch.prompt_length[:, 0].sum() - P  # a prompt's last token begins each response
-    tokens = own + _length(batch).sum()
-    return 1 - tokens / (P * (S - T - 1 + G * T))
+    read = (batch.prompt_length + jnp.maximum(batch.length, 1) - 1).sum()  # the last token is not
+    return 1 - read / (batch.mask.shape[0] * batch.mask.shape[1] * (batch.tokens.shape[-1] - 1))
 
   return Rows(_ignore_index(logp_fn), accumulate.over_microbatches(logp_fn, microbatches), padding)
 
@@ -70,9 +92,9 @@ def packed(logp_fn: Callable, spec: PackSpec) -> Rows:
   """Returns the layout of packed rows; `logp_fn` is as `logprobs.make_packed_logp` makes it."""
 
   def padding(batch: Batch):
-    C = batch.tokens.shape[-1] - 1
-    microbatches = packing.num_microbatches(spec, batch.packing_index, C)
-    return _padding(batch, microbatches * (spec.shards * spec.rows * C))
+    microbatches = packing.num_microbatches(spec, batch.packing_index)
+    read = packing.tokens_read(batch.prompt_length, batch.packing_index)
+    return 1 - read / (microbatches * (spec.shards * spec.rows * spec.columns))
 
   logp = lambda params, *inputs: packing.batch_logp(spec, logp_fn, params, *inputs)
   return Rows(logp, accumulate.over_packed_rows(logp_fn, spec), padding)
@@ -84,12 +106,3 @@ def _ignore_index(logp_fn: Callable) -> Callable:
     params, tokens, prompt_length, routing, balance_mask
   )
 
-
-def _padding(batch: Batch, columns):
-  """Returns the share [] of so many columns that no token of a sequence is in; its last is not read."""
-  return 1 - (batch.prompt_length + _length(batch) - 1).sum() / columns
-
-
-def _length(batch: Batch):
-  """Returns the columns [P, G] float32 of log-probs: the response's tokens, and one where there is none."""
-  return jnp.maximum(batch.length, 1).astype(jnp.float32)

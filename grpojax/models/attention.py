@@ -17,14 +17,14 @@ class View(NamedTuple):
   """Mask and rotary angles of one call, before a layer's own window and rotary table are applied."""
 
   mask: jax.Array  # [B, S, keys] bool
-  distance: jax.Array  # [S, keys] int32, columns from a key to its query
+  distance: jax.Array  # [1 or B, S, keys] int32, positions from a key to its query
   cos: jax.Array  # [tables, B, S, H / 2] float32
   sin: jax.Array
   mesh: Mesh | None = None  # its `context` axis may cut the queries; keys and values travel to all devices
 
   def of(self, window, table):
     """Returns (attention, turn) of a layer, as `Block` takes them; None is no window, or the only table."""
-    mask = self.mask if window is None else self.mask & (self.distance < window)[None]
+    mask = self.mask if window is None else self.mask & (self.distance < window)
     table = 0 if table is None else table
 
     def attention(q, k, v, scale, cap):
@@ -37,52 +37,26 @@ class View(NamedTuple):
     return attention, partial(rotate, rope=(self.cos[table], self.sin[table]))
 
 
-class GroupView(NamedTuple):
-  """Mask and angles of rows [prompt, G responses end to end]: a response sees its prompt and itself."""
-
-  prompt: View  # [P, L] of the prompts
-  own: View  # [P * G, T] of the responses, with L + T keys; both rotate whole rows of L + G * T
-
-  def of(self, window, table):
-    """Returns the same pair as `View.of`; a prompt's keys and values are computed once for its responses."""
-    (read_prompt, turn), (read_own, _) = self.prompt.of(window, table), self.own.of(window, table)
-    (P, L, _), (rows, T, _) = self.prompt.mask.shape, self.own.mask.shape
-    by_response = lambda x: x[:, L:].reshape(rows, T, *x.shape[2:])
-
-    def beside(x):
-      of_prompt = jnp.broadcast_to(x[:, None, :L], (P, rows // P, L, *x.shape[2:]))
-      return jnp.concatenate([of_prompt.reshape(rows, L, *x.shape[2:]), by_response(x)], axis=1)
-
-    def attention(q, k, v, scale, cap):
-      first, _ = read_prompt(*(x[:, :L] for x in (q, k, v)), scale, cap)
-      rest, _ = read_own(by_response(q), beside(k), beside(v), scale, cap)
-      return jnp.concatenate([first, rest.reshape(P, -1, *rest.shape[2:])], axis=1), (k, v)
-
-    return attention, turn
-
-
-def group_view(first, L: int, G: int, T: int, frequencies) -> GroupView:
-  """Returns the view of rows of L + G * T columns; first [P] is the first real column of each prompt of L."""
-  whole = jnp.arange(L + T)
-  distance = whole[:, None] - whole[None]
-  segment = left_padded(L + T, first)
-  mask, at = causal_mask(segment), positions(segment)
-  rope = angles(jnp.concatenate([at[:, :L], jnp.tile(at[:, L:], (1, G))], axis=1), frequencies)
-  of_prompt = View(mask[:, :L, :L], distance[:L, :L], *rope)
-  of_own = View(jnp.repeat(mask[:, L:], G, axis=0), distance[L:], *rope)
-  return GroupView(of_prompt, of_own)
-
-
 def view(mask, distance, positions, frequencies, mesh: Mesh | None = None) -> View:
-  """Returns a `View`; mask [B, S, keys], distance [S, keys], positions [B, S], frequencies [tables, H/2]."""
+  """Returns a `View`; mask [B, S, keys], distance as there, positions [B, S], frequencies [tables, H/2]."""
   return View(mask, distance, *angles(positions, frequencies), mesh)
 
 
-def sequence_view(segment, frequencies, mesh: Mesh | None = None) -> View:
-  """Returns the view that whole sequences have of themselves, where columns differ as positions do."""
-  column = jnp.arange(segment.shape[1])
-  distance = column[:, None] - column[None]
-  return view(causal_mask(segment), distance, positions(segment), frequencies, mesh)
+def sequence_view(segment, frequencies, mesh: Mesh | None = None, response=None) -> View:
+  """Returns the view that whole sequences have of themselves, where columns differ as positions do.
+
+  Of prompts with several responses behind them, `response` [B, S] is 0 in a prompt, which all of them see
+  and begin behind, and elsewhere one number for each response of the `segment` [B, S].
+  """
+  mask, at, column = causal_mask(segment), positions(segment), jnp.arange(segment.shape[1])[None]
+  if response is None:
+    return view(mask, column[:, :, None] - column[:, None], at, frequencies, mesh)
+  of_key, of_query = response[:, None, :], response[:, :, None]
+  behind_prompt = jax.lax.cummax(jnp.where(response == 0, column + 1, 0), axis=1)
+  begun = column - at  # first column of the segment
+  at = jnp.where(response == 0, at, behind_prompt - begun + positions(response))
+  seen = mask & ((of_key == 0) | (of_key == of_query))
+  return view(seen, at[:, :, None] - at[:, None, :], at, frequencies, mesh)
 
 
 def angles(positions, frequencies):

@@ -8,7 +8,7 @@ be copied at every token.
 
 Sequences are left-padded: the last columns are the newest tokens, and `first [B]` names the first
 real column of each row.  `forward` also takes rows that several sequences share: `segment [B, S]`
-numbers the sequence of each column, and its positions start at 0.
+numbers the sequence of each column, and its positions start at 0; `response [B, S]` those behind one prompt.
 
 Every parameter carries the logical axes that `sharding.py` maps to a mesh.
 """
@@ -29,7 +29,6 @@ from grpojax.models import spec as spec_lib
 from grpojax.models.attention import (
   angles,
   attend,
-  group_view,
   left_padded,
   positions,
   rotate,
@@ -73,30 +72,25 @@ class Decoder(nnx.Module):
     """Returns hidden [B, S, D] after the final norm; tokens [B, S] int32, first [B]."""
     return self.forward(tokens, left_padded(tokens.shape[1], first))[0]
 
-  def forward(self, tokens, segment, routing=None, counted=None):
+  def forward(self, tokens, segment, routing=None, counted=None, response=None):
     """Returns hidden [B, S, D] and the mixtures' Routed ([layers, ...]) or None; tokens, segment [B, S].
 
     A token sees the tokens before it with its own number in `segment`; one number's columns are contiguous.
+    With `response` [B, S] (`attention.sequence_view`) these are a prompt and several responses; no kernel
+    can do that.
     `routing` [layers, B, S, k] int32 replays a choice of experts, -1 routes normally; `counted`
     [B, S] bool are the tokens whose load is summed up for `moe.load_balance_loss`.
     """
     S = tokens.shape[1]
-    tokens, segment, routing, counted = self._with_room(tokens, segment, routing, counted)
-    seen = self._view_of_kernel(segment) if self.attention != "reference" else self._view(segment)
+    if response is not None and self.attention != "reference":
+      raise ValueError(f"Attention by '{self.attention}' cannot share a prompt among responses.")
+    inputs = self._with_room(tokens, segment, routing, counted, response)
+    tokens, segment, routing, counted, response = inputs
+    seen = self._view(segment, response) if self.attention == "reference" else self._view_of_kernel(segment)
     x, routed = self._through(tokens, seen, routing, counted)
     if routed is not None:
       routed = routed._replace(experts=routed.experts[:, :, :S])
     return sharding.whole_columns(self.mesh, x)[:, :S], routed
-
-  def forward_groups(self, prompt, own, first):
-    """Returns hidden [P, G, T, D] of responses own [P, G, T]; prompt [P, L] is left-padded up to first [P].
-
-    The prompt is computed once for its G responses, each of which sees it and itself.
-    """
-    P, G, T = own.shape
-    seen = group_view(first, prompt.shape[1], G, T, self._frequencies())
-    x, _ = self._through(jnp.concatenate([prompt, own.reshape(P, G * T)], axis=1), seen)
-    return x[:, prompt.shape[1] :].reshape(P, G, T, -1)
 
   def _through(self, tokens, seen, routing=None, counted=None):
     """Returns hidden [B, S, D] after the final norm, and Routed or None; `seen` is the tokens' view."""
@@ -134,8 +128,8 @@ class Decoder(nnx.Module):
     in `before`: keys and values [layers, B, W, K, H] each, as the new ones are [layers, B, C, K, H].
     """
     W, C = before[0].shape[2], tokens.shape[1]
-    distance = W + jnp.arange(C)[:, None] - jnp.arange(W + C)[None]
-    mask = (distance >= 0)[None] & (distance[None] <= positions[..., None])
+    distance = (W + jnp.arange(C)[:, None] - jnp.arange(W + C)[None])[None]
+    mask = (distance >= 0) & (distance <= positions[..., None])
     seen = view(mask, distance, positions, self._frequencies())
 
     def block(x, layer):
@@ -306,25 +300,26 @@ class Decoder(nnx.Module):
   def _frequencies(self):
     return jnp.asarray(np.stack([rope.frequencies(self.spec.head_dim) for rope in self.spec.ropes]))
 
-  def _view(self, segment):
-    return sequence_view(segment, self._frequencies(), self.mesh)
+  def _view(self, segment, response=None):
+    return sequence_view(segment, self._frequencies(), self.mesh, response)
 
   def _view_of_kernel(self, segment) -> kernels.View:
     rope = angles(positions(segment), self._frequencies())
     return kernels.View(self.attention, self.spec, self.mesh, dict(self.rules), segment, *rope)
 
-  def _with_room(self, tokens, segment, routing, counted):
+  def _with_room(self, tokens, segment, routing, counted, response):
     """Appends columns of a segment of their own, so that the rows fill whole blocks of the kernel."""
     B, S = tokens.shape
     extra = kernels.room(self.attention, S, sharding.column_shards(self.mesh, B)) - S
     if not extra:
-      return tokens, segment, routing, counted
+      return tokens, segment, routing, counted, response
 
     def behind(x, axis, value):
       width = [(0, extra if i == axis else 0) for i in range(x.ndim)] if x is not None else None
       return None if x is None else jnp.pad(x, width, constant_values=value)
 
-    return behind(tokens, 1, 0), behind(segment, 1, -1), behind(routing, 2, -1), behind(counted, 1, False)
+    kept = behind(routing, 2, -1), behind(counted, 1, False), behind(response, 1, 0)
+    return behind(tokens, 1, 0), behind(segment, 1, -1), *kept
 
   def _kinds(self):
     """Returns (window, rotary table) of each layer, to be scanned; None for what all layers share."""

@@ -22,6 +22,7 @@ from grpojax.config import workdir as workdir_lib
 from grpojax.data import pipeline, templates, text
 from grpojax.learner import logprobs, optimizer, rows, update
 from grpojax.learner import state as learner_state
+from grpojax.learner.packing import PackSpec
 from grpojax.learner.state import StatsConfig
 from grpojax.models import gguf, kernels, lora, peft
 from grpojax.objective import Objective, stats
@@ -75,6 +76,7 @@ class Job(NamedTuple):
   policies: dict[str, Policy]  # "policy" is trained, "reference" is what KL penalties measure against
   programs: Programs
   rollout: RolloutContext
+  pack: PackSpec | None  # how the sequences of an optimiser batch share rows; None: a row each
   needs_old_logprobs: bool  # whether a step's first batch needs its log-probs before its update
 
   def with_programs(self, programs: Programs) -> "Job":
@@ -142,7 +144,8 @@ def _prepare(config: ConfigDict, workdir: Path, functions: Mapping[str, Callable
   )
   first_pass = logprobs.needs_old_logprobs(config)
   processes.on_process_0(lambda: workdir_lib.check(workdir, config))
-  return Job(config, workdir, mesh, objective, policies, programs, rollout, first_pass)
+  pack = rows.pack_spec(config, model, mesh)
+  return Job(config, workdir, mesh, objective, policies, programs, rollout, pack, first_pass)
 
 
 def build_scorer(
@@ -197,9 +200,6 @@ def build_model(config: ConfigDict, tokenizer, mesh: Mesh | None = None) -> mode
     if config[key] != off and not model.spec.moe:
       raise ValueError(f"config.{key} = {config[key]!r} is for mixtures, and this is none; set {off!r}.")
   attention = kernels.choose(config.attention, model.spec, mesh)[0] if mesh else "reference"
-  if config.rows == "grouped" and (model.spec.moe or attention != "reference"):
-    who = "mixtures" if model.spec.moe else f"config.attention = '{attention}'"
-    raise ValueError(f"config.rows = 'grouped' is not for {who}; set config.rows = 'packed'.")
   return with_adapters(config, model._replace(remat=config.remat, attention=attention))
 
 

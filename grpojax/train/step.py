@@ -26,12 +26,12 @@ def describe_rollouts(job: Job, collected: Collected) -> dict[str, float]:
 def make_batches(job: Job, state: RunState, collected: Collected, reward: float) -> list[Batch]:
   """Returns the step's optimiser batches on the mesh; `reward` is the step's mean."""
   groups = collected.groups
-  order = batching.balanced_order(job.config, job.mesh, groups)
+  order = batching.balanced_order(job.config, job.mesh, job.pack, groups)
   if order is not None:
     groups = take(groups, order)
   rows = rows_of(job.data, groups.prompts.id)
   expected = baseline.expected_reward(job, state, rows, reward)
-  return batching.make_batches(job.config, job.mesh, groups, expected)
+  return batching.make_batches(job.config, job.mesh, job.pack, groups, expected)
 
 
 def add_logprobs(job: Job, state: RunState, collected: Collected, batches: list[Batch]) -> list[Batch]:
@@ -63,8 +63,9 @@ def track_outcomes(job: Job, state: RunState, collected: Collected, batches: lis
     last = jax.tree.map(lambda x: x[rows], known.last)
     policy = state.frozen | collected.params
     now = batching.score_responses(
-      config, job.mesh, job.policies["policy"].logp, policy, groups.prompts, last.tokens, last.length
-    )
+      config, job.mesh, job.pack, job.policies["policy"].logp, policy, groups.prompts, last.tokens,
+      last.length,
+    )  # fmt: skip
     discount = gather(curriculum.keep(known, rows, now))
     old_logp = batching.restore_prompt_order([batch.old_logp for batch in batches])
     seen = curriculum.Last(groups.rollout.tokens, groups.rollout.length, old_logp)

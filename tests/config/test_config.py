@@ -36,7 +36,6 @@ def test_the_default_is_legal():
     (dict(data__task="reasoning_gym:gcd"), "config.data.task is for .* add ':local' to the recipe"),
     (dict(rollout__prompts=31), "config.rollout.prompts = 31 must be divisible by"),
     (dict(rows="groups"), "config.rows = 'groups'"),
-    (dict(rows="grouped", mesh__context=2), "config.mesh.context = 2 cuts them; set it to 1"),
     (dict(microbatches=5, rows="single"), "config.microbatches = 5 must divide the 16 prompts of one update"),
     (dict(rollout__temperature=0.0), "config.rollout.temperature = 0.0 must be positive"),
     (dict(rollout__slots=-1), "config.rollout.slots = -1 must not be negative"),

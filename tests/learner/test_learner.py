@@ -57,13 +57,14 @@ def make_mesh(sizes):
   return sharding.make_mesh(ConfigDict(dict.fromkeys((*sharding.AXES, "slices"), 1) | sizes))
 
 
-def packed(batch, shards, rows):
-  """(batch with its places, how it is packed)."""
-  place = packing.pack_sequences(batch.prompt_length, batch.length, columns=L + T - 1, shards=shards)
-  return batch._replace(packing_index=place), packing.PackSpec(T, shards, rows)
+def packed(batch, shards, rows, sharing=0):
+  """(batch with its places, how it is packed): `sharing` of the longest responses behind one prompt."""
+  how = packing.PackSpec(T, shards, rows, L + max(1, sharing) * (T - 1), bool(sharing))
+  place = packing.pack_sequences(batch.prompt_length, batch.length, how)
+  return batch._replace(packing_index=place), how
 
 
-def update_fn(mesh_sizes=None, microbatches=1, optimizer=None, how=None, grouped=False):
+def update_fn(mesh_sizes=None, microbatches=1, optimizer=None, how=None):
   """update and a state, on a mesh of all eight devices or on one."""
   mesh = make_mesh(mesh_sizes) if mesh_sizes else None
   model = models.build(CONFIG.model, V, mesh)
@@ -71,8 +72,6 @@ def update_fn(mesh_sizes=None, microbatches=1, optimizer=None, how=None, grouped
   tx = optimizer or optimizer_lib.make_optimizer(CONFIG.optimizer, schedule, MODEL.axes)
   if how:
     layout = rows.packed(logprobs.make_packed_logp(model, temperature=1.0, chunk=4), how)
-  elif grouped:
-    layout = rows.grouped(logprobs.make_grouped_logp(model, **LOGP), microbatches)
   else:
     layout = rows.single(logprobs.make_logp(model, **LOGP), microbatches)
   update = make_update(layout, tx, schedule)
@@ -122,71 +121,83 @@ def test_microbatches_change_nothing(recipe, microbatches):
 
 
 @pytest.mark.parametrize(
-  ("sizes", "rows"),
+  ("sizes", "rows", "sharing"),
   [
-    pytest.param(None, 1, marks=slow),
-    pytest.param(None, 5, marks=slow),
-    pytest.param(None, P * G, marks=slow),
-    pytest.param(dict(fsdp=2, tensor=2), 4, marks=slow),
-    (dict(data=2, context=4), 3),
+    pytest.param(None, 1, 0, marks=slow),
+    pytest.param(None, 5, 0, marks=slow),
+    pytest.param(None, P * G, 0, marks=slow),
+    pytest.param(dict(fsdp=2, tensor=2), 4, 0, marks=slow),
+    pytest.param(dict(data=2, context=4), 3, 0, marks=slow),
+    pytest.param(None, 2, 1, marks=slow),
+    pytest.param(None, 3, 2, marks=slow),
+    pytest.param(None, P, 4, marks=slow),
+    pytest.param(dict(fsdp=2, tensor=2), 2, 4, marks=slow),
+    (dict(data=2, context=4), 2, 3),
   ],
 )
-def test_packing_changes_nothing(sizes, rows):
-  """Whatever the rows of a piece, on any devices.  All recipes, without the model: test_objective_devices."""
-  batch, how = packed(make_batch(), 2 if sizes else 1, rows)
+def test_packing_changes_nothing(sizes, rows, sharing):
+  """Whatever the rows of a piece, prompts shared or not, on any devices.
+
+  All recipes, without the model: test_objective_devices.
+  """
+  batch, how = packed(make_batch(), 2 if sizes else 1, rows, sharing)
   if sizes:
     batch = sharding.to_device(make_mesh(sizes), batch)
   assert_same(plain(gspo), gradient_of(gspo, batch, mesh_sizes=sizes, how=how), tol=1e-6)
 
 
-@pytest.mark.parametrize(
-  ("sizes", "microbatches"),
-  [pytest.param(None, 1, marks=slow), (None, 8), pytest.param(dict(data=2, fsdp=2, tensor=2), 2, marks=slow)],
-)
-def test_a_prompt_computed_once_for_its_group_changes_nothing(sizes, microbatches):
-  batch = make_batch()
-  if sizes:
-    batch = sharding.to_device(make_mesh(sizes), batch)
-  got = gradient_of(gspo, batch, mesh_sizes=sizes, microbatches=microbatches, grouped=True)
-  assert_same(plain(gspo), got, tol=1e-6)
-
-
 @slow
-def test_grouped_rows_of_models_whose_layers_differ():
+def test_shared_prompts_of_models_whose_layers_differ():
   """Windows that end inside the prompt, inside the response and nowhere; rotary tables; soft-caps."""
   ropes = models.spec.Rope(1e4), models.spec.Rope(1e2)
   spec = dataclasses.replace(
     MODEL.spec, num_hidden_layers=3, windows=(4, T + 2, 0), ropes=ropes, rope_of=(0, 1, 0),
     attention_softcap=2.0, logit_softcap=3.0,
   )  # fmt: skip
-  model, batch = models.from_spec(spec), make_batch()
-  params, how = model.init(jax.random.key(1)), dict(response_budget=T, temperature=0.7, chunk=4)
-  alone, grouped = (
-    jax.jit(make(model, **how))(params, batch.tokens, batch.prompt_length)
-    for make in (logprobs.make_logp, logprobs.make_grouped_logp)
-  )
-  for x, y in zip(alone[:2], grouped[:2], strict=True):
+  model, (batch, how) = models.from_spec(spec), packed(make_batch(), 1, 3, sharing=3)
+  params = model.init(jax.random.key(1))
+  alone = logprobs.make_logp(model, response_budget=T, temperature=0.7, chunk=4)
+  expected = jax.jit(alone)(params, batch.tokens, batch.prompt_length)
+  in_rows = rows.packed(logprobs.make_packed_logp(model, temperature=0.7, chunk=4), how)
+  inputs = batch.tokens, batch.prompt_length, None, None, batch.packing_index
+  got = jax.jit(in_rows.logp)(params, *inputs)
+  for x, y in zip(expected[:2], got[:2], strict=True):
     np.testing.assert_allclose(x * batch.mask, y * batch.mask, atol=2e-6)
 
 
 @pytest.mark.slow
 def test_padding_of_an_update_is_counted_in_its_own_columns():
-  """By hand: 2 prompts of 2 and 6 tokens, 2 responses each; of rows of 6 and of 10 tokens."""
+  """By hand: 2 prompts of 2 and 6 tokens, 2 responses each; in single rows, in packed ones of 24 columns."""
   batch = jax.tree.map(lambda x: x[:2, :2], make_batch())
   length = np.array([[1, 10], [4, 0]])  # without a token, one column is read
   mask = (np.arange(T)[None, None] < length[..., None]).astype(np.float32)
   batch = batch._replace(mask=mask, length=np.int32(length), prompt_length=np.int32([[2, 2], [6, 6]]))
-  objective, shares = objective_lib.build(gspo.get_config("tiny").objective), {}
-  for grouped in (False, True):
-    update, state = update_fn(grouped=True) if grouped else plain_update()
-    shares[grouped] = float(update(state, objective, batch)[1]["update/padding"])
-  alone, together = 2 + 11 + 9 + 6, (1 + 1 + 10) + (5 + 4 + 1)
-  assert shares[False] == pytest.approx(1 - alone / (4 * 15), abs=1e-6)
-  assert shares[True] == pytest.approx(1 - together / (2 * (5 + 2 * 10)), abs=1e-6)
+  objective = objective_lib.build(gspo.get_config("tiny").objective)
+  update, state = plain_update()
+  alone = float(update(state, objective, batch)[1]["update/padding"])
+  batch, how = packed(batch, 1, 1, sharing=2)
+  update, state = update_fn(how=how)
+  together = float(update(state, objective, batch)[1]["update/padding"])
+  assert alone == pytest.approx(1 - (2 + 11 + 9 + 6) / (4 * 15), abs=1e-6)
+  assert together == pytest.approx(1 - ((2 + 9) + (6 + 3)) / 24, abs=1e-6)
+
+
+def test_as_many_responses_share_a_prompt_as_save_products():
+  """All where matrices cost most; one, where attention does; and one for a kernel."""
+  config = base.get_config("mini")
+  config.data.prompt_budget = config.rollout.max_tokens = 64
+  mesh = make_mesh({})
+  model = lambda **sizes: models.from_spec(dataclasses.replace(MODEL.spec, **sizes))
+  width = lambda **sizes: rows.pack_spec(config, model(**sizes), mesh).columns
+  assert width(hidden_size=512, intermediate_size=1536) == 64 + 8 * 63
+  config.data.prompt_budget = config.rollout.max_tokens = 4096
+  assert width() == 2 * 4096 - 1
+  kernel = rows.pack_spec(config, MODEL._replace(attention="splash"), mesh)
+  assert (kernel.columns, kernel.shared) == (2 * 4096 - 1, False)
 
 
 def test_log_probs_of_packed_sequences_are_those_of_a_row_each():
-  (batch, how), params = packed(make_batch(), 2, 3), MODEL.init(jax.random.key(1))
+  (batch, how), params = packed(make_batch(), 2, 3, sharing=2), MODEL.init(jax.random.key(1))
   seen = params, batch.tokens, batch.prompt_length, None, None, batch.packing_index
   in_rows = rows.packed(logprobs.make_packed_logp(MODEL, temperature=0.7, chunk=4), how)
   alone = rows.single(logprobs.make_logp(MODEL, response_budget=T, temperature=0.7, chunk=4))

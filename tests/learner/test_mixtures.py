@@ -100,7 +100,7 @@ def gap(batch):
 def test_replaying_the_samplers_choice_closes_the_gap_that_its_router_opens(recorded):
   """R3.  What is left is that of the gates, which are the learner's own."""
   job, params, groups = recorded
-  batch = batching.make_batches(job.config, job.mesh, groups, None)[0]
+  batch = batching.make_batches(job.config, job.mesh, job.pack, groups, None)[0]
   compare = functools.partial(logprobs.add_policy_logprobs, job.programs.logp, params, params)
   free, replayed = compare(batch._replace(routing=None)), compare(batch)
   fed = batch.routing[..., 0, 0] >= 0
@@ -119,7 +119,7 @@ def test_replaying_the_samplers_choice_closes_the_gap_that_its_router_opens(reco
   valid = groups.scored.valid.copy()
   valid[0] = False
   scored = groups.scored._replace(valid=valid)
-  dealt = batching.make_batches(job.config, job.mesh, groups._replace(scored=scored), None)[0]
+  dealt = batching.make_batches(job.config, job.mesh, job.pack, groups._replace(scored=scored), None)[0]
   np.testing.assert_array_equal(dealt.balance_mask, fed & valid[..., None])
 
 
@@ -131,7 +131,7 @@ def test_replaying_the_choice_of_pi_old_is_exact_first_and_holds_when_the_router
   _, params, groups = recorded
   job = prepared(cache, "R2", tmp_path)
   groups = groups._replace(rollout=groups.rollout._replace(routing=None))
-  batch = batching.make_batches(job.config, job.mesh, groups, None)[0]
+  batch = batching.make_batches(job.config, job.mesh, job.pack, groups, None)[0]
   batch = logprobs.add_policy_logprobs(job.programs.logp, params, None, batch)
   update = lambda params, batch: job.programs.update(
     job.programs.fresh(jax.tree.map(jnp.copy, params)), job.objective, batch, {}

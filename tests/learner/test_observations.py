@@ -71,13 +71,13 @@ def by_hand(params):
 
 @pytest.mark.parametrize(
   "kind",
-  ["packed", pytest.param("single", marks=pytest.mark.slow), pytest.param("grouped", marks=pytest.mark.slow)],
+  ["packed", pytest.param("single", marks=pytest.mark.slow)],
 )
 def test_an_observation_is_read_and_what_follows_it_is_trained_on(kind):
   params, (loss, found), grads = made()
   config = CONFIG.copy_and_resolve_references()
   config.rows = kind
-  batch = batching.make_batches(config, MESH, groups(), None)[0]
+  batch = batching.make_batches(config, MESH, rows.pack_spec(config, MODEL, MESH), groups(), None)[0]
   assert batch.length.tolist() == LENGTH.tolist()
   assert {tuple(at) for at in np.argwhere(batch.mask)} == found.keys()
 

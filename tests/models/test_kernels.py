@@ -55,7 +55,7 @@ def outputs(view, window, cap: float):
 @cache
 def expected(window: int, cap: float):
   column = jnp.arange(S)
-  mask, distance = attention.causal_mask(segments()), column[:, None] - column[None]
+  mask, distance = attention.causal_mask(segments()), (column[:, None] - column[None])[None]
   return outputs(attention.view(mask, distance, segments(), jnp.ones((1, H // 2))), jnp.int32(window), cap)
 
 

@@ -100,8 +100,9 @@ def test_the_learners_program_over_devices_and_pieces_is_that_of_one(name, devic
   layout = rows_lib.single(look_up, microbatches)
   if rows:
     look_up = lambda table, piece: entry(table, piece.target)
-    layout = rows_lib.packed(look_up, packing.PackSpec(T, devices, rows))
-    place = packing.pack_sequences(batch.prompt_length, batch.length, columns=T, shards=devices)
+    spec = packing.PackSpec(T, devices, rows, T, shared=False)
+    layout = rows_lib.packed(look_up, spec)
+    place = packing.pack_sequences(batch.prompt_length, batch.length, spec)
     batch = batch._replace(packing_index=place)
   keep = optax.trace(decay=0.0)  # an optimiser whose state is the gradient
   update = make_update(layout, keep, optax.constant_schedule(0.0))

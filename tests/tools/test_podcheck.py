@@ -13,7 +13,7 @@ from objective_toys import recipe
 
 from grpojax import models
 from grpojax.config import check as config_lib
-from grpojax.learner import batching, logprobs
+from grpojax.learner import batching, logprobs, rows
 from grpojax.rollout.dynamic_sampling import Groups
 from grpojax.runtime import sharding
 from grpojax.tools.podcheck import (
@@ -96,7 +96,8 @@ def test_the_batch_is_shaped_as_one_that_a_run_deals(case):
   mesh = sharding.make_mesh(config.mesh, jax.devices()[:1])
   model = models.build(config.model, 30)
   baseline = np.zeros(config.rollout.prompts, np.float32) if config.baseline.kind else None
-  dealt = batching.make_batches(config, mesh, groups(config, model), baseline)
+  pack = rows.pack_spec(config, model, mesh)
+  dealt = batching.make_batches(config, mesh, pack, groups(config, model), baseline)
   reference = config.reference and {"some": 1}
   first_pass = logprobs.needs_old_logprobs(config)
   for batch in logprobs.add_logprobs(passes(config, model), {}, reference, dealt, first_pass):
@@ -142,7 +143,7 @@ def test_flops_are_those_of_the_model_and_of_what_is_computed_again(on_cpu):
 
 
 def test_log_probs_are_counted_of_the_chunks_that_full_responses_reach(tmp_path):
-  """Rows of 79 columns hold a response of 48: one chunk has all, of chunks of 16 three are computed."""
+  """Rows of 126 columns hold two responses of 48: one chunk has all, of chunks of 16 six are computed."""
 
   def flops(chunk):
     config = recipe("dapo", "tiny")
@@ -151,8 +152,8 @@ def test_log_probs_are_counted_of_the_chunks_that_full_responses_reach(tmp_path)
     part = check.check(config, one, tmp_path, ("log-probs",)).parts["log-probs"]
     return podcheck_toys.flops(part.compiled.counts)
 
-  hidden, vocabulary, rows = 32, 260, 8
-  assert flops(79) - flops(16) == 2 * hidden * vocabulary * rows * (79 - 3 * 16)
+  hidden, vocabulary, rows = 32, 260, 4
+  assert flops(126) - flops(16) == 2 * hidden * vocabulary * rows * (126 - 6 * 16)
 
 
 @pytest.mark.slow

@@ -72,7 +72,7 @@ def test_it_is_the_loop_whose_rollouts_are_some_updates_old(cache, tmp_path, mon
     old = policies[max(step - 1 - depth, 0)]
     pending = generate.start(job.rollout, {}, old, stream.next(), step, 0, step)
     groups = generate.generate_and_score(job.rollout, pending)
-    (batch,) = batching.make_batches(job.config, job.mesh, groups, None)
+    (batch,) = batching.make_batches(job.config, job.mesh, job.pack, groups, None)
     batch = logprobs.add_policy_logprobs(job.programs.logp, old, policies[0], batch)
     before = here
     here, seen = job.programs.update(before, job.objective, batch, {})

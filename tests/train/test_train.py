@@ -147,7 +147,7 @@ def test_spo_expects_what_it_saw_and_forgets_nothing_while_the_policy_stands_sti
   config.data.train, config.optimizer.learning_rate = 20, 0.0
   config.reward.accuracy = dict(fn=f"{__name__}:short")
   expected, outcomes = [], []
-  seen = spy(batching.make_batches, lambda *a: expected.append((a[2].prompts.id, a[3])))
+  seen = spy(batching.make_batches, lambda *a: expected.append((a[3].prompts.id, a[4])))
   monkeypatch.setattr(batching, "make_batches", seen)
   monkeypatch.setattr(
     curriculum, "update", spy(curriculum.update, lambda *a: outcomes.append((a[3].id, a[3].right, a[4])))
@@ -217,15 +217,14 @@ def test_eight_devices_give_the_losses_of_one(cache, tmp_path):
 def test_rows_of_updates_give_the_same_losses(cache, tmp_path):
   """With a reference, whose passes have the same rows."""
   found = {}
-  for rows in ("single", "packed", "grouped"):
+  for rows in ("single", "packed"):
     config = tiny(cache, "grpo", steps=2, rows=rows, reference="init", microbatches=2)
     config.objective.penalty.kl = dict(fn="kl_k3", beta=0.04)
     config.reward.accuracy = dict(fn="test_train:short")
     records = [r for r in start(config, tmp_path / rows) if "kl" in r]
     found[rows] = [(r["loss"], r["grad_norm"], r["kl"]) for r in records]
   assert len(found["single"]) == 2 and found["single"][1][2] > 0
-  for rows in ("packed", "grouped"):
-    np.testing.assert_allclose(found[rows], found["single"], rtol=1e-4, atol=1e-6)
+  np.testing.assert_allclose(found["packed"], found["single"], rtol=1e-4, atol=1e-6)
 
 
 def raises_on_odd(sample):

@@ -56,7 +56,7 @@ def batch(config: ConfigDict, model: models.Model) -> Batch:
     tokens=_i32(P, G, L + T),
     prompt_length=_i32(P, G),
     length=_i32(P, G),
-    packing_index=_i32(P, G, 3) if config.rows == "packed" else None,
+    packing_index=_i32(P, G, 4) if config.rows == "packed" else None,
     routing=routing,
     balance_mask=_bool(P, G, L + T - 1) if balance else None,
     expert_cost=_f32(P, G, moe.num_experts) if balance else None,

@@ -12,6 +12,7 @@ from grpojax import models, objective
 from grpojax.config import check as config_lib
 from grpojax.data import text
 from grpojax.learner import logprob_scan, logprobs, rows
+from grpojax.learner.packing import PackSpec
 from grpojax.learner.state import State
 from grpojax.rollout import sampler
 from grpojax.runtime import sharding
@@ -64,20 +65,22 @@ def plan(config: ConfigDict, devices: list, scratch: Path) -> Plan:
   samples, spec = sharding.sampler_mesh(config.mesh, mesh), sampler.build.rollout_spec(config)
   slots = sampler.build.slots_that_fit(config, model.spec, samples, spec)
   sequences = c.prompts // config.updates_per_rollout * c.group_size
-  packed = rows.pack_spec(config, mesh) if config.rows == "packed" else None
-  pieces = math.ceil(sequences // shards / packed.rows) if packed else config.microbatches
-  width = config.data.prompt_budget + c.max_tokens - 1
-  loops = {}
+  packed = rows.pack_spec(config, model, mesh)
+  pieces, columns, loops = config.microbatches, sequences * (config.data.prompt_budget + c.max_tokens - 1), {}
   if packed:
-    loops = dict(microbatches=pieces, head=_chunks(config, mesh, width, shards * packed.rows))
+    most = rows.most_rows(config, packed)
+    pieces, columns = math.ceil(most / packed.rows), most * shards * packed.columns
+    loops = dict(microbatches=pieces, head=_chunks(config, mesh, packed))
   slots = slots or c.prompts * c.group_size
-  return Plan(config, mesh, model, programs, slots, pieces, sequences * width, loops)
+  return Plan(config, mesh, model, programs, slots, pieces, columns, loops)
 
 
-def _chunks(config: ConfigDict, mesh: Mesh, width: int, rows: int) -> int:
+def _chunks(config: ConfigDict, mesh: Mesh, spec: PackSpec) -> int:
   """Returns the number of chunks of packed rows' log-probs that responses of the whole budget need."""
-  _, size = logprob_scan.cut(width, config.logprob_chunk, sharding.column_shards(mesh, rows))
-  return math.ceil(config.rollout.max_tokens / size)
+  T, L = spec.response_budget, config.data.prompt_budget
+  shards = sharding.column_shards(mesh, spec.shards * spec.rows)
+  _, size = logprob_scan.cut(spec.columns, config.logprob_chunk, shards)
+  return math.ceil(T * max(1, (spec.columns - L) // max(1, T - 1)) / size)
 
 
 def state(plan: Plan):
