@@ -25,8 +25,7 @@ ALLOWED = {
   "tools": {*PARTS, "config", "recipes", "train"},
   "__main__": {"runtime"},  # names the modules of its commands and imports them when they are called
 }
-# Of grpojax/rollout/envs/, which runs in processes of its own, without jax: what it may import of the package,
-# and beside the standard library.
+# What grpojax/rollout/envs/ may import, of the package and of libraries: it runs in processes without jax.
 ENVS = {"grpojax.rewards", "grpojax.rollout.anchors", "grpojax.rollout.envs"}
 ENVS_LIBRARIES = {"gymnasium", "numpy", "openenv", "tensorflow_datasets", "textarena"}
 MOST = 14  # entries of the package

@@ -42,6 +42,10 @@ def read(text: str) -> Call | None:
     call = call[0]
   if not isinstance(call, dict) or not isinstance(call.get("name"), str):
     raise CallError('a call has the form {"name": ..., "arguments": {...}}')
+  try:
+    json.dumps(call, ensure_ascii=False).encode()
+  except UnicodeEncodeError:  # by an escape, as \ud800
+    raise CallError("the call has half a character") from None
   arguments = call.get("arguments", call.get("parameters", {}))
   if not isinstance(arguments, dict):
     raise CallError("the arguments of a call are an object")

@@ -10,6 +10,7 @@ _APPLY = {
   ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv,
   ast.FloorDiv: operator.floordiv, ast.Mod: operator.mod, ast.USub: operator.neg, ast.UAdd: operator.pos,
 }  # fmt: skip
+_LONGEST = 1000  # characters of an expression
 _EXPONENT, _BITS = 1000, 4096  # of a power, at most: more takes time without end
 _CATCH = """
 import traceback
@@ -28,7 +29,12 @@ class Unavailable(Exception):
 
 def calculator(expression: str) -> str:
   """Evaluates an expression of numbers, + - * / // % ** and parentheses, exactly."""
-  value = _value(ast.parse(expression.strip().replace("^", "**"), mode="eval").body)
+  if len(expression) > _LONGEST:
+    raise ValueError(f"the expression is longer than {_LONGEST} characters")
+  try:
+    value = _value(ast.parse(expression.strip().replace("^", "**"), mode="eval").body)
+  except MemoryError:  # what Python's parser says to deep nesting
+    raise ValueError("the expression is nested too deeply") from None
   if value.denominator == 1:
     return str(value.numerator)
   return f"{value} = {float(value):.12g}"

@@ -78,7 +78,8 @@ class Tools:
     except Exception as error:  # the policy's call, and the policy's to repair
       wrong = f"{type(error).__name__}: {error}"
       return _cut(f"error: {wrong}"), _cut(wrong)
-    return _cut(result if isinstance(result, str) else json.dumps(result, default=str)), ""
+    text = result if isinstance(result, str) else json.dumps(result, default=str)
+    return _cut(text.encode("utf-8", "replace").decode()), ""
 
 
 def _cut(text: str) -> str:

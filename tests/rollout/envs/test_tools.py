@@ -74,6 +74,7 @@ def test_a_text_without_a_call_has_none(text):
   ("{'name': 'add'}", "no JSON"), ("<tool_call>" + "[" * 100_000, "no JSON"), ("[TOOL_CALLS][]", "the form"),
   ('{"name": 3}', "the form"), ('{"arguments": {}}', "the form"), ("<tool_call>7</tool_call>", "the form"),
   ('{"name": "add", "arguments": [1]}', "an object"), (f"{OBJECT} {OBJECT}", "text follows"),
+  ('{"name": "\\ud800"}', "half a character"),
 ])  # fmt: skip
 def test_a_call_that_cannot_be_read_says_why(text, words):
   with pytest.raises(CallError, match=words):
@@ -195,7 +196,7 @@ def test_the_calculator_is_exact(expression, value):
 
 @pytest.mark.parametrize("expression", [
   "", "1+", "x", "f(1)", "'a'*3", "True", "1 if 1 else 2", "__import__('os')", "9**9**9", "2**0.5",
-  "1/0", "0**-1",
+  "1/0", "0**-1", "-" * 100_000 + "1", "(" * 199 + "-" * 600 + "1" + ")" * 199,
   "(2**1000)**1000", "1_000**999", "*".join(["9" * 900] * 8), "(" * 500 + "1" + ")" * 500, "[1][0]", "1<2",
 ])  # fmt: skip
 def test_the_calculator_refuses_what_is_no_sum_or_too_large(expression):
