@@ -364,8 +364,8 @@ def demonstrations(
 
   The batch is tokens [rows, L + T] int32 (left-padded prompt, then demonstration and EOS), mask
   [rows, T] float32, prompt_length and length [rows] int32, and cut: how many responses were longer than
-  T = max_tokens.  Those end at T without an EOS, as running into the budget does.  A row with an `episode`, JSON
-  [[action, observation], ...], shows a game of many turns, of which the actions are in the mask.
+  T = max_tokens.  Those end at T without an EOS, as running into the budget does.  A row with an `episode`,
+  JSON [[action, observation], ...], shows a game of many turns, of which the actions are in the mask.
   """
   indices = _order(len(split.records), batch_size, seed)[step]
   prompts = take(split, indices, tokenizer.pad_token_id)
