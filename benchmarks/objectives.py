@@ -27,9 +27,10 @@ from grpojax.learner.update import make_update
 from grpojax.objective.build import LISTS, functions, knobs_of
 from grpojax.recipes import base
 from grpojax.tools.variants import recipes
-from grpojax.types import Batch
+from grpojax.types import Batch, Turns
 
 REFERENCE = "PPO-clip, token mean"
+TURNS = 4  # of every trajectory
 
 
 def variants() -> dict[str, objective_lib.Objective]:
@@ -60,10 +61,10 @@ def make_batch(P: int, G: int, T: int, seed: int = 0) -> tuple[Batch, np.ndarray
   noise = lambda scale: single(rng.normal(0, scale, (P, G, T)))
   accuracy = single(rng.integers(0, 2, (P, G)))
   old = single(-rng.exponential(0.5, (P, G, T)))
-  row = np.broadcast_to(np.arange(G), (P, G))
   length = rng.integers(T // 8, T + 1, (P, G))
+  on = np.arange(T) < length[..., None]
   batch = Batch(
-    mask=single(np.arange(T) < length[..., None]),
+    mask=single(on),
     length=length.astype(np.int32),
     reward=accuracy,
     accuracy=accuracy,
@@ -73,13 +74,19 @@ def make_batch(P: int, G: int, T: int, seed: int = 0) -> tuple[Batch, np.ndarray
     old_logp=old,
     ref_logp=old + noise(0.1),
     entropy=single(rng.exponential(0.3, (P, G, T))),
+    turns=Turns(
+      index=np.where(on, np.arange(T) * TURNS // length[..., None], -1).astype(np.int32),
+      count=np.full((P, G), TURNS, np.int32),
+      reward=single(rng.integers(0, 2, (P, G, TURNS))),
+      anchor=rng.integers(0, 4, (P, G, TURNS)).astype(np.int32),
+      invalid=rng.integers(0, 2, (P, G, TURNS)) > 0,
+    ),
     extra=dict(
-      baseline=single(np.full((P, G), 0.5)), trajectory=row // 2, turn=row % 2,
-      anchor=row % 4, step_reward=accuracy, moment=single(np.full((P, G), 0.25)),
+      baseline=single(np.full((P, G), 0.5)), moment=single(np.full((P, G), 0.25)),
       part=np.stack([accuracy, accuracy[::-1]], -1), part_valid=np.ones((P, G, 2), bool),
       part_weight=np.ones((P, G, 2), np.float32),
     ),
-  )  # fmt: skip
+  )
   return batch, old + noise(0.05), single(rng.exponential(0.3, (P, G, T)))
 
 

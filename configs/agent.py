@@ -3,7 +3,7 @@
     python -m grpojax.main --config=configs/agent.py --workdir=runs/agent
 
 GiGPO without the division by the standard deviation (std=False), a constant denominator, no KL.
-Every completion is an episode of one turn today, so this trains as Dr. GRPO with A times 1 + omega.
+Without an environment (config.env.name) this trains as Dr. GRPO with A times 1 + omega.
 """
 
 from ml_collections import ConfigDict

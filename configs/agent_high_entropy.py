@@ -2,9 +2,8 @@
 
     python -m grpojax.main --config=configs/agent_high_entropy.py --workdir=runs/agent_high_entropy
 
-agent.py with omega = 0.5.  ESSA takes fingerprints of error messages as anchors
-(grpojax/rollout/anchors.py); no rollout makes them yet, because every completion is an episode of
-one turn today.
+agent.py with omega = 0.5.  ESSA takes fingerprints of error messages as anchors, which an environment
+makes by grpojax/rollout/anchors.py; without one (config.env.name) every completion is one turn.
 """
 
 from ml_collections import ConfigDict

@@ -65,11 +65,22 @@ def get_config(scale: str = "mini") -> ConfigDict:
   c.rollout.top_p = 1.0  # 1: off
   c.rollout.min_p = 0.0  # 0: off
   c.rollout.slots = 64  # completions that decode at a time, replaced as they end; 0: all, without
-  c.rollout.prefill_chunk = 32  # tokens of prompts that a device reads at a time, end to end (slots only)
+  c.rollout.prefill_chunk = 32  # tokens of prompts that a device reads at a time, end to end (slots only);
+  # with an environment, those that each slot reads at a time
   c.rollout.segment = 16  # decode steps between two looks of the host, which grades what has ended (slots)
   c.rollout.kv_memory_gb = 0.0  # 10^9 bytes a device for KV caches: fewer slots if need be; 0: no limit
   c.rollout.weights = "full"  # "int8": the sampler's matrices, a scale per output channel
   c.rollout.kv_cache = "full"  # "int8": a scale per row, position and head.  Evaluation stays in full
+
+  c.env = ConfigDict()  # of many turns: a row is then a trajectory, and its reward the environment's
+  c.env.name = ""  # of grpojax/rollout/envs/, or "module:Class"; "": none, and c.reward grades completions
+  c.env.knobs = ConfigDict()  # its keyword arguments
+  c.env.turns = 16  # U, actions of a trajectory at most (GiGPO: 15 in WebShop and Sokoban, 50 in ALFWorld)
+  c.env.action_tokens = 16  # of one action, EOS included; rollout.max_tokens is the budget of all turns
+  c.env.observation_tokens = 64  # of an observation's own text; what is longer is cut, visibly, and counted
+  c.env.invalid_actions = 4  # so many in a row end a trajectory; 0: any number
+  c.env.success = 1.0  # a return from here on is a success, which `accuracy` counts
+  c.env.timeout = 60.0  # seconds that a reset or a step may take; then the trajectory is invalid
 
   c.staleness = 0  # k: sample k steps ahead, from the policy of k steps before, which pi_old then is;
   # rewards no longer wait for the device, nor it for them.  k more copies of the parameters
@@ -299,6 +310,7 @@ def _local(c):
   c.data.mixture = ConfigDict()
   c.reward.accuracy = dict(fn="math:equivalent", form="boxed", timeout=3.0, workers=2)
 
+  c.env.update(action_tokens=512, observation_tokens=1024)
   c.steps = 500
   c.rollout.update(prompts=64, group_size=16, max_tokens=2048, slots=256, prefill_chunk=1024, segment=128)
   c.updates_per_rollout = 4

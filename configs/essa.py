@@ -2,9 +2,9 @@
 
     python -m grpojax.main --config=configs/essa.py --workdir=runs/essa
 
-omega = 0.5 because the first turn's anchor, the prompt, repeats the comparison of episodes.  From
-the author's code and draft; no results are published.  grpojax/rollout/anchors.py makes such
-fingerprints, but no rollout uses them yet: every completion is an episode of one turn today.
+omega = 0.5 because the first turn's anchor, the prompt, repeats the comparison of trajectories.  From
+the author's code and draft; no results are published.  An environment makes such anchors by
+grpojax/rollout/anchors.py; without one (config.env.name) every completion is one turn.
 """
 
 from ml_collections import ConfigDict

@@ -2,11 +2,11 @@
 
     python -m grpojax.main --config=configs/gigpo.py --workdir=runs/gigpo
     ... --config.objective.advantage.std=False           # as Dr. GRPO; the code's default
-    ... --config.objective.advantage.episodes=rows       # statistics over turns, as its code
+    ... --config.objective.advantage.form=rows           # statistics over turns, as its code
 
-https://arxiv.org/abs/2505.10978: omega 1, gamma 0.95, N = 8, KL 0.01.  A row of a batch is a turn.
-Every completion is an episode of one turn today: the step's advantage repeats the episode's, so that
-the sum is the episode's times 1 + omega.
+https://arxiv.org/abs/2505.10978: omega 1, gamma 0.95, N = 8, KL 0.01.  A row of a batch is a trajectory.
+Without an environment (config.env.name) every completion is one turn: the turn's advantage repeats the
+trajectory's, so that the sum is the trajectory's times 1 + omega.
 """
 
 from ml_collections import ConfigDict
@@ -18,7 +18,7 @@ def get_config(arg: str = "mini") -> ConfigDict:
   c = base.get_config(arg)
   c.name = "gigpo"
   c.objective.advantage = dict(
-    fn="gigpo", omega=1.0, gamma=0.95, std=True, episodes="trajectories", eps=1e-6, ddof=1
+    fn="gigpo", omega=1.0, gamma=0.95, std=True, form="trajectories", penalty=0.0, eps=1e-6, ddof=1
   )
   c.objective.aggregate = dict(fn="token_mean")
   c.objective.penalty.kl = dict(fn="kl_k3", beta=0.01)

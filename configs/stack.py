@@ -1,9 +1,9 @@
-"""GSPO-token + GiGPO + Dr. GRPO in one objective, a row being one turn.
+"""GSPO-token + GiGPO + Dr. GRPO in one objective, a row being one trajectory.
 
     python -m grpojax.main --config=configs/stack.py --workdir=runs/stack
 
 No public code runs this combination as a whole; what it means here is grpojax/objective/ and its
-tests.  Every completion is an episode of one turn today, so GiGPO only scales A by 1 + omega.
+tests.  Without an environment (config.env.name) GiGPO only scales A by 1 + omega.
 """
 
 from ml_collections import ConfigDict

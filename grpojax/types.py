@@ -3,6 +3,7 @@
 Letters used everywhere:
   P  prompts in the batch          G  completions of one prompt       B = P * G rows
   T  response budget, in tokens    L  prompt budget, in tokens        V  vocabulary
+  U  turns of a trajectory, at most
 
 Lengths and masks are explicit: nothing is ever inferred by comparing with a pad id.
 """
@@ -17,6 +18,11 @@ Array = jax.Array | np.ndarray
 # Kinds of tokens, int8.  The loss is over those that the policy chose: mask = kind == ACTION.
 PROMPT, ACTION, OBSERVATION, INJECTED, PADDING = range(5)
 
+# Why a trajectory ended, int8: the task was over, or a limit of the environment was; config.env.turns,
+# config.rollout.max_tokens or config.env.invalid_actions was reached; the environment failed: no reward.
+ENDINGS = ("done", "truncated", "turns", "tokens", "invalid", "failed")
+DONE, TRUNCATED, TURNS, TOKENS, INVALID, FAILED = range(6)
+
 
 class Prompts(NamedTuple):
   """Questions, as tokens for the sampler and as rows of the dataset for the rewards."""
@@ -25,6 +31,16 @@ class Prompts(NamedTuple):
   length: Array  # [P] int32
   id: Array  # [P] int32, stable: the row of the dataset, whatever the order of reading
   example: list[dict]  # P rows of the dataset, host side only
+
+
+class Turns(NamedTuple):
+  """What happened turn by turn.  A row is a whole trajectory, of U turns at most; a turn is one action."""
+
+  index: Array  # [P, G, T] int32: the turn of each action token; -1 on every other
+  count: Array  # [P, G] int32, turns that were played; what is beyond means nothing
+  reward: Array  # [P, G, U] float32, what the environment gave for the turn
+  anchor: Array  # [P, G, U] int32: turns of a prompt that met the same situation have the same number
+  invalid: Array  # [P, G, U] bool: the action could not be read, or was against the rules
 
 
 class Rollout(NamedTuple):
@@ -37,6 +53,8 @@ class Rollout(NamedTuple):
   routing: Array | None = None  # [P, G, L + T - 1, layers, k] int8/16: experts of what was fed; -1: none
   kind: Array | None = None  # [P, G, T] int8, of the response's tokens; None: all of `length` are actions
   version: Array | None = None  # [P, G, T] int32, training steps behind the policy that chose the token
+  turns: Turns | None = None  # None: all of a response is one turn
+  ending: Array | None = None  # [P, G] int8: DONE, TRUNCATED, ...; None where there are no environments
 
 
 class Scored(NamedTuple):
@@ -81,7 +99,8 @@ class Batch(NamedTuple):
   routing: Array | None = None  # [P, G, L + T - 1, layers, k] int8/16, experts to replay; -1: none
   balance_mask: Array | None = None  # [P, G, L + T - 1] bool, tokens that the load-balance loss counts
   expert_cost: Array | None = None  # [P, G, E] float32, load_balance_loss per probability, in all rows
-  extra: dict[str, Any] | None = None  # what single estimators need: step scores, anchors, ...
+  turns: Turns | None = None  # None: a completion is one turn, and `reward` is that turn's
+  extra: dict[str, Any] | None = None  # what single estimators need: step scores, baselines, ...
   advantage: Array | None = None  # [P, G, T] float32, filled by objective.prepare
   weight: Array | None = None  # [P, G, T] float32, share of the loss; filled by objective.prepare
   token_mean_weight: Array | None = None  # [P, G, T] float32, share of a mean over tokens; filled by prepare

@@ -10,7 +10,7 @@ import numpy as np
 from grpojax import objective as lib
 from grpojax.config.recipe import variants
 from grpojax.objective.build import LISTS, SLOTS, functions, knobs_of
-from grpojax.types import Batch
+from grpojax.types import Batch, Turns
 
 RECIPES = variants()
 MENU = {f"{slot}.{name}": fn for slot in (*SLOTS, *LISTS) for name, fn in functions(slot).items()}
@@ -63,7 +63,8 @@ def group(reward, mask=None, **fields) -> Batch:
   reward = np.asarray(reward, np.float32)
   mask = np.ones((reward.size, 2), np.float32) if mask is None else np.asarray(mask, np.float32)
   extra = {k: np.asarray(v) for k, v in fields.items() if k not in Batch._fields}
-  known = {k: np.asarray(v) for k, v in fields.items() if k in Batch._fields}
+  array = lambda x: x if isinstance(x, Turns) else np.asarray(x)
+  known = {k: array(v) for k, v in fields.items() if k in Batch._fields}
   defaults = dict(
     accuracy=(reward > 0.5).astype(np.float32),
     valid=np.ones(reward.shape, bool),
@@ -95,7 +96,6 @@ def random_batch(seed: int, P: int = 8, G: int = 4, T: int = 6, K: int = 3) -> t
   accuracy[P // 2] = 1.0  # a solved group
   old = -rng.exponential(1.0, (P, G, T))
   near = lambda scale: old + rng.normal(0, scale, old.shape)
-  row = np.broadcast_to(np.arange(G), (P, G))
   step_end = np.sort(rng.integers(-1, T, (P, G, K)), axis=-1)
   extra = dict(
     baseline=np.repeat(rng.uniform(0.2, 0.8, (P, 1)), G, 1),
@@ -107,10 +107,15 @@ def random_batch(seed: int, P: int = 8, G: int = 4, T: int = 6, K: int = 3) -> t
     pool_std=np.repeat(rng.uniform(0.2, 0.8, (P, 1)), G, 1),
     step_score=rng.uniform(0, 1, (P, G, K)),
     step_end=step_end,
-    trajectory=row // 2,
-    turn=row % 2,
-    anchor=rng.integers(0, 2, (P, G)),
-    step_reward=rng.normal(0, 1, (P, G)),
+  )
+  count = rng.integers(1, 4, (P, G))
+  first = np.minimum(np.arange(T) // 2, count[..., None] - 1)  # two tokens a turn, the rest in the last
+  turns = Turns(
+    index=np.where(mask > 0, first, -1).astype(np.int32),
+    count=count.astype(np.int32),
+    reward=rng.normal(0, 1, (P, G, 3)),
+    anchor=rng.integers(0, 2, (P, G, 3)).astype(np.int32),
+    invalid=rng.uniform(size=(P, G, 3)) < 0.3,
   )
   made = Batch(
     mask=mask,
@@ -123,6 +128,7 @@ def random_batch(seed: int, P: int = 8, G: int = 4, T: int = 6, K: int = 3) -> t
     old_logp=old,
     ref_logp=near(0.3),
     entropy=rng.exponential(1.0, (P, G, T)),
+    turns=turns,
     extra=extra,
   )
   return made, dict(logp=near(0.2), entropy=rng.exponential(1.0, (P, G, T)))

@@ -124,19 +124,14 @@ def _batch(setting: Setting, rows: np.ndarray) -> Batch:
   old = policy.log_policy(setting.old)
   entropy = -(np.exp(old) * old).sum(-1)[world.state]
   reward = world.reward[rows][:, None]
-  row = np.broadcast_to(np.arange(rows.shape[1]), reward.shape)
   baseline = policy.expected_reward(world, setting.sampler)
   variance = policy.probability(world, setting.sampler) @ (world.reward - baseline) ** 2
-  extra = dict(  # perfect trackers; one reward; a single turn that starts where all others do
+  extra = dict(  # perfect trackers; one reward
     baseline=np.full(reward.shape, baseline),
     moment=np.full(reward.shape, variance),
     part=reward[..., None],
     part_valid=np.ones((*reward.shape, 1)),
     part_weight=np.ones((*reward.shape, 1)),
-    trajectory=row,
-    turn=np.zeros_like(row),
-    anchor=np.zeros_like(row),
-    step_reward=reward,
   )
   tokens = lambda x: x[rows][:, None]
   return Batch(

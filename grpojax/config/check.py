@@ -6,7 +6,7 @@ import re
 from ml_collections import ConfigDict
 
 from grpojax import objective
-from grpojax.config import check_keys
+from grpojax.config import check_env, check_keys
 from grpojax.learner import optimizer
 from grpojax.learner.batching import extra_fields
 from grpojax.recipes import base
@@ -19,6 +19,7 @@ def check(c: ConfigDict, devices: int) -> None:
   check_keys.check(c)
   loggers.named(c.log.to)
   _check_task(c)
+  check_env.check(c)
   _check_sampling(c)
   sharding.check_rules(c.mesh.rules)
   _check_batch(c, sharding.mesh_sizes(c.mesh, devices))

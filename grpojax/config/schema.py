@@ -112,6 +112,14 @@ KEYS = {
   "rollout.kv_memory_gb": Key(GIGABYTES),
   "rollout.weights": Key(choices=("full", "int8")),
   "rollout.kv_cache": Key(choices=("full", "int8")),
+  "env.name": Key(),  # rollout/envs/build.py finds it
+  "env.knobs": Key(open=True),
+  "env.turns": Key(WORKERS),
+  "env.action_tokens": Key(TOKENS),
+  "env.observation_tokens": Key(TOKENS),
+  "env.invalid_actions": Key(AMOUNT),
+  "env.success": Key(),
+  "env.timeout": Key(POSITIVE, free=True),
   "staleness": Key(AMOUNT),
 
   "dynamic_sampling.enabled": Key(),

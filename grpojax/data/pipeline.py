@@ -24,7 +24,7 @@ import grain
 import numpy as np
 import tensorflow_datasets as tfds
 
-from grpojax.data import checksums, templates, text
+from grpojax.data import checksums, dialogue, templates, text
 from grpojax.runtime import console, lock
 from grpojax.types import Prompts
 
@@ -351,30 +351,40 @@ def check_demonstrations(split: Split, batch_size: int) -> None:
       f"config.cold_start.batch_size = {batch_size} is more than the {len(split.records)} rows of"
       f" split '{split.name}'; lower it."
     )
-  if "demonstration" not in split.records[0]:
+  if "demonstration" not in split.records[0] and not split.records[0].get("episode"):
     raise ValueError(
       f"Split '{split.name}' has no demonstrations to imitate; set config.cold_start.steps = 0."
     )
 
 
-def demonstrations(split: Split, tokenizer, batch_size: int, max_tokens: int, seed: int, step: int):
+def demonstrations(
+  split: Split, tokenizer, batch_size: int, max_tokens: int, seed: int, step: int, observation_tokens: int = 0
+):
   """Returns batch number `step` for supervised fine-tuning, a pure function of (seed, step).
 
   The batch is tokens [rows, L + T] int32 (left-padded prompt, then demonstration and EOS), mask
   [rows, T] float32, prompt_length and length [rows] int32, and cut: how many responses were longer than
-  T = max_tokens.  Those end at T without an EOS, as running into the budget does.
+  T = max_tokens.  Those end at T without an EOS, as running into the budget does.  A row with an `episode`,
+  JSON [[action, observation], ...], shows a game of many turns, of which the actions are in the mask.
   """
   indices = _order(len(split.records), batch_size, seed)[step]
   prompts = take(split, indices, tokenizer.pad_token_id)
-  shown = [row["demonstration"] for row in prompts.example]
-  responses = text.encode_responses(tokenizer, shown, split.split_special_tokens)
+  if prompts.example[0].get("episode"):
+    games = [json.loads(row["episode"]) for row in prompts.example]
+    rows = [dialogue.episode(tokenizer, game, max_tokens, observation_tokens) for game in games]
+    responses, chosen = zip(*rows, strict=True)
+  else:
+    shown = [row["demonstration"] for row in prompts.example]
+    responses = text.encode_responses(tokenizer, shown, split.split_special_tokens)
+    chosen = [[True] * len(response) for response in responses]
   tokens = np.full((batch_size, max_tokens), tokenizer.pad_token_id, np.int32)
+  mask = np.zeros((batch_size, max_tokens), np.float32)
   length = np.array([min(len(response), max_tokens) for response in responses], np.int32)
-  for row, response, n in zip(tokens, responses, length, strict=True):
-    row[:n] = response[:n]
+  for i, n in enumerate(length):
+    tokens[i, :n], mask[i, :n] = responses[i][:n], chosen[i][:n]
   return dict(
     tokens=np.concatenate([prompts.tokens, tokens], axis=1),
-    mask=(np.arange(max_tokens)[None] < length[:, None]).astype(np.float32),
+    mask=mask,
     prompt_length=prompts.length,
     length=length,
     cut=sum(len(response) > max_tokens for response in responses),

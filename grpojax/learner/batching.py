@@ -33,15 +33,11 @@ def make_batches(
 ) -> list[Batch]:
   """Returns `updates_per_rollout` batches, to which the groups are dealt like cards.
 
-  `baseline` [P] is what was expected of the prompts.  A completion is an episode of one turn, whose
-  anchor is its prompt.
+  `baseline` [P] is what was expected of the prompts.
   """
   prompts, rollout, scored = groups
-  P, G, _ = rollout.tokens.shape
-  row = np.broadcast_to(np.arange(G, dtype=np.int32), (P, G))
-  extra = dict(trajectory=row, turn=0 * row, anchor=0 * row, step_reward=scored.reward)
-  if baseline is not None:
-    extra["baseline"] = np.repeat(baseline[:, None], G, axis=1)
+  G = rollout.tokens.shape[1]
+  expected = {} if baseline is None else {"baseline": np.repeat(baseline[:, None], G, axis=1)}
   batch = Batch(
     mask=action_mask(rollout),
     reward=scored.reward,
@@ -54,7 +50,8 @@ def make_batches(
     length=rollout.length,
     routing=rollout.routing,
     balance_mask=_fed(prompts, rollout) & scored.valid[..., None] if config.load_balance else None,
-    extra=extra | scored.extra,
+    turns=rollout.turns,
+    extra=expected | scored.extra,
   )
   parts = _deal(config, batch)
   if pack:
@@ -72,8 +69,7 @@ def action_mask(rollout: Rollout) -> np.ndarray:
 
 def extra_fields(config: ConfigDict) -> tuple[str, ...]:
   """Returns the entries of Batch.extra that the run which `config` describes fills."""
-  fields = ["trajectory", "turn", "anchor", "step_reward"]
-  fields += ["baseline"] if config.baseline.kind else []
+  fields = ["baseline"] if config.baseline.kind else []
   fields += ["moment"] if config.moment.kind else []
   fields += ["part", "part_valid", "part_weight"] if config.objective.advantage.fn == "gdpo" else []
   fields += ["pool_mean", "pool_std"] if config.adaptive_group.stop else []

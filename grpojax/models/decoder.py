@@ -168,8 +168,21 @@ class Decoder(nnx.Module):
 
     attention(i, q, k, v, scale, cap) is layer i's attention (`Block`); q, k, v are [B, 1, heads, head_dim].
     """
-    cos, sin = angles(positions[:, None], self._frequencies())
-    x, kept, choices = self._embed(tokens[:, None]), [], []
+    x, kept, routed = self._through_each(layers, tokens[:, None], positions[:, None], attention)
+    return self._final_norm(x[:, 0]), kept, routed
+
+  def steps(self, layers, tokens, positions, attention):
+    """Returns hidden [B, n, D] and what each layer keeps, of n tokens per row; tokens, positions [B, n].
+
+    As `step`, with q, k, v [B, n, heads, head_dim]; what a token sees of the n is `attention`'s to say.
+    """
+    x, kept, _ = self._through_each(layers, tokens, positions, attention)
+    return self._final_norm(x), kept
+
+  def _through_each(self, layers, tokens, positions, attention):
+    """Returns x [B, n, D] behind all layers, what each keeps, and Routed; see `step`."""
+    cos, sin = angles(positions, self._frequencies())
+    x, kept, choices = self._embed(tokens), [], []
     for i, layer in enumerate(layers):
       table = self.spec.rope_of[i]
       if layer[1]:  # else XLA dequantizes int8 matrices once, before the decode loop, and keeps the copy
@@ -178,8 +191,7 @@ class Decoder(nnx.Module):
       x, own, routed = self._whole(*layer)(x, partial(attention, i), turn)
       kept.append(own)
       choices.append(routed)
-    routed = jax.tree.map(lambda *leaves: jnp.stack(leaves), *choices)
-    return self._final_norm(x[:, 0]), kept, routed
+    return x, kept, jax.tree.map(lambda *leaves: jnp.stack(leaves), *choices)
 
   def unstacked_layers(self, piece_bytes: int = 0) -> list[tuple[Block, dict]]:
     """Returns the layers one by one, for `step`: adapters merged, matrices in compute dtype or still int8.

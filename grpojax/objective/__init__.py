@@ -7,7 +7,7 @@
     rescale    advantages, batch -> the same      A  sees the optimiser batch
     select     batch -> [P, G, T]                    0/1: which tokens count, changes denominators
     correct    batch -> [P, G, T]                 c  sampler mismatch: how much a token is trusted
-    aggregate  mask, valid -> [P, G, T]           w  sees the optimiser batch
+    aggregate  batch -> [P, G, T]                 w  its mask is what `select` left
     ratio      delta, mask, advantage [T] -> [T]  ℓ  sees one completion
     surrogate  log_ratio, logp, advantage -> []   J  sees one token
     veto       logp, batch -> [P, G, T]           c  dropped, or less trusted, where θ has moved

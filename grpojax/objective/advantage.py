@@ -7,7 +7,7 @@ gets exactly 0, decided by max − min: in float32, (R − mean) / (std + eps) o
 
 import jax.numpy as jnp
 
-from grpojax.objective import stats
+from grpojax.objective import credit, stats
 from grpojax.objective.fields import field
 from grpojax.types import Array, Batch
 
@@ -167,45 +167,73 @@ def grpo_s(
   return _entropy_zscore(group, entropy, rows, beta1, beta2, pool, eps, ddof)[:, 0]
 
 
-def gigpo(
-  group: Batch, *, omega=1.0, gamma=0.95, std=False, episodes="trajectories", eps=1e-6, ddof=1
+def turn_return(
+  group: Batch, *, gamma=1.0, baseline="turns", std=True, penalty=0.0, eps=1e-6, ddof=1
 ) -> Array:
-  """A of the episode + omega · A of the step, [G].  GiGPO, https://arxiv.org/abs/2505.10978
+  """Discounted return of each turn, less the mean over the prompt's turns, [G, T].  Monte-Carlo credit
 
-  Rows are turns; `reward` is the episode's return.  `extra` [G]: `trajectory` and `anchor` (ids),
-  `turn` (its number), `step_reward`.  Turns with the same anchor are compared by discounted return.
-  std False divides by 1 (as Dr. GRPO).  episodes "rows" counts a trajectory once per turn, as the
-  authors' code does.  With error fingerprints as anchors (rollout/anchors.py) this is ESSA.
+  baseline "none": the return itself.  `penalty` is taken from the reward of an invalid action's turn.
+  As ROLL's `step_reinforce`, https://arxiv.org/abs/2506.06122
   """
-  if episodes not in ("trajectories", "rows"):
-    raise ValueError(
-      f"config.objective.advantage.episodes = '{episodes}'; it is 'trajectories' or 'rows'."
-    )
-  names = ("trajectory", "turn", "anchor", "step_reward")
-  trajectory, turn, anchor, step_reward = (field(group, name) for name in names)
-  both = group.valid[:, None] & group.valid[None, :]
-  same = both & (trajectory[:, None] == trajectory[None, :])
-  ahead = turn[None, :] - turn[:, None]
-  discounted = jnp.where(same & (ahead >= 0), gamma**ahead * step_reward[None, :], 0.0)
-  first = ~(same & (ahead < 0)).any(1)  # each trajectory counts once, by its first turn
-  counted = both if episodes == "rows" else both & first[None, :]
-  episode = _relative(group.reward, counted, std, eps, ddof)
-  step = _relative(discounted.sum(1), both & (anchor[:, None] == anchor[None, :]), std, eps, ddof)
-  return episode + omega * step
+  _one_of("baseline", baseline, ("turns", "none"))
+  turns = credit.turns_of(group)
+  x = credit.discounted(turns.reward - penalty * turns.invalid, turns.on, gamma)
+  if baseline == "turns":
+    x = credit.relative(x, credit.all_turns(turns), std, eps, ddof)
+  return credit.to_tokens(x, group)
 
 
-def _relative(x: Array, members: Array, std: bool, eps, ddof) -> Array:
-  """Returns (x_b − mean) / (std + eps, or 1) among the members [G, G] of row b; 0 if all are equal."""
-  x = x[None, :]
-  scale = stats.std(x, members, ddof=ddof, axis=1) + eps if std else jnp.ones_like(x.T)
-  relative = (x.T - stats.mean(x, members, axis=1)) / scale
-  return jnp.where(stats.spread(x, members, axis=1) > 0, relative, 0.0)[:, 0]
+def gigpo(
+  group: Batch, *, omega=1.0, gamma=0.95, std=False, form="trajectories", penalty=0.0, eps=1e-6, ddof=1
+) -> Array:
+  """A of the trajectory + omega · A of the turn among those with its anchor, [G, T].  GiGPO
+
+  https://arxiv.org/abs/2505.10978; std False divides by 1, as Dr. GRPO does.  form "trajectories": a
+  trajectory counts once, and `penalty` is taken from the reward of an invalid action's turn.  "rows", as the
+  authors' code: it counts once a turn, `penalty` from that turn's return and score alone, and a turn alone in
+  its prompt keeps its score.  With fingerprints of a validator's answers as anchors (rollout/anchors.py) this
+  is ESSA.
+  """
+  _one_of("form", form, ("trajectories", "rows"))
+  turns = credit.turns_of(group)
+  fine = penalty * turns.invalid
+  if form == "rows":
+    episode = credit.score_by_turns(group.reward[:, None] - fine, turns, std, eps, ddof)
+    returns = credit.discounted(turns.reward, turns.on, gamma) - fine
+  else:
+    score = group.reward - stats.total(fine, turns.on, axis=1)[:, 0]
+    both = group.valid[:, None] & group.valid[None, :]
+    episode = credit.relative(score[:, None], both, std, eps, ddof)
+    returns = credit.discounted(turns.reward - fine, turns.on, gamma)
+  step = credit.relative(returns, credit.same_situation(turns), std, eps, ddof)
+  return credit.to_tokens(episode + omega * step, group)
+
+
+def hgpo(
+  group: Batch, *, history=2, alpha=1.0, gamma=0.95, std=True, base_group=False, penalty=0.0, eps=1e-6
+) -> Array:
+  """Weighted mean of A among turns whose last 1, 2, .., history + 1 anchors agree, [G, T].  HGPO
+
+  https://arxiv.org/abs/2602.22817, as its code: A of k anchors weighs (k + 1)^alpha, ddof is 0, and a level
+  without contrast leaves the mean.  `base_group` adds the trajectory's A as level 0.  `penalty` as in
+  gigpo's "rows".
+  """
+  turns = credit.turns_of(group)
+  fine = penalty * turns.invalid
+  score = credit.score_by_turns(group.reward[:, None] - fine, turns, std, eps, 1)
+  returns = credit.discounted(turns.reward, turns.on, gamma) - fine
+  base = jnp.where(base_group, score, 0.0)
+  return credit.to_tokens(credit.by_history(returns, turns, base, history, alpha, std, eps), group)
+
+
+def _one_of(knob: str, word: str, words: tuple[str, ...]) -> None:
+  if word not in words:
+    raise ValueError(f"config.objective.advantage.{knob} = '{word}'; it is '{words[0]}' or '{words[1]}'.")
 
 
 def _entropy_zscore(group: Batch, entropy: Array, on: Array, base, bonus, pool, eps, ddof) -> Array:
   """Returns entropy-shaped rewards of right and wrong answers, each z-scored, [G, T] (or [G, 1])."""
-  if pool not in ("all", "own"):
-    raise ValueError(f"config.objective.advantage.pool = '{pool}'; it is 'all' or 'own'.")
+  _one_of("pool", pool, ("all", "own"))
   right = on & (group.accuracy[:, None] > 0.5)
   wrong = on & ~right
   # What shaping adds to a right answer (the paper's overlong term) joins its tokens' reward.

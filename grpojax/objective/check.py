@@ -7,14 +7,14 @@ from ml_collections import ConfigDict
 from grpojax.objective.build import build, functions
 from grpojax.objective.fields import EXTRA
 from grpojax.objective.formula import Objective, loss, prepare
-from grpojax.types import Batch
+from grpojax.types import Batch, Turns
 
 NEED_A_GROUP = (  # advantages that are 0 for a single completion; a test holds this list
   "center", "zscore", "leave_one_out", "leave_one_out_std", "leave_one_out_zscore",
   "maxrl", "opo", "gdpo", "gtpo", "grpo_s",
 )  # fmt: skip
 READ_OTHER_THAN_THE_REWARD = (  # so that KL in the reward would reach some rows, or none
-  "process_supervision", "gtpo", "grpo_s", "gigpo", "gdpo",
+  "process_supervision", "gtpo", "grpo_s", "turn_return", "gigpo", "hgpo", "gdpo",
 )  # fmt: skip
 UNIT = dict(dppo_tv="token", dppo_kl="token", tv_band="token", vespo="sequence_product")  # of their ratio
 NORMALISED_INSIDE = ("sequence", "arithmetic", "geometric")  # ratios that contain 1 / length
@@ -161,6 +161,13 @@ def _shapes(config: ConfigDict, extra: tuple[str, ...]) -> tuple[Batch, jax.Shap
     old_logp=token,
     ref_logp=token if config.reference else None,
     entropy=token,
+    turns=_turns(P, G, T, of) if config.env.name else None,
     extra={name: sizes[EXTRA[name].per] for name in extra},
   )
   return batch, token
+
+
+def _turns(P: int, G: int, T: int, of) -> Turns:
+  U, whole = 3, jnp.int32
+  index, count, anchor = of(P, G, T, dtype=whole), of(P, G, dtype=whole), of(P, G, U, dtype=whole)
+  return Turns(index, count, of(P, G, U), anchor, of(P, G, U, dtype=bool))

@@ -12,7 +12,6 @@ class Extra(NamedTuple):
   source: str  # who fills it
 
 
-_TURNS = "the rollout has to say which turns its rows are"
 _PROCESS = "set config.process.scorer"
 _POOL = "set config.adaptive_group.stop"
 _PARTS = "set config.objective.advantage.fn = 'gdpo', for which rewards are kept apart"
@@ -26,10 +25,6 @@ EXTRA = dict(
   pool_std=Extra("row", _POOL),
   step_score=Extra("step", _PROCESS),
   step_end=Extra("step", _PROCESS),
-  trajectory=Extra("row", _TURNS),
-  turn=Extra("row", _TURNS),
-  anchor=Extra("row", _TURNS),
-  step_reward=Extra("row", _TURNS),
 )
 SOURCE = dict(
   ref_logp="set config.reference = 'init'",

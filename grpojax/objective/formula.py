@@ -62,7 +62,7 @@ def prepare(objective: Objective, batch: Batch, logp: Array | None = None) -> Ba
   batch = batch._replace(
     valid=valid,
     advantage=jnp.where(mask > 0, _like(advantage, mask), 0.0),
-    weight=objective.aggregate(mask, valid),
+    weight=objective.aggregate(batch._replace(valid=valid)),
     token_mean_weight=mask / jnp.maximum(mask.sum(), 1),
     is_weight=None if trust is None else jnp.broadcast_to(trust, mask.shape),
     num_tokens=num_tokens,

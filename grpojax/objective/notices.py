@@ -126,8 +126,8 @@ _TABLE = (
     "(config.objective.shape: kl_k1) it has that of KL(pi_theta || pi_ref).",
   ),
   (
-    _is("advantage", "gigpo"),
-    "config.objective.advantage.fn = 'gigpo' compares turns, but every completion is an episode of one "
-    "turn today, so that the step's advantage repeats the episode's and scales it by 1 + omega.",
+    _all(_is("advantage", "turn_return", "gigpo", "hgpo"), lambda c: not c.env.name),
+    "config.objective.advantage compares turns, and without config.env.name every completion is one turn, so "
+    "that the turn's advantage is the completion's ('gigpo' adds both, which is 1 + omega times either).",
   ),
 )

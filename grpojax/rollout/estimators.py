@@ -27,11 +27,15 @@ def majority(answers: list[str | None], right) -> float:
 
 
 def per_question(right, answers, length, ended) -> dict[str, np.ndarray]:
-  """Returns one number per question, each [P], of right, length, ended [P, k] and answers (P lists of k)."""
+  """Returns one number per question, each [P], of right, length, ended [P, k] and answers (P lists of k).
+
+  Trajectories have no answers (None) that could be counted.
+  """
+  voted = answers or [[None]] * len(right)
   return {
     "correct": right.sum(axis=1),
-    "majority": np.array([majority(a, r) for a, r in zip(answers, right, strict=True)]),
-    "answered": np.array([np.mean([bool(a) for a in group]) for group in answers]),
+    "majority": np.array([majority(a, r) for a, r in zip(voted, right, strict=True)]),
+    "answered": np.array([np.mean([bool(a) for a in group]) for group in voted]),
     "length": length.mean(axis=1),
     "ended": ended.mean(axis=1),
   }
@@ -54,7 +58,7 @@ def summarise(questions: dict[str, np.ndarray], k: int) -> dict[str, float]:
     "eval/answered": float(questions["answered"].mean()),
     "eval/mean_length": float(questions["length"].mean()),
     "eval/clipped_ratio": float(1 - questions["ended"].mean()),
-  }
+  } | {f"eval/{name}": float(questions[name].mean()) for name in ("return", "turns") if name in questions}
 
 
 def estimate(questions: dict[str, np.ndarray], k: int) -> dict[str, np.ndarray]:

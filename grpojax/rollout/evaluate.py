@@ -8,6 +8,7 @@ from grpojax.data import pipeline
 from grpojax.rollout import estimators
 from grpojax.rollout.context import RolloutContext
 from grpojax.rollout.score import samples_of
+from grpojax.rollout.turns import outcome
 from grpojax.runtime import console
 from grpojax.types import Rollout
 
@@ -34,7 +35,11 @@ def evaluate(context: RolloutContext, params: dict) -> dict[str, float]:
 
 
 def score_questions(context: RolloutContext, prompts, rollout: Rollout) -> dict[str, np.ndarray]:
-  """Returns what the estimators need of each question: right answers, majority, lengths [P]."""
+  """Returns what the estimators need of each question, [P]: right answers, majority, lengths, or turns."""
+  if rollout.turns is not None:
+    scored = outcome.score(rollout, context.config.env.success)
+    known = estimators.per_question(scored.accuracy, None, rollout.length, rollout.ended)
+    return known | {"return": scored.reward.mean(1), "turns": rollout.turns.count.mean(1)}
   texts, completions = samples_of(context.data.tokenizer, prompts, rollout)
   scored = rewards.score(context.scorer, completions)
   answers = [[context.scorer.answer(t) for t in group] for group in texts]

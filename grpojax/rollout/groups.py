@@ -4,7 +4,7 @@ import jax
 import numpy as np
 
 from grpojax.rollout.curriculum import Outcomes
-from grpojax.types import Groups, Prompts, Scored
+from grpojax.types import ACTION, Groups, Prompts, Rollout, Scored
 
 
 def take(groups: Groups, rows: np.ndarray) -> Groups:
@@ -51,7 +51,12 @@ def outcomes_of(drawn: list[Groups]) -> Outcomes:
 
 def lengths_of(drawn: list[Groups]) -> np.ndarray:
   """Returns the sampled tokens of each group."""
-  return np.concatenate([g.rollout.length.sum(1) for g in drawn])
+  return np.concatenate([_sampled(g.rollout).sum(1) for g in drawn])
+
+
+def _sampled(rollout: Rollout) -> np.ndarray:
+  """Returns the tokens [P, G] of each response that the policy chose."""
+  return rollout.length if rollout.kind is None else (rollout.kind == ACTION).sum(-1, dtype=np.int32)
 
 
 def invalidate(groups: Groups, real: np.ndarray) -> Groups:

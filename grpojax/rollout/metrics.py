@@ -5,6 +5,7 @@ from collections import Counter
 import numpy as np
 
 from grpojax.rollout.curriculum import Outcomes
+from grpojax.rollout.turns import outcome
 from grpojax.runtime.data_shards import SINGLE_PROCESS, ProcessShards
 from grpojax.types import Groups
 
@@ -37,7 +38,7 @@ def describe(groups: Groups, shards: ProcessShards = SINGLE_PROCESS) -> dict[str
     part = x[f"part {name}"]
     metrics[f"rewards/{name}/mean"] = _mean(part)
     metrics[f"rewards/{name}/std"] = _mean((part - _mean(part)) ** 2) ** 0.5
-  return metrics
+  return metrics | (outcome.describe(rollout) if rollout.turns is not None else {})
 
 
 def describe_drawn(groups: Groups, shards: ProcessShards = SINGLE_PROCESS) -> dict[str, float]:

@@ -121,8 +121,9 @@ def _collect(context: RolloutContext, source: StepSource) -> Collected:
 
 def _labelled(groups: Groups, version: int) -> Groups:
   """Returns the groups with the kind of every response token and the version of the policy that chose it."""
-  rollout = groups.rollout
-  action = np.arange(rollout.tokens.shape[-1]) < rollout.length[..., None]
-  kind = np.where(action, np.int8(ACTION), np.int8(PADDING))
-  version = np.where(action, np.int32(version), np.int32(-1))
+  rollout, kind = groups.rollout, groups.rollout.kind
+  if kind is None:
+    response = np.arange(rollout.tokens.shape[-1]) < rollout.length[..., None]
+    kind = np.where(response, np.int8(ACTION), np.int8(PADDING))
+  version = np.where(kind == ACTION, np.int32(version), np.int32(-1))
   return groups._replace(rollout=rollout._replace(kind=kind, version=version))

@@ -6,6 +6,7 @@ from grpojax import rewards
 from grpojax.data import text
 from grpojax.rewards import process
 from grpojax.rollout.context import RolloutContext
+from grpojax.rollout.turns import outcome
 from grpojax.runtime import console
 from grpojax.types import Prompts, Rollout, Scored
 
@@ -20,8 +21,11 @@ def score(context: RolloutContext, prompts: Prompts, rollout: Rollout) -> Scored
   """Returns rewards [P, G] and, for process supervision, the scores of steps [P, G, K].
 
   A reward that raises, abstains or is not finite makes its completion not `valid` and is counted in
-  `context.counters`; the first error is printed.
+  `context.counters`; the first error is printed.  A trajectory has the rewards of its environment.
   """
+  if rollout.turns is not None:
+    context.counters.update(outcome.count(rollout))
+    return outcome.score(rollout, context.config.env.success)
   tokenizer, c = context.data.tokenizer, context.config.process
   texts, completions = samples_of(tokenizer, prompts, rollout)
   result = rewards.score(context.scorer, completions)
@@ -60,10 +64,12 @@ def sample_table(tokenizer, groups) -> list[dict]:
   """Returns the first group of the step as text with its rewards, for completions.jsonl; a list of one."""
   prompts, rollout, scored = groups
   example = prompts.example[0]
-  answer = {"answer": str(example["answer"])} if "answer" in example else {}
+  known = {"answer": str(example["answer"])} if "answer" in example else {}
+  if rollout.turns is not None:
+    known["turns"] = outcome.told(tokenizer, rollout)
   return [
     dict(
-      answer,
+      known,
       prompt=example["question"],
       sent=tokenizer.decode(prompts.tokens[0, prompts.tokens.shape[1] - prompts.length[0] :]),
       parts={name: np.asarray(part[0]).tolist() for name, part in scored.parts.items()},

@@ -71,7 +71,9 @@ def keep(folder: Path, step: int, rank: int, groups: Groups) -> None:
   folder.mkdir(parents=True, exist_ok=True)
   prompts, rollout, scored = groups
   arrays = {"prompt_tokens": prompts.tokens, "prompt_length": prompts.length, "prompt_id": prompts.id}
-  arrays |= {name: x for name, x in rollout._asdict().items() if x is not None}
+  turns = rollout.turns._asdict() if rollout.turns else {}
+  fields = rollout._replace(turns=None)._asdict() | {f"turns/{name}": x for name, x in turns.items()}
+  arrays |= {name: x for name, x in fields.items() if x is not None}
   arrays |= {"reward": scored.reward, "accuracy": scored.accuracy, "valid": scored.valid}
   arrays |= {f"parts/{name}": x for name, x in (scored.parts or {}).items()}
   np.savez(folder / f"step_{step:06d}_process_{rank}.npz", allow_pickle=False, **arrays)

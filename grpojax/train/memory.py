@@ -10,7 +10,7 @@ from jax.sharding import Mesh
 from ml_collections import ConfigDict
 
 from grpojax.models import Model
-from grpojax.rollout import sampler
+from grpojax.rollout import sampler, turns
 from grpojax.rollout.sampler import kv_budget
 from grpojax.runtime import sharding
 
@@ -54,11 +54,16 @@ def least(config: ConfigDict, model: Model, mesh: Mesh) -> dict[str, int]:
   }  # fmt: skip
   for section, generation in ("rollout", sampler.build.rollout_spec), ("eval", sampler.build.eval_spec):
     generation = generation(config)
+    if config.env.name:
+      slots = turns.build.slots_of(config, s, own, generation) // shards
+      keys = f"{section}.max_tokens, config.rollout.slots and config.data.prompt_budget"
+      found[keys] = kv_budget.kv_bytes(s, slots * (L + generation.max_tokens), tensor)
+      continue
     slots = sampler.build.slots_that_fit(config, s, own, generation) or c.prompts * generation.group_size
     decoded = slots // shards * kv_budget.ring(generation.max_tokens)
     keys = f"{section}.max_tokens, config.rollout.slots, .prompts and config.data.prompt_budget"
     found[keys] = kv_budget.kv_bytes(s, here * L + decoded, tensor, generation.kv_cache)
-  if c.slots:
+  if c.slots and not config.env.name:
     read = -(-here * L // c.prefill_chunk) * c.prefill_chunk
     found["rollout.prefill_chunk and .prompts"] = kv_budget.kv_bytes(s, L + read, tensor)
     found["rollout.prefill_chunk and config.data.prompt_budget"] = (

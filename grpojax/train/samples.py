@@ -27,14 +27,15 @@ def table(job: Job, groups: Groups, batches: list[Batch]) -> list[dict]:
   """Returns the step's first group; its advantages, where the group alone decides them, on the device."""
   (row,) = sample_table(job.data.tokenizer, groups)
   _, rollout, scored = groups
-  mask = np.arange(rollout.tokens.shape[-1]) < rollout.length[0][:, None]
+  first = jax.tree.map(lambda x: x[:1], rollout)
   group = Batch(
-    mask=mask.astype(np.float32),
+    mask=batching.action_mask(first)[0],
     reward=scored.reward[0],
     accuracy=scored.accuracy[0],
     valid=scored.valid[0],
     ended=rollout.ended[0],
     length=rollout.length[0],
+    turns=jax.tree.map(lambda x: x[0], rollout.turns),
     extra={name: x[0] for name, x in scored.extra.items()},
   )
   advantage = _advantages(job.objective, group)

@@ -1,5 +1,6 @@
 """Everything that is made once: data, model, programs.  Nothing here runs on the device yet."""
 
+import functools
 import os
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -26,8 +27,9 @@ from grpojax.learner.packing import PackSpec
 from grpojax.learner.state import StatsConfig
 from grpojax.models import gguf, kernels, lora, peft
 from grpojax.objective import Objective, stats
-from grpojax.rollout import sampler
+from grpojax.rollout import sampler, turns
 from grpojax.rollout.context import Data, RolloutContext
+from grpojax.rollout.envs.pool import Pool
 from grpojax.rollout.sampler import Engine
 from grpojax.runtime import (
   compiler_options,
@@ -114,7 +116,7 @@ def _prepare(config: ConfigDict, workdir: Path, functions: Mapping[str, Callable
   processes.assert_equal(lambda: processes.code() | said())
   config_lib.check(config, jax.device_count())
   processes.on_process_0(lambda: loggers.check(config.log.to))  # which alone writes
-  scorer, step_scorer = rewards.build(config.reward, functions), None
+  scorer, step_scorer = build_scorer(config, functions), None
   if config.process.scorer:
     step_scorer = rewards.load_scorer(config.process.scorer, config.process.knobs)
   objective = objective_lib.build(config.objective)
@@ -145,6 +147,13 @@ def _prepare(config: ConfigDict, workdir: Path, functions: Mapping[str, Callable
   processes.on_process_0(lambda: workdir_lib.check(workdir, config))
   pack = rows.pack_spec(config, model, mesh)
   return Job(config, workdir, mesh, objective, policies, programs, rollout, pack, first_pass)
+
+
+def build_scorer(
+  config: ConfigDict, functions: Mapping[str, Callable] = MappingProxyType({})
+) -> rewards.Rewards:
+  """Returns the rewards of completions: none where an environment brings its own."""
+  return rewards.Rewards(()) if config.env.name else rewards.build(config.reward, functions)
 
 
 def load_data(config: ConfigDict, needs: tuple[str, ...], shards: ProcessShards = SINGLE_PROCESS) -> Data:
@@ -248,7 +257,11 @@ def build_programs(config: ConfigDict, model: models.Model, tokenizer, mesh: Mes
   layout = rows.build(config, model, mesh)
   ess = EssConfig(config.optimizer.ess, config.optimizer.ess_base)
   train, evaluation = sampler.build.rollout_spec(config), sampler.build.eval_spec(config)
-  make = partial(sampler.build.build, config, model=model, mesh=mesh, eos_ids=eos_ids(config, tokenizer))
+  given, env = dict(model=model, mesh=mesh, eos_ids=eos_ids(config, tokenizer)), config.env
+  make = partial(sampler.build.build, config, **given)
+  if env.name:
+    pool = functools.cache(lambda: Pool(env.name, env.knobs.to_dict(), timeout=env.timeout))
+    make = partial(turns.build.build, config, **given, tokenizer=tokenizer, environments=pool)
   sample = make("rollout", spec=train)
   return Programs(
     sample=sample,

@@ -67,7 +67,9 @@ LIBRARIES = ("jax", "jaxlib", "optax", "numpy", "flax", "grain")  # whose versio
 def fingerprint(config: ConfigDict, model: Model, split, tokenizer) -> str:
   """Returns a hash of all that decides the cold start's parameters; what only rounds them is not in it."""
   names, shapes = checksums.paths(model.shapes), jax.tree.leaves(model.shapes)
-  trusted = [] if split.split_special_tokens else ["special tokens"]
+  how = [] if split.split_special_tokens else ["special tokens"]
+  if split.records[0].get("episode"):
+    how.append(f"observations of {config.env.observation_tokens} tokens")
   spec = config.model.to_dict()
   if spec["head_dtype"] in ("", spec["dtype"]):
     del spec["head_dtype"]  # the head's products are what they are without the key
@@ -80,7 +82,7 @@ def fingerprint(config: ConfigDict, model: Model, split, tokenizer) -> str:
     "parameters": {name: f"{x.dtype}{list(x.shape)}" for name, x in zip(names, shapes, strict=True)},
     "cold_start": config.cold_start.to_dict(),
     "max_tokens": config.rollout.max_tokens,
-    "demonstrations": [split.budget, pipeline.fingerprint(split), *trusted],
+    "demonstrations": [split.budget, pipeline.fingerprint(split), *how],
     "tokenizer": [tokenizer.pad_token_id, tokenizer.eos_token_id, tokenizer.backend_tokenizer.to_str()],
   }
   return hashlib.sha256(json.dumps(decides, sort_keys=True).encode()).hexdigest()[:16]
@@ -186,7 +188,7 @@ def _reader(config: ConfigDict, split, tokenizer, shards: ProcessShards) -> Call
 
   def batch_of(step: int) -> Batch:
     demo = pipeline.demonstrations(
-      split, tokenizer, c.batch_size, config.rollout.max_tokens, c.seed, step
+      split, tokenizer, c.batch_size, config.rollout.max_tokens, c.seed, step, config.env.observation_tokens
     )
     mine = shards.local(np.arange(c.batch_size))
     demo = {k: demo[k][mine, None] for k in ("tokens", "mask", "prompt_length", "length")}  # G = 1

@@ -70,4 +70,7 @@ def rates(config: ConfigDict, metrics: dict[str, float]) -> dict[str, float]:
     shares["rollout/slot_utilisation"] = metrics["rollout/fed_slot_steps"] / steps
     padding = 1 - metrics["rollout/prompt_tokens"] / metrics["rollout/prefill_columns"]
     shares["rollout/prefill_padding"] = padding
+  if "rollout/row_tokens" in metrics:
+    computed = metrics["rollout/prompt_tokens"] + metrics["rollout/fed_slot_steps"]
+    shares["rollout/computed_ratio"] = computed / max(metrics["rollout/row_tokens"], 1)
   return shares

@@ -66,7 +66,8 @@ def test_a_row_has_one_rule():
 
 def test_a_key_without_range_or_choices_is_a_text_a_switch_or_known_to_take_any_number():
   bare = {key for key, row in schema.KEYS.items() if row[:2] == (None, ()) and not row.open}
-  assert {key for key in bare if kind_of(key) not in (str, bool)} == {"adaptive_group.positive"}
+  numbers = {"adaptive_group.positive", "env.success"}
+  assert {key for key in bare if kind_of(key) not in (str, bool)} == numbers
 
 
 @pytest.mark.parametrize("scale", ["mini", "tiny", "small", "local", "paper"])
@@ -155,6 +156,7 @@ def test_the_keys_that_a_continuation_may_change():
     "checkpoint.every", "checkpoint.keep", "checkpoint.allow_changed", "cache_dir", "profile_steps",
     "print_sharding", "log.to", "log.project", "log.completions_every",
     "guard.nonfinite", "guard.warn_mismatch", "guard.stop_mismatch", "guard.failed_rewards", "guard.minutes",
+    "env.timeout",
   }  # fmt: skip
 
 

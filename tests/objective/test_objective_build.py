@@ -103,8 +103,8 @@ SENTENCES = [
     "config.objective.advantage.pool = 'mine'; it is 'all' or 'own'.",
   ),
   (
-    setting("objective.advantage", dict(fn="gigpo", episodes="turns")),
-    "config.objective.advantage.episodes = 'turns'; it is 'trajectories' or 'rows'.",
+    setting("objective.advantage", dict(fn="gigpo", form="turns")),
+    "config.objective.advantage.form = 'turns'; it is 'trajectories' or 'rows'.",
   ),
   (
     lambda c: c.objective.update(advantage=dict(fn="gtpo"), rescale=dict(fn="batch_zscore")),
@@ -128,7 +128,8 @@ SENTENCES = [
     )
     for slot, fn in (
       ("advantage", "process_supervision"), ("advantage", "gtpo"), ("advantage", "grpo_s"),
-      ("advantage", "gigpo"), ("advantage", "gdpo"), ("rescale", "gtpo_over_batch"),
+      ("advantage", "gigpo"), ("advantage", "turn_return"), ("advantage", "gdpo"),
+      ("rescale", "gtpo_over_batch"),
     )
   ),
   (
@@ -250,7 +251,8 @@ def test_the_advantages_that_need_a_group_are_those_that_vanish_without():
     for fn in menu("advantage")
     if not np.any(bound(fn)(jax.tree.map(lambda x: x[0], one._replace(reward=one.reward + 1))))
   }
-  assert vanish - {"gigpo"} == set(NEED_A_GROUP)  # one turn is not a group of gigpo's either
+  one_turn = {"turn_return", "gigpo", "hgpo"}  # compare turns, and this group has a single one
+  assert vanish - one_turn == set(NEED_A_GROUP)
 
 
 def test_every_slot_has_a_file_and_every_file_a_menu():

@@ -40,7 +40,7 @@ CASES = [
    {"objective.penalty.kl": dict(fn="kl_k3_plus", beta=0.1)}),
   ("kl_k1 has no gradient", {"objective.penalty.kl": dict(fn="kl_k1", beta=0.1)},
    {"objective.penalty.kl": dict(fn="kl_k1_corrected", beta=0.1)}),
-  ("'gigpo' compares turns", {"objective.advantage": dict(fn="gigpo")}, RLOO),
+  ("compares turns", {"objective.advantage": dict(fn="gigpo")}, {"env.name": "frozen_lake"}),
 ]  # fmt: skip
 
 
@@ -84,11 +84,11 @@ def test_it_is_one_sentence_that_names_its_key(sentence):
     ("gspo", []),
     ("cispo", ["w_max"]),
     ("reinforce_pp", ["whiten"]),
-    ("gigpo", ["kl_k3 has", "one turn today"]),
-    ("essa", ["kl_k3 has", "one turn today"]),
-    ("agent", ["constant", "one turn today"]),
-    ("agent_high_entropy", ["constant", "one turn today"]),
-    ("stack", ["constant", "one turn today"]),
+    ("gigpo", ["kl_k3 has", "completion is one turn"]),
+    ("essa", ["kl_k3 has", "completion is one turn"]),
+    ("agent", ["constant", "completion is one turn"]),
+    ("agent_high_entropy", ["constant", "completion is one turn"]),
+    ("stack", ["constant", "completion is one turn"]),
     ("math_single_turn", ["constant"]),
     ("m2po", ["m2po drops"]),
     ("gdpo", ["normalises GDPO's"]),

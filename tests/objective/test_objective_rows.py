@@ -20,7 +20,7 @@ from grpojax.objective import (
   surrogate,
   veto,
 )
-from grpojax.types import Batch
+from grpojax.types import Batch, Turns
 
 LN2 = float(np.log(2))
 ONES = np.ones(3)
@@ -31,7 +31,13 @@ ALL, THREE = np.ones((2, 2), bool), np.array([[True, True], [True, False]])
 # Two right answers of entropy 0.4 and 0.2, a wrong one of 0.5.  With alpha 1 and 0.3:
 # gains 1 + 0.3 · 4/3, 1 + 0.3 · 2/3, 0, of mean 0.86667 and deviation 0.61824; pains 0, 0, -1.3.
 GTPO = [0.862662, 0.539164, -1.414214]
-TURNS = dict(trajectory=[0, 0, 1], turn=[0, 1, 0], anchor=[7, 8, 7], step_reward=[0.0, 1.0, 0.0])
+# A trajectory of two turns, the second of which pays, and one of a turn; the first anchors agree.
+TURNS = Turns(
+  index=np.array([[0, -1, 1], [0, 0, -1]]), count=np.array([2, 1]), reward=np.array([[0.0, 1], [0, 9]]),
+  anchor=np.array([[7, 8], [7, 8]]), invalid=np.array([[False, True], [False, True]]),
+)  # fmt: skip
+TWO = group([1, 0], [[1, 0, 1], [1, 1, 0]], turns=TURNS)
+BOTH = batch([[1, 0]], TWO.mask[None], turns=jax.tree.map(lambda x: x[None], TURNS))
 RHO = np.log([[[2.0, 0.5], [4.0, 0.1]]])  # the last token is masked: Π ρ = 1, 4
 MISMATCH = batch([[1, 0]], [[[1, 1], [1, 0]]], old_logp=RHO, sampler_logp=0 * RHO)
 KL = batch([[1, 0]], old_logp=np.full((1, 2, 2), -np.log(3.0)), ref_logp=np.full((1, 2, 2), -LN2))
@@ -96,19 +102,36 @@ ROWS = [
     dict(beta2=0.3),
     GTPO,
   ),
-  # Step returns 0.5, 1, 0; episodes +-0.5; the anchor 7 compares 0.5 with 0, the anchor 8 nothing.
-  (advantage.gigpo, [group([1, 1, 0], **TURNS)], dict(omega=2.0, gamma=0.5), [1, 0.5, -1]),
+  # Returns 0.5, 1 and 0, of mean 0.5; with a penalty 0.25, 0.5 and 0, of mean 0.25.
+  (advantage.turn_return, [TWO], dict(gamma=0.5, baseline="none"), [[0.5, 0, 1], [0, 0, 0]]),
+  (advantage.turn_return, [TWO], dict(gamma=0.5, std=False), [[0, 0, 0.5], [-0.5, -0.5, 0]]),
+  (advantage.turn_return, [TWO], dict(gamma=0.5, eps=0.0), [[0, 0, 1], [-1, -1, 0]]),
+  (
+    advantage.turn_return,
+    [TWO],
+    dict(gamma=0.5, std=False, penalty=0.5),
+    [[0, 0, 0.25], [-0.25, -0.25, 0]],
+  ),
+  # Trajectories +-0.5; the anchor 7 compares 0.5 with 0, the anchor 8 nothing.
+  (advantage.gigpo, [TWO], dict(omega=2.0, gamma=0.5), [[1, 0, 0.5], [-1, -1, 0]]),
   (
     advantage.gigpo,
-    [group([1, 1, 0], **TURNS)],
-    dict(omega=2.0, gamma=0.5, episodes="rows"),
-    [5 / 6, 1 / 3, -7 / 6],
+    [TWO],
+    dict(omega=2.0, gamma=0.5, form="rows"),
+    [[5 / 6, 0, 1 / 3], [-7 / 6, -7 / 6, 0]],
   ),
   (
     advantage.gigpo,
-    [group([1, 1, 0], **TURNS)],
+    [TWO],
     dict(omega=0.0, std=True, eps=0.0),
-    [0.5**0.5, 0.5**0.5, -(0.5**0.5)],
+    np.array([[1, 0, 1], [-1, -1, 0]]) * 0.5**0.5,
+  ),
+  (advantage.gigpo, [group([1, 0])], dict(omega=2.0), [1.5, -1.5]),  # one turn each
+  (
+    advantage.hgpo,  # returns 1, 0 and 9, 8, the second less its penalty; both levels of a second turn agree
+    [group([1, 0], turns=TURNS._replace(index=np.array([[0, 1]] * 2), count=np.array([2, 2])))],
+    dict(gamma=1.0, std=False, penalty=1.0, eps=0.0),
+    [[-4, -4], [4, 4]],
   ),
   (rescale.identity, [np.ones((1, 2)), batch([[1, 0]])], {}, [[1, 1]]),
   (
@@ -182,21 +205,24 @@ ROWS = [
   (surrogate.ratio_band, [LN2, -2.0, 3.0], dict(high=2.5), 6),
   (surrogate.ratio_band, [LN2, -2.0, 3.0], dict(high=1.5), 0),
   (surrogate.ratio_band, [-LN2, -2.0, 3.0], dict(low=0.6), 0),
-  (aggregate.token_mean, [LENGTHS, ALL], {}, weights(1 / 7, 1 / 7, 1 / 7, 0)),
-  (aggregate.sequence_mean, [LENGTHS, ALL], {}, weights(1 / 12, 1 / 6, 1 / 3, 0)),
-  (aggregate.sequence_mean, [LENGTHS, ALL], dict(rows="all"), weights(1 / 16, 1 / 8, 1 / 4, 0)),
-  (aggregate.sequence_sum, [LENGTHS, ALL], {}, weights(1 / 3, 1 / 3, 1 / 3, 0)),
-  (aggregate.sequence_sum, [LENGTHS, ALL], dict(rows="all"), weights(1 / 4, 1 / 4, 1 / 4, 0)),
-  (aggregate.constant, [LENGTHS, ALL], dict(budget=5), weights(*[1 / 20] * 4)),
-  (aggregate.constant, [LENGTHS, THREE], dict(budget=5), weights(*[1 / 15] * 4)),
-  (aggregate.prompt_mean, [LENGTHS, ALL], {}, weights(1 / 12, 1 / 12, 1 / 2, 1 / 2)),
+  (aggregate.token_mean, [batch(ALL, LENGTHS)], {}, weights(1 / 7, 1 / 7, 1 / 7, 0)),
+  (aggregate.sequence_mean, [batch(ALL, LENGTHS)], {}, weights(1 / 12, 1 / 6, 1 / 3, 0)),
+  (aggregate.sequence_mean, [batch(ALL, LENGTHS)], dict(rows="all"), weights(1 / 16, 1 / 8, 1 / 4, 0)),
+  (aggregate.sequence_sum, [batch(ALL, LENGTHS)], {}, weights(1 / 3, 1 / 3, 1 / 3, 0)),
+  (aggregate.sequence_sum, [batch(ALL, LENGTHS)], dict(rows="all"), weights(1 / 4, 1 / 4, 1 / 4, 0)),
+  (aggregate.constant, [batch(ALL, LENGTHS)], dict(budget=5), weights(*[1 / 20] * 4)),
+  (aggregate.constant, [batch(ALL, LENGTHS, valid=THREE)], dict(budget=5), weights(*[1 / 15] * 4)),
+  (aggregate.prompt_mean, [batch(ALL, LENGTHS)], {}, weights(1 / 12, 1 / 12, 1 / 2, 1 / 2)),
   (
     aggregate.prompt_mean,
-    [np.multiply(LENGTHS, np.reshape([1, 0], (2, 1, 1))), ALL],
+    [batch(ALL, np.multiply(LENGTHS, np.reshape([1, 0], (2, 1, 1))))],
     dict(prompts="all"),
     np.multiply(LENGTHS, np.reshape([1 / 12, 0], (2, 1, 1))),
   ),
-  (aggregate.prompt_sum, [LENGTHS, ALL], {}, weights(1 / 6, 1 / 6, 1, 1)),
+  (aggregate.prompt_sum, [batch(ALL, LENGTHS)], {}, weights(1 / 6, 1 / 6, 1, 1)),
+  (aggregate.turn_mean, [BOTH], {}, [[[1 / 3, 0, 1 / 3], [1 / 6, 1 / 6, 0]]]),
+  (aggregate.turn_mean, [batch(ALL, LENGTHS)], {}, weights(1 / 12, 1 / 6, 1 / 3, 0)),
+  (aggregate.trajectory_turn_mean, [BOTH], {}, [[[1 / 4, 0, 1 / 4], [1 / 4, 1 / 4, 0]]]),
   (shape.bypass, [MISMATCH], {}, dict(old_logp=0 * RHO)),
   (
     shape.kl_k1,

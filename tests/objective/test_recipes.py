@@ -66,8 +66,8 @@ def gradient(objective, logits, key):
     ref_logp=jnp.full(logp.shape, -jnp.log(ARMS * 1.0)),
     entropy=jnp.full(logp.shape, -(jnp.exp(log_policy) * log_policy).sum()),
     extra=dict(
-      trajectory=row, turn=0 * row, anchor=0 * row, step_reward=pays, baseline=half, moment=0.2 * half + 0.1,
-      part=pays[..., None], part_valid=jnp.ones((P, G, 1)), part_weight=jnp.ones((P, G, 1)),
+      baseline=half, moment=0.2 * half + 0.1, part=pays[..., None], part_valid=jnp.ones((P, G, 1)),
+      part_weight=jnp.ones((P, G, 1)),
     ),
   )
   prepared = lib.prepare(objective, batch, logp)

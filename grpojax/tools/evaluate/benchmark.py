@@ -55,6 +55,11 @@ def prepare(config: ConfigDict, checkpoint: str, wanted: list[str], limit: int |
   processes.assert_equal(lambda: processes.code() | flatten(config.to_dict(), "config.") | flags)
   evaluated, config = policy.find(checkpoint, config)
   config_lib.check(config, jax.device_count())
+  if config.env.name:
+    raise ValueError(
+      f"config.env.name = '{config.env.name}': this command asks questions of one turn; a run with an "
+      "environment is evaluated while it trains (config.eval)."
+    )
   scorer = rewards.build({name: slot for name, slot in config.reward.items() if name == "accuracy"})
   tokenizer, path, read = setup.reader(config, scorer.needs)
   chosen, notes = suites.find(config, path, read, wanted, limit)

@@ -65,7 +65,7 @@ def batch(config: ConfigDict, model: models.Model) -> Batch:
 
 
 def _extra(config: ConfigDict, P: int, G: int) -> dict:
-  extra = dict(trajectory=_i32(P, G), turn=_i32(P, G), anchor=_i32(P, G), step_reward=_f32(P, G))
+  extra = {}
   if config.baseline.kind:
     extra["baseline"] = _f32(P, G)
   if config.moment.kind:

@@ -52,6 +52,11 @@ def check(config: ConfigDict, where: Slice, scratch: Path, only: tuple[str, ...]
   """Compiles all programs, or those named in `only`.  Raises ValueError for a config that no run accepts."""
   if set(only) - set(PROGRAMS):
     raise ValueError(f"--only={','.join(only)}: the programs are {', '.join(PROGRAMS)}.")
+  if config.env.name:
+    raise ValueError(
+      f"config.env.name = '{config.env.name}': the programs of environments are not checked; leave it out to "
+      "see what updates and log-probs take."
+    )
   plan = programs.plan(config, where.devices, scratch)
   todo = {"update": programs.update, "log-probs": programs.log_probs}
   todo = {name: make(plan) for name, make in todo.items() if not only or name in only}

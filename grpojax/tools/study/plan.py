@@ -81,7 +81,8 @@ def checked(row: Row, extra: list[str]) -> ConfigDict:
   try:
     config = commandline.config_of(flags_of(row, extra))
     config_lib.check(config, math.prod(max(1, size) for size in _mesh(config)))
-    rewards.build(config.reward)
+    if not config.env.name:
+      rewards.build(config.reward)
     objective.build(config.objective)
   except ValueError as error:
     raise ValueError(f"Row '{row.label}': {error}") from error

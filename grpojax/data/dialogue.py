@@ -1,0 +1,92 @@
+"""What stands between two actions of a policy: an observation in the chat template, encoded once.
+
+The template is asked for a chat of two turns, and what it puts behind the first answer is kept: what closes
+that answer, the observation as the user's message, and what opens the next one.  Nothing that was sampled is
+encoded again, so a template that takes old reasoning out of the history does not: the row keeps what was
+sampled.
+"""
+
+import functools
+
+from jinja2 import TemplateError
+from transformers import PreTrainedTokenizerBase
+
+from grpojax.data import special_tokens
+
+CUT = " [... cut]"  # ends an observation that was too long
+_ANSWER = "\ue0ff"  # a private character in place of the action, to be found again
+
+
+def check(tokenizer: PreTrainedTokenizerBase) -> None:
+  """Raises ValueError where the chat template has no second turn."""
+  if tokenizer.chat_template is None:
+    raise ValueError(
+      f"config.env.name: the tokenizer in '{tokenizer.name_or_path}' has no chat template, which says what "
+      "stands between two turns; add one."
+    )
+  try:
+    found = between(tokenizer, "x", newest=-1)[0]
+  except TemplateError as error:
+    raise ValueError(
+      f"config.env.name: the chat template of '{tokenizer.name_or_path}' refuses a second turn ({error})."
+    ) from error
+  if not found:
+    raise ValueError(
+      f"config.env.name: the chat template of '{tokenizer.name_or_path}' does not show an answer that is "
+      "followed by another message."
+    )
+
+
+def between(tokenizer: PreTrainedTokenizerBase, observation: str, newest: int) -> tuple[list[int], int]:
+  """Returns the tokens from the end of one action to the beginning of the next, and how many close the first.
+
+  `newest` is the action's last token.  If it is the special token with which the template closes an answer,
+  that is not repeated; else, as where a budget cut the action, the closing token comes from here.  A special
+  token that the observation spells is text.
+  """
+  chat = [dict(role="user", content="x"), dict(role="assistant", content=_ANSWER)]
+  covered, hidden = special_tokens.hide(tokenizer, [dict(role="user", content=observation)])
+  filled = tokenizer.apply_chat_template([*chat, *covered], add_generation_prompt=True, tokenize=False)
+  ids = special_tokens.encode(tokenizer, filled.partition(_ANSWER)[2], hidden)["input_ids"]
+  first = tokenizer.added_tokens_decoder.get(ids[0]) if ids else None
+  closes = first is not None and first.special
+  if closes and ids[0] == newest:
+    return ids[1:], 0
+  return ids, int(closes)
+
+
+def episode(
+  tokenizer: PreTrainedTokenizerBase, game: list[list[str]], max_tokens: int, observation_tokens: int
+) -> tuple[list[int], list[bool]]:
+  """Returns a game as the row that a policy would have sampled: tokens behind the prompt, and which it chose.
+
+  `game` is [[action, observation], ...], of which nobody reads the last observation.  The row ends before an
+  observation that leaves no room for an action, and at `max_tokens`.
+  """
+  tokens, chosen = [], []
+  for turn, (action, observation) in enumerate(game):
+    own = tokenizer(action, add_special_tokens=False, split_special_tokens=True)["input_ids"]
+    tokens += [*own, tokenizer.eos_token_id]
+    chosen += [True] * (len(own) + 1)
+    said, _ = fitted(tokenizer, observation, observation_tokens)
+    seen, _ = between(tokenizer, said, tokens[-1])
+    if turn + 1 == len(game) or len(tokens) + len(seen) >= max_tokens:
+      break
+    tokens += seen
+    chosen += [False] * len(seen)
+  return tokens[:max_tokens], chosen[:max_tokens]
+
+
+def fitted(tokenizer: PreTrainedTokenizerBase, observation: str, most: int) -> tuple[str, bool]:
+  """Returns the observation in at most so many tokens of its own, and whether it was cut, visibly."""
+  encode = functools.partial(tokenizer, add_special_tokens=False, split_special_tokens=True)
+  found = encode(observation, return_offsets_mapping=True)
+  if len(found["input_ids"]) <= most:
+    return observation, False
+  room = most - len(encode(CUT)["input_ids"])
+  while room > 0:
+    kept = observation[: found["offset_mapping"][room - 1][1]] + CUT
+    if len(encode(kept)["input_ids"]) <= most:
+      return kept, True
+    room -= 1
+  return "", True

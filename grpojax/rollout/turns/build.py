@@ -1,0 +1,118 @@
+"""Config -> the engine of trajectories: its programs, its slots, its budgets."""
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from ml_collections import ConfigDict
+
+from grpojax.data import dialogue
+from grpojax.models import Model, Spec
+from grpojax.rollout.envs.interface import Environments
+from grpojax.rollout.sampler import GenerationSpec, kv_budget, turns, weights
+from grpojax.rollout.sampler.engine import Engine, PromptQueue
+from grpojax.rollout.turns.game import Budgets, Device, Game, Table
+from grpojax.runtime import compiler_options, sharding
+from grpojax.runtime.compile import aot_jit
+from grpojax.types import Prompts
+
+
+class Pending(NamedTuple):
+  """Prompts whose trajectories have not begun: environments want the host."""
+
+  params: dict
+  prompts: Prompts
+  key: Any
+
+
+def build(
+  config: ConfigDict, name: str, model: Model, mesh: Mesh, eos_ids: tuple[int, ...], spec: GenerationSpec, *,
+  tokenizer, environments: Callable[[], Environments],
+) -> Engine:  # fmt: skip
+  """Returns the engine for a learner whose parameters are on `mesh`; its programs are called by `name`.
+
+  `environments` makes those of the run when they are first needed.  Raises ValueError for a chat template
+  without a second turn, and on several processes.
+  """
+  if jax.process_count() > 1:
+    raise ValueError(
+      f"config.env.name = '{config.env.name}' needs one process, as answers come when they come; there are "
+      f"{jax.process_count()}."
+    )
+  dialogue.check(tokenizer)
+  model, mesh, where, sync, _ = weights.build_sync(config, name, model, mesh, spec.weights)
+  slots = slots_of(config, model.spec, mesh, spec)
+  programs = _programs(config, name, model, mesh, where, eos_ids, spec, slots)
+  put, replicate = partial(sharding.to_device, mesh), partial(sharding.everywhere, mesh)
+  device = Device(*programs, slots, config.rollout.prefill_chunk, config.rollout.segment, put, replicate)
+  table = Table(device, budgets(config, spec), tokenizer)
+
+  def start(params, prompts: Prompts, key, whole: bool = False) -> Pending:
+    return Pending(params, prompts, key)
+
+  def stream(pending: Pending, counters: Counter, queue: PromptQueue | None = None) -> Iterator:
+    game = Game(table, environments(), *pending, counters)
+    try:
+      yield from game.play()
+    finally:
+      game.close()
+
+  return Engine(start, stream, sync, programs=(sync, *programs))
+
+
+def budgets(config: ConfigDict, spec: GenerationSpec) -> Budgets:
+  """Returns the limits of a trajectory."""
+  env = config.env
+  limits = env.turns, env.action_tokens, env.observation_tokens, env.invalid_actions
+  return Budgets(spec.group_size, spec.max_tokens, *limits)
+
+
+def slots_of(config: ConfigDict, spec: Spec, mesh: Mesh, generation: GenerationSpec) -> int:
+  """Returns the slots on the sampler's whole mesh: `config.rollout.slots`, or as many as memory holds.
+
+  No more than trajectories, and as many on each shard.  ValueError if not one fits.
+  """
+  c, shards = config.rollout, sharding.batch_shards(mesh)
+  all_of_them = c.prompts * generation.group_size
+  own = -(-min(c.slots or all_of_them, all_of_them) // shards)
+  if c.kv_memory_gb:
+    columns = config.data.prompt_budget + generation.max_tokens
+    of_slot = kv_budget.kv_bytes(spec, columns, mesh.shape["tensor"])
+    own = min(own, int(c.kv_memory_gb * 1e9 // of_slot))
+    if own < 1:
+      raise ValueError(
+        f"config.rollout.kv_memory_gb = {c.kv_memory_gb} does not hold one trajectory, whose KV takes "
+        f"{of_slot / 1e9:.3g} GB; raise it, or lower config.rollout.max_tokens."
+      )
+  return own * shards
+
+
+def _programs(
+  config: ConfigDict, name: str, model: Model, mesh: Mesh, where: dict, eos_ids: tuple, spec: GenerationSpec,
+  slots: int,
+) -> tuple[Callable, ...]:  # fmt: skip
+  """Returns (empty, read, act) of sampler/turns.py, compiled at their first call."""
+  everywhere, rows = sharding.replicated(mesh), sharding.batch_sharding(mesh)
+  heads, batch = sharding.kv_sharding(mesh, model.spec.num_key_value_heads, model.rules).spec
+  kv = NamedSharding(mesh, PartitionSpec(batch, None, heads))
+  empty, read, act = turns.build(
+    model,
+    slots=slots,
+    columns=config.data.prompt_budget + spec.max_tokens,
+    action_tokens=config.env.action_tokens,
+    sampling=spec.sampling,
+    eos_ids=eos_ids,
+    kv_sharding=kv,
+  )
+  state = turns.Slots(kv, *[rows] * 7)
+  of_read = dict(in_shardings=(where, state, everywhere, rows), out_shardings=state, donate_argnums=1)
+  of_act = dict(in_shardings=(where, state, everywhere, rows), out_shardings=(state, everywhere, everywhere))
+  decoding = dict(donate_argnums=1, compiler_options=compiler_options.options(mesh, decoding=True))
+  return (
+    jax.jit(empty, out_shardings=state),
+    aot_jit(f"{name} read", read, **of_read, compiler_options=compiler_options.options(mesh)),
+    aot_jit(f"{name} act", act, **of_act, **decoding),
+  )

@@ -1,0 +1,273 @@
+"""The host's half of the sampler of trajectories: which slot plays which, and what its environment says.
+
+A slot reads its prompt, acts, waits for its environment, reads what it says, and acts again, while the others
+go on; the device's half is sampler/turns.py.  A clock decides when an answer is looked at, and nothing else:
+what a trajectory holds depends on its address alone, (seed and step, prompt, sample).
+"""
+
+import dataclasses
+import functools
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from grpojax.data import dialogue, text
+from grpojax.rollout.envs.interface import Environments, Turn
+from grpojax.rollout.sampler.turns import Chunk, Slots
+from grpojax.rollout.turns.trajectory import Trajectory, to_rollout
+from grpojax.runtime import console
+from grpojax.types import (
+  DONE,
+  FAILED,
+  INJECTED,
+  INVALID,
+  OBSERVATION,
+  TOKENS,
+  TRUNCATED,
+  TURNS,
+  Prompts,
+  Rollout,
+)  # fmt: skip
+
+WAIT = 60.0  # seconds between two looks at environments of which none answers
+
+
+class Budgets(NamedTuple):
+  """Limits of a trajectory: config.env, and config.rollout.max_tokens."""
+
+  group_size: int  # G
+  max_tokens: int  # T, behind the prompt
+  turns: int  # U
+  action_tokens: int
+  observation_tokens: int  # of its own text; what is longer is cut
+  invalid_actions: int  # in a row; 0: any number
+
+
+class Device(NamedTuple):
+  """The programs of sampler/turns.py, and how values come to where they want them."""
+
+  empty: Callable
+  read: Callable
+  act: Callable
+  slots: int  # S
+  chunk: int  # W, columns that a slot reads at a time
+  segment: int  # decode steps between two looks of the host
+  put: Callable  # what has a row for each slot -> on the mesh
+  replicate: Callable  # any value -> on the whole mesh
+
+
+class Table(NamedTuple):
+  """All that the rollouts of a run have in common."""
+
+  device: Device
+  budgets: Budgets
+  tokenizer: Any
+
+
+@dataclasses.dataclass
+class Player:
+  """A slot that is taken."""
+
+  row: int  # of the prompt
+  sample: int
+  trajectory: Trajectory
+  unread: list[int]  # tokens behind those that the cache holds, in order
+  waits: bool = True  # for its environment
+  action: str | None = None  # that its environment could not be asked yet
+  asked: float = 0.0  # when
+
+
+class Game:
+  """One rollout under way."""
+
+  def __init__(
+    self, table: Table, environments: Environments, params, prompts: Prompts, key, counters: Counter
+  ):
+    self.table, self.environments, self.params, self.prompts = table, environments, params, prompts
+    self.key, self.counters = table.device.replicate(key), counters
+    P, G = len(prompts.id), table.budgets.group_size
+    self.queue = deque((row, sample) for row in range(P) for sample in range(G))
+    self.seeds = np.asarray(_seeds(self.key, prompts.id, G))
+    self.ended: list[dict[int, Trajectory]] = [{} for _ in range(P)]  # by prompt and sample
+    self.players: dict[int, Player] = {}  # by slot
+    self.free = deque(range(table.device.slots))
+    self.acting: set[int] = set()  # slots whose action goes on
+    self.slots: Slots = table.device.empty()
+
+  def play(self) -> Iterator[tuple[np.ndarray, Rollout]]:
+    """Yields (number of the prompt [1], its trajectories [1, G, ...]) of each group that has ended."""
+    while self.queue or self.players:
+      while self.free and self.queue:
+        self._seat(self.free.popleft(), *self.queue.popleft())
+      self._read()
+      sent = self._send()
+      for slot, turn in self._listen(idle=sent is None):
+        self._answer(slot, turn)
+      if sent is not None:
+        self._take_actions(*sent)
+      yield from self._groups()
+
+  def close(self) -> None:
+    """Ends the episodes that were not played to their end."""
+    for slot in self.players:
+      self.environments.end(slot)
+
+  def _seat(self, slot: int, row: int, sample: int) -> None:
+    """Gives a free slot the next trajectory."""
+    prompts = self.prompts
+    tokens = prompts.tokens[row, prompts.tokens.shape[1] - prompts.length[row] :].tolist()
+    self.players[slot] = Player(row, sample, Trajectory(), tokens, asked=time.perf_counter())
+    self.environments.reset(slot, prompts.example[row], int(self.seeds[row, sample]))
+
+  def _read(self) -> None:
+    """Has every slot with unread tokens read as many as a chunk holds; behind the last of them it acts."""
+    reading = {slot: player for slot, player in self.players.items() if player.unread}
+    if not reading:
+      return
+    device, budgets = self.table.device, self.table.budgets
+    S, W = device.slots, device.chunk
+    numbers = lambda dtype=np.int32: np.zeros(S, dtype)
+    counts = (numbers() for _ in range(4))
+    chunk = Chunk(np.zeros((S, W), np.int32), numbers(), numbers(), numbers(bool), *counts)
+    for slot, player in reading.items():
+      one, part = player.trajectory, player.unread[:W]
+      held = self.prompts.length[player.row] + len(one.tokens)
+      chunk.start[slot] = held - len(player.unread)
+      chunk.tokens[slot, : len(part)], chunk.length[slot] = part, len(part)
+      player.unread = player.unread[W:]
+      chunk.acts[slot] = not player.unread
+      chunk.cap[slot] = min(budgets.action_tokens, budgets.max_tokens - len(one.tokens))
+      chunk.prompt[slot], chunk.sample[slot] = self.prompts.id[player.row], player.sample
+      chunk.turn[slot] = len(one.rewards)
+      if not player.unread:
+        self.acting.add(slot)
+    self.slots = device.read(self.params, self.slots, self.key, device.put(chunk))
+    self.counters["rollout/prefill_columns"] += S * W
+    self.counters["rollout/prompt_tokens"] += int(chunk.length.sum())
+
+  def _send(self):
+    """Sends a segment of decode steps on its way; returns what it makes, None if no slot acts."""
+    if not self.acting:
+      return None
+    device = self.table.device
+    playing = np.isin(np.arange(device.slots), list(self.acting))
+    self.slots, taken, fed = device.act(
+      self.params, self.slots, device.replicate(np.int32(device.segment)), device.put(playing)
+    )
+    return self.slots, taken, fed
+
+  def _listen(self, idle: bool) -> list[tuple[int, Turn]]:
+    """Returns what environments have answered; waits for the first answer if nothing else is to be done."""
+    if not idle or any(player.unread for player in self.players.values()):
+      return self.environments.poll()
+    start = time.perf_counter()
+    answers = self.environments.wait(WAIT)
+    self.counters["environment/idle_seconds"] += time.perf_counter() - start
+    return answers
+
+  def _take_actions(self, slots: Slots, taken, fed) -> None:
+    """Fetches the segment, and hands the actions that have ended to their environments."""
+    steps, fed, acting, count, actions, logp = jax.device_get(
+      (taken, fed, slots.acting, slots.count, slots.actions, slots.logp)
+    )
+    self.counters["rollout/decode_steps"] += int(steps)
+    self.counters["rollout/slot_steps"] += int(steps) * self.table.device.slots
+    self.counters["rollout/fed_slot_steps"] += int(fed)
+    for slot in sorted(slot for slot in self.acting if not acting[slot]):
+      self.acting.remove(slot)
+      player, n = self.players[slot], int(count[slot])
+      player.trajectory.act(actions[slot, :n].tolist(), logp[slot, :n].tolist())
+      player.action = text.decode(self.table.tokenizer, actions[slot], count[slot])
+      self.counters["rollout/sampled_tokens"] += n
+      self._ask(slot, player)
+
+  def _ask(self, slot: int, player: Player) -> None:
+    """Sends a slot's action to its environment, once that has answered what it was asked before."""
+    if player.action is None or player.waits:
+      return
+    self.environments.step(slot, player.action)
+    player.action, player.waits, player.asked = None, True, time.perf_counter()
+
+  def _answer(self, slot: int, turn: Turn) -> None:
+    """Takes in what an environment says: the result of an action or, after a reset, where the task begins."""
+    player = self.players[slot]
+    one, player.waits = player.trajectory, False
+    self.counters["environment/steps"] += 1
+    self.counters["environment/seconds"] += time.perf_counter() - player.asked
+    ending = FAILED if turn.failure or (turn.ended and not one.anchors) else None
+    if ending == FAILED:
+      console.say_once(f"An environment failed: {turn.failure or 'it had ended before the first action'}.")
+    if one.anchors and ending is None:
+      one.finish_turn(turn.reward, turn.valid)
+      ending = self._ending(one, turn)
+      if ending is None:
+        ending = self._observe(player, turn.text)
+    if ending is not None:
+      self._end(slot, ending)
+      return
+    one.anchors.append(turn.text if turn.anchor is None else turn.anchor)
+    self._ask(slot, player)
+
+  def _ending(self, one: Trajectory, turn: Turn) -> int | None:
+    """Returns why no turn may follow, None if one may."""
+    budgets = self.table.budgets
+    if turn.done or turn.truncated:
+      return DONE if turn.done else TRUNCATED
+    if len(one.rewards) == budgets.turns:
+      return TURNS
+    if budgets.invalid_actions and one.invalid_in_a_row == budgets.invalid_actions:
+      return INVALID
+    return None
+
+  def _observe(self, player: Player, observation: str) -> int | None:
+    """Appends an observation, if there is room for it and an action behind it; else returns the ending."""
+    one, budgets, tokenizer = player.trajectory, self.table.budgets, self.table.tokenizer
+    observation, cut = dialogue.fitted(tokenizer, observation, budgets.observation_tokens)
+    self.counters["environment/cut_observations"] += cut
+    newest = one.tokens[-1]
+    tokens, closing = dialogue.between(tokenizer, observation, newest)
+    if len(one.tokens) + len(tokens) >= budgets.max_tokens:
+      return TOKENS
+    one.see(tokens[:closing], INJECTED)
+    one.see(tokens[closing:], OBSERVATION)
+    player.unread = [newest, *tokens]  # no step has fed an action's last token yet
+    return None
+
+  def _end(self, slot: int, ending: int) -> None:
+    """Takes a trajectory off its slot."""
+    player = self.players.pop(slot)
+    player.trajectory.ending = ending
+    self.ended[player.row][player.sample] = player.trajectory
+    self.acting.discard(slot)
+    self.free.append(slot)
+    self.environments.end(slot)
+    self.counters["environment/failures"] += ending == FAILED
+    self.counters["rollout/responses"] += 1
+    self.counters["rollout/row_tokens"] += int(self.prompts.length[player.row]) + len(
+      player.trajectory.tokens
+    )
+
+  def _groups(self) -> Iterator[tuple[np.ndarray, Rollout]]:
+    """Yields the groups that are whole, once."""
+    budgets = self.table.budgets
+    for row, found in enumerate(self.ended):
+      if len(found) == budgets.group_size:
+        group = [found.pop(sample) for sample in range(budgets.group_size)]
+        yield np.array([row]), to_rollout(group, budgets.max_tokens, budgets.turns)
+
+
+@functools.partial(jax.jit, static_argnums=2)
+def _seeds(key, prompt_id: np.ndarray, group_size: int):
+  """Returns [P, G] uint32 below 2^31: what chance does in each episode, by the address of its trajectory."""
+
+  def one(prompt, sample):
+    own = jax.random.fold_in(jax.random.fold_in(key, prompt), sample)
+    return jax.random.bits(jax.random.fold_in(own, np.uint32(2**32 - 1))) >> 1  # turns are numbered from 0
+
+  samples = jnp.arange(group_size)
+  return jax.vmap(lambda prompt: jax.vmap(functools.partial(one, prompt))(samples))(prompt_id)

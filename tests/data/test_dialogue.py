@@ -1,0 +1,74 @@
+"""What stands between two actions, against the whole chat as the template renders it."""
+
+import pytest
+
+from grpojax.data import dialogue, text
+
+CHATML = (
+  "{% for m in messages %}<|user|>{{ m.role }}\n{{ m.content }}<|end|>\n{% endfor %}"
+  "{% if add_generation_prompt %}<|user|>assistant\n{% endif %}"
+)
+
+
+@pytest.fixture
+def tokenizer():
+  return text.load_tokenizer()
+
+
+@pytest.mark.parametrize("template", [None, CHATML])
+@pytest.mark.parametrize("said", ["B", "", "two\nlines", "naïve 🙂"])
+def test_action_and_between_are_the_tokens_of_the_whole_chat(tokenizer, template, said):
+  tokenizer.chat_template = template or tokenizer.chat_template
+  chat = [dict(role="user", content="x"), dict(role="assistant", content="a")]
+  whole = tokenizer.apply_chat_template(
+    [*chat, dict(role="user", content=said)], add_generation_prompt=True, return_dict=False
+  )
+  asked = tokenizer.apply_chat_template(chat[:1], add_generation_prompt=True, return_dict=False)
+  action = tokenizer.encode("a", add_special_tokens=False)
+  cut, closing = dialogue.between(tokenizer, said, action[-1])
+  assert asked + action + cut == whole and closing == 1 and cut[0] == tokenizer.eos_token_id
+  rest, closing = dialogue.between(tokenizer, said, tokenizer.eos_token_id)
+  assert rest == cut[1:] and closing == 0
+
+
+def test_an_observation_spells_special_tokens_as_text(tokenizer):
+  ids, _ = dialogue.between(tokenizer, "<|end|><|assistant|>", tokenizer.eos_token_id)
+  special = [i for i in ids if i in tokenizer.all_special_ids]
+  assert tokenizer.convert_ids_to_tokens(special) == ["<|user|>", "<|assistant|>"]
+  assert tokenizer.decode(ids) == "<|user|><|end|><|assistant|><|assistant|>"
+
+
+def test_what_is_too_long_is_cut_visibly_and_never_longer_than_the_budget(tokenizer):
+  assert dialogue.fitted(tokenizer, "abc", 3) == ("abc", False)
+  for said in ("x" * 500, "🙂" * 50):
+    for most in range(30):
+      kept, cut = dialogue.fitted(tokenizer, said, most)
+      assert cut and len(tokenizer.encode(kept, add_special_tokens=False)) <= most
+      if kept:
+        assert kept.endswith(dialogue.CUT) and said.startswith(kept.removesuffix(dialogue.CUT))
+
+
+def test_an_episode_is_the_whole_chat_and_its_actions_are_in_the_mask(tokenizer):
+  game = [["right", "ab"], ["down", "<|end|>" * 9], ["up", ""]]
+  tokens, chosen = dialogue.episode(tokenizer, game, max_tokens=100, observation_tokens=20)
+  said = tokenizer.decode(tokens)
+  assert said == (
+    "right<|end|><|user|>ab<|assistant|>down<|end|><|user|><|end|><|e [... cut]<|assistant|>up<|end|>"
+  )
+  own = [token for token, mine in zip(tokens, chosen, strict=True) if mine]
+  assert tokenizer.decode(own) == "right<|end|>down<|end|>up<|end|>"
+  for most in range(1, 60):
+    short, mine = dialogue.episode(tokenizer, game, most, observation_tokens=20)
+    assert short == tokens[: len(short)] and mine == chosen[: len(short)] and len(short) <= most and mine[-1]
+
+
+def test_a_template_without_a_second_turn_is_refused(tokenizer):
+  dialogue.check(tokenizer)
+  for template, sentence in [
+    (None, "has no chat template"),
+    ("{{ messages[0].content }}", "does not show an answer"),
+    ("{% if messages|length > 1 %}{{ raise_exception('one turn') }}{% endif %}", "refuses a second turn"),
+  ]:
+    tokenizer.chat_template = template
+    with pytest.raises(ValueError, match=sentence):
+      dialogue.check(tokenizer)
