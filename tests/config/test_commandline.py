@@ -135,7 +135,7 @@ def test_help_has_every_recipe_and_every_key_within_a_terminal(monkeypatch, caps
   keys = {word.partition("=")[0] for word in shown}
   assert {key for key in schema.flatten(base.get_config().to_dict())} - {"scale"} <= keys
   whole = " ".join(said.split())  # a comment of several lines is one sentence
-  assert "rollout.prompts=32 P, prompts of one rollout" in whole and "a prompt and its G responses" in whole
+  assert "rollout.prompts=32 P, prompts of one rollout" in whole and "sequences share rows" in whole
 
 
 @pytest.mark.slow

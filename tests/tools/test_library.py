@@ -48,8 +48,8 @@ def test_a_call_is_the_command(trained):
   done, seen = trained
   flags = [f"--config.{flag}" for flag in ("cache_dir=cache", "verbose=False", "mesh.data=1")]
   assert done.job.config.to_dict() == commandline.config_of(["--config=grpo:tiny", *flags]).to_dict()
-  assert done.finished and list(seen) == [1, 2] == [record["step"] for record in done.metrics]
-  assert seen[2] == done.metrics[1]["reward"] and (done.workdir / "checkpoints" / "2").is_dir()
+  assert done.finished and list(seen) == [1, 2] == done.metrics.index.tolist()
+  assert seen[2] == done.metrics["reward"][2] and (done.workdir / "checkpoints" / "2").is_dir()
 
 
 def test_the_policy_is_sampled_greedily_as_the_evaluation_does(trained):
@@ -85,7 +85,7 @@ def test_a_run_goes_on_from_its_exported_model_on_rows_with_a_function(trained, 
 
   first = start(ROWS, steps=1)
   again = start(iter(ROWS))
-  assert [record["step"] for record in again.metrics] == [1, 2]
+  assert again.metrics.index.tolist() == [1, 2]
   assert first.workdir == tmp_path / "runs" / "mine"
   before, after = hf.load(folder, first.job.model, first.job.mesh), again.params
   moved = [float(np.abs(a - b).max()) for a, b in zip(leaves(before), leaves(after), strict=True)]
@@ -94,7 +94,7 @@ def test_a_run_goes_on_from_its_exported_model_on_rows_with_a_function(trained, 
   assert config["reward"]["accuracy"] == {"fn": f"{__name__}:shouts"}  # the recipe's knobs were another's
   assert config["data"]["path"].startswith(str(tmp_path / "cache" / "rows"))
   assert config["data"]["meta"] == "level,tags" and config["data"]["prompt"] == "question"
-  assert [record["rewards/accuracy/failed"] for record in again.metrics] == [0, 0]
+  assert again.metrics["rewards/accuracy/failed"].tolist() == [0, 0]
   with pytest.raises(ValueError, match=r"data\.path: .* -> .*"):
     start(ROWS[1:])
   with pytest.raises(ValueError, match=r"reward\.accuracy\.fn: .*shouts.* -> .*"):

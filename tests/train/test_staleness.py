@@ -61,7 +61,7 @@ def test_it_is_the_loop_whose_rollouts_are_some_updates_old(cache, tmp_path, mon
 
   monkeypatch.setattr(setup, "build_programs", programs)
   records = start(config, tmp_path)
-  (state, _, _, _, in_flight), host = newest(config, tmp_path)
+  (state, _, _, _, in_flight, _), host = newest(config, tmp_path)
 
   job = train.prepare(config, tmp_path)
   here = job.programs.fresh(fresh[0])
