@@ -18,7 +18,8 @@ from ml_collections import ConfigDict
 
 from benchmarks import ends
 from grpojax import models, objective
-from grpojax.learner import batching, logprobs
+from grpojax.learner import batching, logprobs, packing
+from grpojax.learner.rows import pack_spec
 from grpojax.models import spec as spec_lib
 from grpojax.recipes import base
 from grpojax.rollout import sampler
@@ -58,6 +59,7 @@ class Device(NamedTuple):
   model: models.Model
   objective: objective.Objective
   programs: setup.Programs
+  pack: packing.PackSpec | None
 
 
 STEPS = 2  # of those that are timed whole
@@ -81,7 +83,7 @@ def build(name: str, dry: bool, param_dtype: str, **rollout):
   model = models.from_spec(spec, mesh)
   programs = ends.programs(c, model, None, mesh, (vocab,))  # every response takes all tokens
   ids = np.arange(rollout["prompts"], dtype=np.int32)
-  job = Device(c, mesh, model, objective.build(c.objective), programs)
+  job = Device(c, mesh, model, objective.build(c.objective), programs, pack_spec(c, model, mesh))
   tokens = np.random.default_rng(0).integers(0, vocab, (len(ids), prompt)).astype(np.int32)
   return job, Prompts(tokens, np.full(len(ids), prompt, np.int32), ids, [{}] * len(ids))
 

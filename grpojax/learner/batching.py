@@ -71,7 +71,7 @@ def extra_fields(config: ConfigDict) -> tuple[str, ...]:
   """Returns the entries of Batch.extra that the run which `config` describes fills."""
   fields = ["baseline"] if config.baseline.kind else []
   fields += ["moment"] if config.moment.kind else []
-  fields += ["part", "part_valid", "part_weight"] if config.objective.advantage.fn == "gdpo" else []
+  fields += ["part", "part_valid", "part_weight"] if config.objective.advantage.get("fn") == "gdpo" else []
   fields += ["pool_mean", "pool_std"] if config.adaptive_group.stop else []
   fields += ["step_score", "step_end"] if config.process.scorer else []
   return tuple(fields)

@@ -30,7 +30,7 @@ def score(context: RolloutContext, prompts: Prompts, rollout: Rollout) -> Scored
   texts, completions = samples_of(tokenizer, prompts, rollout)
   result = rewards.score(context.scorer, completions)
   reward, valid, extra = result.reward, result.valid, {}
-  if context.config.objective.advantage.fn == "gdpo":
+  if context.config.objective.advantage.get("fn") == "gdpo":
     reward, valid, extra = _apart(context.scorer, result)
   if context.step_scorer:
     steps, counts = process.score(

@@ -51,6 +51,7 @@ def find(checkpoint: str, config: ConfigDict) -> tuple[Policy, ConfigDict]:
     return Policy(folder, _saved(checkpoint, folder, step)), _with_model(config, model)
   if described and step is None and any(folder.glob("*.safetensors")):
     precision = {key: config.model.get(key, "float32") for key in ("dtype", "param_dtype")}
+    precision["head_dtype"] = config.model.get("head_dtype", "")
     return Policy(folder, None), _with_model(config, dict(path=path, **precision))
   raise ValueError(
     f"--checkpoint={checkpoint} is neither the workdir of a run (with config.json and checkpoints/, and"

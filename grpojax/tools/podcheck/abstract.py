@@ -70,7 +70,7 @@ def _extra(config: ConfigDict, P: int, G: int) -> dict:
     extra["baseline"] = _f32(P, G)
   if config.moment.kind:
     extra["moment"] = _f32(P, G)
-  if config.objective.advantage.fn == "gdpo":
+  if config.objective.advantage.get("fn") == "gdpo":
     K = len(config.reward)
     extra |= dict(part=_f32(P, G, K), part_valid=_bool(P, G, K), part_weight=_f32(P, G, K))
   if config.adaptive_group.stop:
