@@ -187,3 +187,16 @@ def _kl(config: dict, kl: dict):
     names = {"k1": "kl_k1", "k2": "kl_k2", "k3": "kl_k3", "k3+": "kl_k3_plus"}
     name = names[kl["est"]] + ("_corrected" if kl.get("is_correct") else "")
     config["penalty"]["kl"] = dict(fn=name, beta=kl["coef"])
+
+
+def assert_float64(case: dict, loss, grad) -> None:
+  np.testing.assert_allclose(loss, case["expected_loss"], atol=1e-10, rtol=1e-10)
+  np.testing.assert_allclose(grad, case["expected_grad_logp"], atol=1e-10, rtol=1e-10)
+
+
+def assert_float32(case: dict, loss, grad) -> None:
+  """1e-5 relative to the largest gradient: losses are differences, and may cancel to 0."""
+  assert grad.dtype == np.float32
+  scale = np.abs(case["expected_grad_logp"]).max()
+  np.testing.assert_allclose(grad, case["expected_grad_logp"], atol=1e-5 * scale + 1e-9)
+  np.testing.assert_allclose(loss, case["expected_loss"], rtol=1e-5, atol=1e-5 * scale)

@@ -30,7 +30,7 @@ class Turn(NamedTuple):
 
   @property
   def ended(self) -> bool:
-    """Whether no action may follow."""
+    """Returns True where no action may follow."""
     return bool(self.done or self.truncated or self.failure)
 
 
