@@ -51,7 +51,9 @@ def test_a_job_plays_learns_and_goes_on_as_if_it_had_not_stopped(cache, tmp_path
       == pytest.approx(16 * 3 * record["turns/tokens"])
     )
     assert record["environment/steps"] == 16 * 4 and record["environment/failures"] == 0
-  assert any("eval/return" in record and record["eval/turns"] == 3 for record in whole)
+  (before, after) = (record for record in whole if record["kind"] == "eval")
+  assert before["eval/turns"] == after["eval/turns"] == 3 and "eval/return" in after
+  assert not {"eval/answered", "eval/maj@4"} & after.keys()  # a trajectory states no answer
 
   start(playing(cache, steps=1), tmp_path / "parts")
   parts = start(playing(cache), tmp_path / "parts")
@@ -74,7 +76,8 @@ def test_a_job_imitates_a_planner_and_plays_frozen_lake_in_processes_of_its_own(
   task = dict(task="grpojax.rollout.envs.rows:Tasks", environment="frozen_lake", knobs=dict(c.env.knobs))
   c.data = ConfigDict(common | task | sizes)
   c.cold_start.update(steps=60, batch_size=16)
-  found = start(c, tmp_path)
+  c.cache_dir = str(tmp_path / "cache")  # where no cold start lies yet
+  found = start(c, tmp_path / "run")
   loss = [record["loss"] for record in found if record["kind"] == "cold_start"]
   (record,) = (record for record in found if record["kind"] == "train")
   assert loss[-1] < 1.5 and loss[-1] < loss[0]  # of bytes, of which there are 256
