@@ -43,7 +43,7 @@ def main(argv: list[str] | None = None) -> None:
 
 
 def detectable(size: Size) -> dict[str, float]:
-  """Foretells which bias of GiGPO `size` can tell from zero in each game; the error of bias² falls as 1 / M."""
+  """Foretells the bias of GiGPO that `size` can tell from zero in each game: error of bias² ∝ 1 / M."""
   pilot = size._replace(groups=PILOT)
   return {
     game: compare.resolution(measure.estimates(gigpo(), game, pilot)) * (PILOT / size.groups) ** 0.5

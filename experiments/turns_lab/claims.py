@@ -1,4 +1,4 @@
-"""Claims about credit for turns.  A function is one claim: Find -> Claim, its rule written before anything ran.
+"""Claims about credit for turns.  A function is one claim: Find -> Claim; its rule was written before it ran.
 
 A case is a game.  Where the numbers of a case are within compare.TOLD standard errors, it cannot be told.
 """
@@ -20,7 +20,8 @@ CODE = "verl-agent"
 
 
 def trajectory_is_unbiased(find: Find) -> Claim:
-  return _unbiased(find, "trajectory", "A trajectory's return less the mean of the others is unbiased", RLOO, TRAJECTORY)
+  text = "A trajectory's return less the mean of the others is unbiased"
+  return _unbiased(find, "trajectory", text, RLOO, TRAJECTORY)
 
 
 def returns_are_unbiased(find: Find) -> Claim:
@@ -41,7 +42,8 @@ def gigpo_is_unbiased(find: Find) -> Claim:
 def gigpos_bias_falls_with_the_group(find: Find) -> Claim:
   text = "What bias the comparison has falls as the group grows, G = 4 to 16"
   few, many = (gigpo(gamma=1.0, G=G) for G in (4, 16))
-  return _pair(find, "gigpo_group", text, GIGPO, "bias² at G = 4 is larger than at G = 16", few, many, compare.more_biased)
+  rule = "bias² at G = 4 is larger than at G = 16"
+  return _pair(find, "gigpo_group", text, GIGPO, rule, few, many, compare.more_biased)
 
 
 def gigpo_is_quieter(find: Find) -> Claim:
@@ -75,12 +77,14 @@ def discount_buys_variance(find: Find) -> Claim:
 
 def std_costs_bias(find: Find) -> Claim:
   text = "Division by the standard deviation costs bias (GiGPO, γ .95)"
-  return _pair(find, "std_bias", text, DR_GRPO, "bias² is larger", gigpo(std=True), gigpo(), compare.more_biased)
+  rule = "bias² is larger"
+  return _pair(find, "std_bias", text, DR_GRPO, rule, gigpo(std=True), gigpo(), compare.more_biased)
 
 
 def std_costs_error(find: Find) -> Claim:
   text = "and a larger mean squared error"
-  return _pair(find, "std_mse", text, DR_GRPO, _at_budget(), gigpo(std=True), gigpo(), compare.worse)
+  rule = f"larger {_at_budget()}"
+  return _pair(find, "std_mse", text, DR_GRPO, rule, gigpo(std=True), gigpo(), compare.worse)
 
 
 def other_histories_bias(find: Find) -> Claim:
@@ -99,7 +103,8 @@ def histories_cost_variance(find: Find) -> Claim:
 
 def hgpo_trades_better(find: Find) -> Claim:
   text = "HGPO has the better trade-off of bias and variance than GiGPO (mean and std, γ .95)"
-  return _pair(find, "hgpo_mse", text, HGPO, _at_budget(), gigpo(std=True), hgpo(std=True), compare.worse)
+  rule = f"GiGPO has the larger {_at_budget()}"
+  return _pair(find, "hgpo_mse", text, HGPO, rule, gigpo(std=True), hgpo(std=True), compare.worse)
 
 
 def coarseness_costs_bias(find: Find) -> Claim:
@@ -117,8 +122,9 @@ def coarseness_buys_variance(find: Find) -> Claim:
 
 
 def half_omega_is_better(find: Find) -> Claim:
-  text = "With fingerprints ω = .5 is better than 1, since the first turn repeats the trajectories' comparison"
-  return _pair(find, "essa_omega", text, ESSA, _at_budget(), essa(omega=1.0), essa(), compare.worse)
+  text = "With fingerprints ω .5 is better than 1, as the first turn repeats the trajectories' comparison"
+  rule = f"at ω 1 the larger {_at_budget()}"
+  return _pair(find, "essa_omega", text, ESSA, rule, essa(omega=1.0), essa(), compare.worse)
 
 
 def rows_cost_bias(find: Find) -> Claim:
@@ -130,8 +136,8 @@ def rows_cost_bias(find: Find) -> Claim:
 def late_penalty_costs_bias(find: Find) -> Claim:
   text = "A penalty after discounting costs bias against the penalised return"
   rule = (
-    f"penalty {PENALTY}: bias² of the code's form less that of a penalty in the reward grows, from penalty 0, by "
-    f"more than {TOLD:g} standard errors"
+    f"bias² of the code's form less that of a penalty in the reward is larger at penalty {PENALTY} than at "
+    f"0, beyond {TOLD:g} standard errors"
   )
   cases, numbers = {}, {}
   for game in GAMES:
@@ -166,7 +172,10 @@ def copies_cost_variance(find: Find) -> Claim:
 
 def turns_are_worth_it(find: Find) -> Claim:
   text = "Credit for turns has the smaller squared error at the papers' size of a step"
-  rule = f"as published (HGPO and GiGPO with std, ESSA without; γ .95): {_at_budget()}, RLOO's being the larger"
+  rule = (
+    f"as published (HGPO and GiGPO with std, ESSA without; γ .95): RLOO has the larger {_at_budget()}, "
+    f"beyond {TOLD:g} standard errors"
+  )
   credits = dict(GiGPO=gigpo(std=True), HGPO=hgpo(std=True), ESSA=essa())
   cases, numbers = {}, {}
   for name, credit in credits.items():
@@ -223,4 +232,4 @@ def _pair(find: Find, name, text, source, rule, larger: Point, smaller: Point, t
 
 
 def _at_budget() -> str:
-  return f"bias² + variance of {BUDGET} groups"
+  return f"mean squared error in a step of {BUDGET} groups"

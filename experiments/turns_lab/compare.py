@@ -1,7 +1,7 @@
 """What can be told apart: numbers over a game's policies, with standard errors.
 
-Bias is told from zero, or from another bias, beyond TOLD standard errors of the measurement; its square is
-estimated without bias of its own, so that noise does not pass for bias.  Variances and mean squared errors are
+Bias is told from zero, or from another bias, beyond TOLD standard errors of the measurement; its square has
+an unbiased estimate, so that noise does not pass for bias.  Variances and mean squared errors are
 compared policy by policy, on the same groups, and the error is that of the mean log ratio over policies.
 """
 

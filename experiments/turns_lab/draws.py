@@ -1,7 +1,7 @@
-"""Groups of sampled trajectories, as batches for the project's own objectives, and what is known exactly of them.
+"""Groups of sampled trajectories, as batches for the project's own objectives, and what is exact about them.
 
-A credit that looks at one trajectory alone has an expectation that can be enumerated.  A few of them run along
-as control variates: what they miss by on the sample says what every other credit misses by.
+A credit that looks at one trajectory alone has an expectation that can be enumerated.  A few of them serve as
+control variates: what they miss by on the sample says what every other credit misses by.
 """
 
 import functools

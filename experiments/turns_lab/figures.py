@@ -7,34 +7,35 @@ import numpy as np
 from experiments.estimator_lab.figures import STYLES, plt, save
 from experiments.turns_lab.points import GRIDS
 
-KNOBS = ("γ", "anchor", "ω", "group size")
-
 
 def draw(out: Path, results: dict) -> None:
-  """Writes sweeps.png into `out`: bias and variance against each knob, a line per credit, a panel per game."""
-  games = list(dict.fromkeys(row["game"] for row in results["rows"]))
-  figure, axes = plt.subplots(2 * len(games), len(KNOBS), figsize=(4 * len(KNOBS), 4.6 * len(games)))
-  for column, knob in enumerate(KNOBS):
-    for number, game in enumerate(games):
-      mine = [row for row in results["rows"] if (row["table"], row["game"]) == (knob, game)]
-      bias, variance = axes[2 * number : 2 * number + 2, column]
-      for credit, (colour, marker) in zip(dict.fromkeys(row["credit"] for row in mine), STYLES, strict=False):
-        line = [row for row in mine if row["credit"] == credit]
-        x = [GRIDS[knob].index(row["x"]) for row in line]
-        style = dict(color=colour, marker=marker, label=credit, capsize=2)
-        bias.errorbar(x, *_of(line, "bias"), **style)
-        ratio, error = _of(line, "log variance ratio")
-        variance.errorbar(x, np.exp(ratio), np.exp(ratio) * error, **style)
-      for axis in (bias, variance):
-        axis.set_xticks(range(len(GRIDS[knob])), [str(x) for x in GRIDS[knob]], rotation=30 if knob == "anchor" else 0)
-        axis.grid(alpha=0.3)
-      bias.set_title(f"{game}: {knob}")
-      variance.axhline(1, color="0.5", linewidth=1)
-      if column == 0:
-        bias.set_ylabel("bias / |∇J|")
-        variance.set_ylabel("variance / RLOO's")
-    axes[0, column].legend(fontsize=7)
-  save(out / "sweeps.png", figure)
+  """Writes anchors.png and discount.png into `out`."""
+  save(out / "anchors.png", _sweep(results["rows"], "anchor"))
+  save(out / "discount.png", _sweep(results["rows"], "γ"))
+
+
+def _sweep(rows: list[dict], knob: str):
+  """Draws bias (above) and variance (below) against a knob: a column per game, a line per credit."""
+  rows, values = [row for row in rows if row["table"] == knob], GRIDS[knob]
+  games, credits = (list(dict.fromkeys(row[key] for row in rows)) for key in ("game", "credit"))
+  figure, axes = plt.subplots(2, len(games), figsize=(4.2 * len(games), 7), sharex=True, sharey="row")
+  for (bias, variance), game in zip(axes.T, games, strict=True):
+    for credit, (colour, marker) in zip(credits, STYLES, strict=False):
+      line = [row for row in rows if (row["game"], row["credit"]) == (game, credit)]
+      x, style = np.arange(len(line)), dict(color=colour, marker=marker, label=credit, capsize=2)
+      bias.errorbar(x, *_of(line, "bias"), **style)
+      ratio, error = _of(line, "log variance ratio")
+      variance.errorbar(x, np.exp(ratio), np.exp(ratio) * error, **style)
+    bias.set_title(game)
+    variance.axhline(1, color="0.5", linewidth=1)
+    variance.set_xticks(range(len(values)), [str(value) for value in values], rotation=40, ha="right")
+    for axis in (bias, variance):
+      axis.grid(alpha=0.3)
+  axes[0, 0].set_ylabel("bias / |∇J|")
+  axes[1, 0].set_ylabel("variance / RLOO's")
+  axes[0, 0].legend(fontsize=8)
+  figure.supxlabel(knob)
+  return figure
 
 
 def _of(line: list[dict], key: str) -> tuple[np.ndarray, np.ndarray]:

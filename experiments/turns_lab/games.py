@@ -1,7 +1,7 @@
 """Three games so small that every trajectory can be listed: a grid, key and door, repair of a form.
 
-A game is tables over S states and A actions.  Its states come back: a step is undone, a wall stops, a field is
-overwritten.  An action is one token, or in the form two: which field, and which value.
+A game is tables over S states and A actions.  Its states come back: a step is undone, a wall stops, a field
+is overwritten.  An action is one token, or in the form two: which field, and which value.
 """
 
 from collections.abc import Callable, Hashable

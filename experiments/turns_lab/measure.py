@@ -47,9 +47,10 @@ def estimates(point: Point, game: str, size: Size) -> list[Estimate]:
 def _estimate(point: Point, source: Source) -> Estimate:
   gamma, penalty = point.advantage.get("gamma", 1.0), point.advantage.get("penalty", 0.0)
   draws = draws_lib.draw(source)
-  goal = draws_lib.target(source, point.target, gamma, penalty)
-  found = draws_lib.controls(source, 1.0)[0][2] if point.advantage["fn"] == CRITIC else gradients(point, draws)
-  return statistics(found, *draws_lib.controls(source, gamma), goal, draws.tokens)
+  goal, known = draws_lib.target(source, point.target, gamma, penalty), draws_lib.controls(source, gamma)
+  if point.advantage["fn"] == CRITIC:
+    return statistics(known[0][2], *known, goal, draws.tokens)
+  return statistics(gradients(point, draws), *known, goal, draws.tokens)
 
 
 def gradients(point: Point, draws: Draws) -> np.ndarray:

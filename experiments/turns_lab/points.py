@@ -1,10 +1,11 @@
-"""What is measured: credits by name, and sweeps of one knob each.  All go through grpojax/objective/advantage.py."""
+"""What is measured: credits by name, and sweeps of one knob each, all of grpojax/objective/advantage.py."""
 
 from typing import NamedTuple
 
 CRITIC = "perfect_critic"  # no credit of the code: the return less the exact value of state and turn
 G, GAMMA, OMEGA, PENALTY = 8, 0.95, 1.0, 0.1  # GiGPO's own
-LEVELS = ("history", "state and turn", "state", "observation", "answer", "fingerprint", "none")  # finest first
+# Anchors.  The first four go from fine to coarse, and so do the last three.
+LEVELS = ("history", "state and turn", "state", "observation", "answer", "fingerprint", "none")
 
 
 class Point(NamedTuple):
@@ -98,7 +99,8 @@ GRIDS = {
 
 def sweep() -> list[tuple[str, str, object, Point]]:
   """Returns (knob, line, value, point) of all sweeps."""
-  return [(k, line, x, make(x)) for k, lines in SWEEPS.items() for line, make in lines.items() for x in GRIDS[k]]
+  lines = [(knob, line, make) for knob, lines in SWEEPS.items() for line, make in lines.items()]
+  return [(knob, line, x, make(x)) for knob, line, make in lines for x in GRIDS[knob]]
 
 
 def all_points() -> list[Point]:

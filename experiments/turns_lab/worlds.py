@@ -1,8 +1,8 @@
 """Game -> every trajectory there is, as a `policy.World` whose rows have turns; and policies that play it.
 
 The policy is a table: logits [rows, V], a row per state, and in a game of two tokens one more per state and
-first token.  N trajectories, T tokens and U turns at most; all games are padded to one T and U, so that a rule
-is compiled once.
+first token.  N trajectories, T tokens and U turns at most; all games are padded to one T and U, so that a
+credit is compiled once.
 """
 
 import functools
@@ -23,7 +23,7 @@ class Played(NamedTuple):
 
   world: policy.World
   states: np.ndarray  # [N, U] int, the state before each turn; -1 behind the last
-  anchors: dict[str, np.ndarray]  # coarseness -> [N, U] int32, finest first
+  anchors: dict[str, np.ndarray]  # of points.LEVELS -> [N, U] int32
 
 
 @functools.cache

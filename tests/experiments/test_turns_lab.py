@@ -1,4 +1,4 @@
-"""The laboratory of many turns: its enumeration against dynamic programming, its statistics, and planted errors."""
+"""The laboratory of many turns: its enumeration against dynamic programming, statistics, planted errors."""
 
 import inspect
 import itertools
@@ -73,7 +73,7 @@ def test_anchors_go_from_fine_to_coarse(game):
 
 
 def test_values_are_those_of_dynamic_programming():
-  """The control variate's value of the first turn is J, and its credits have no mean in any state and turn."""
+  """The value of the first turn is J, and returns less it have no mean in any state and turn."""
   game, theta = games.GAMES["key and door"], worlds.trained("key and door", 0, 0.2)
   returns, left = draws_lib.returns_and_rest(game.name, theta, 1.0)
   world, states, _ = worlds.played(game.name)
@@ -192,7 +192,8 @@ def test_without_a_planted_error_no_bias_is_seen():
 
 
 def estimate(**numbers) -> measure.Estimate:
-  return measure.Estimate(**dict(zip(measure.Estimate._fields, (1, 0, 0, 0, 0, 100, 1, 10), strict=True)) | numbers)
+  plain = dict(zip(measure.Estimate._fields, (1, 0, 0, 0, 0, 100, 1, 10), strict=True))
+  return measure.Estimate(**plain | numbers)
 
 
 def test_what_can_be_told():
@@ -219,7 +220,7 @@ def test_a_run_that_was_killed_goes_on_to_the_same_bytes(tmp_path, monkeypatch):
   monkeypatch.setattr(lab, "all_points", lambda: some)
   lab.main(["--fast", f"--out={tmp_path}"])
   files = {name: (tmp_path / name).read_bytes() for name in ("points.jsonl", "results.json", "tables.md")}
-  assert files["tables.md"].count(b"\n| ") > 200 and (tmp_path / "sweeps.png").stat().st_size > 10_000
+  assert files["tables.md"].count(b"\n| ") > 200 and (tmp_path / "anchors.png").stat().st_size > 10_000
   lines = files["points.jsonl"].splitlines(keepends=True)
   (tmp_path / "points.jsonl").write_bytes(b"".join(lines[:-3]) + lines[-3][:50])
   lab.main(["--fast", f"--out={tmp_path}"])
