@@ -236,8 +236,8 @@ def test_yaml_and_json_are_flat(text, tmp_path):
 
 
 def test_words_are_the_numbers_that_their_peers_read():
-  assert [literal(text) for text in ("1e-6", "3", "null", "True", "0.5_5.0", "2_5", "[1,2]", "x")] == [
-    1e-6, 3, None, True, "0.5_5.0", "2_5", [1, 2], "x",
+  assert [literal(text) for text in ("1e-6", "3", "null", "True", "0.5_5.0", "2_5", "[1,a_b]", "x")] == [
+    1e-6, 3, None, True, "0.5_5.0", "2_5", [1, "a_b"], "x",
   ]  # fmt: skip
 
 

@@ -62,8 +62,10 @@ def literal(text: str) -> Any:
   """Returns what a word is: null, a truth value, a number (1e-6 too), a list, else the word."""
   if _NUMBER.fullmatch(text):
     return float(text) if re.search(r"[.eE]", text) else int(text)
+  if re.fullmatch(r"[\d_.]+", text):  # two bounds; YAML takes 2_5 for 25
+    return text
   try:
-    return text if "_" in text else yaml.safe_load(text)  # YAML takes 2_5 for 25
+    return yaml.safe_load(text)
   except yaml.YAMLError:
     return text
 
