@@ -35,7 +35,8 @@ def replay(peer: str, python: str) -> dict:
   run = subprocess.run([python, script, str(CASES)], capture_output=True, text=True)
   if run.returncode:
     raise SystemExit(f"error: {PEERS[peer]} by {python} ended with {run.returncode}: {run.stderr[-2000:]}")
-  lines = [json.loads(line) for line in run.stdout.splitlines()]
+  digits = lambda text: float(f"{float(text):.10g}")  # as many as are compared, and some
+  lines = [json.loads(line, parse_float=digits) for line in run.stdout.splitlines()]
   return dict(versions=lines[0]["versions"], cases={k: v for line in lines[1:] for k, v in line.items()})
 
 
@@ -154,7 +155,8 @@ def main() -> None:
     if python:
       now = setting.setting("benchmarks.conformance")
       records[peer] = dict(setting=now, **replay(peer, python))
-  setting.keep("conformance", records)
+  text = json.dumps(records).replace("}, ", "},\n")  # a case on a line or three
+  (setting.RESULTS / "conformance.json").write_text(text + "\n")
   report(records)
 
 

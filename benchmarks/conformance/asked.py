@@ -86,9 +86,11 @@ def verl_advantage(case: dict) -> dict:
     reinforce_pp_baseline="reinforce_plus_plus_baseline",
   )  # fmt: skip
   if adv["kind"] == "gdpo" and adv["batch"] == "tokens" and "reward_valid" not in case["extra"]:
+    _all_scored(case)
     return {"algorithm.adv_estimator": "gdpo", "algorithm.gdpo_reward_weights": list(adv["weights"])}
   if adv["kind"] not in known or "valid_rows" in adv:
     raise Lacks(f"the advantage {adv['kind']}")
+  _all_scored(case)
   config = {"algorithm.adv_estimator": known[adv["kind"]]}
   if adv["kind"] == "dr_grpo":
     config["algorithm.norm_adv_by_std_in_grpo"] = False
@@ -136,6 +138,7 @@ def tunix_advantage(case: dict) -> dict:
   known = dict(grpo="grpo", dr_grpo="drgrpo", rloo="rloo")
   if adv["kind"] not in known or "valid_rows" in adv or case["hyper"]["kl"]["where"] == "reward":
     raise Lacks(f"the advantage {adv['kind']}")
+  _all_scored(case)
   return dict(advantage_estimator=known[adv["kind"]])
 
 
@@ -145,6 +148,11 @@ def policy_term(case: dict) -> dict:
   if any(key in hyper for key in BESIDE) or case.get("wrt", "logp") != "logp":
     raise Lacks("losses beside the policy term")
   return hyper
+
+
+def _all_scored(case: dict) -> None:
+  if not all(case.get("valid") or [True]):
+    raise Lacks("a completion without a reward")
 
 
 def _group(case: dict) -> int:

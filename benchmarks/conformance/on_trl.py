@@ -43,7 +43,7 @@ def given(trainer_class):
       T = len(self.case["mask"][0])
       ids = [[2] * T for _ in prompts]
       mask = on(self.case).long().tolist()
-      sampler = self.case["logp_rollout"]
+      sampler = self.case["logp_rollout"] if self.use_vllm else None
       return [[1]] * len(prompts), ids, mask, ["x"] * len(prompts), sampler, {}, None, None
 
     def _calculate_rewards(self, inputs, prompts, completions, ids):

@@ -67,16 +67,15 @@ def corrected(case: dict, config: dict, mask: torch.Tensor):
 def solve(case: dict, config: dict, advantages: torch.Tensor) -> dict:
   """Returns the loss and its gradient by logp."""
   logp = array(case["logp"]).requires_grad_(True)
-  mask = on(case)
-  made = actor(config, mask)
+  mask, weights = on(case), None
   bypass = config.get(CORRECTION + "bypass_mode", False)
   mode = config.get("actor.policy_loss.loss_mode", "bypass_mode")
-  weights = None
+  if not bypass:
+    weights, mask = corrected(case, config, mask)
+  made = actor(config, mask)  # whose number of tokens is without what was rejected
   if config.get(CORRECTION + "loss_type") == "reinforce":
     own = {key.removeprefix(CORRECTION): value for key, value in config.items() if key.startswith(CORRECTION)}
     object.__setattr__(made.policy_loss, "rollout_correction", own)
-  elif not bypass:
-    weights, mask = corrected(case, config, mask)
   old = array(case["logp_rollout" if bypass else "logp_old"])
   how = dict(response_mask=mask, loss_agg_mode=made.loss_agg_mode, config=made, rollout_is_weights=weights)
   loss, _ = core_algos.get_policy_loss_fn(mode)(old, logp, advantages, **how)
