@@ -157,7 +157,9 @@ python3 -m verl.trainer.main_ppo "${DATA[@]}" algorithm.adv_estimator=grpo \\
     data.max_response_length=$max_response_length actor_rollout_ref.rollout.n=16 \\
     actor_rollout_ref.actor.clip_ratio_high=${clip_high} \\
     +actor_rollout_ref.actor.ppo_mini_batch_size=${MINI:-32} \\
-    actor_rollout_ref.actor.optim.lr=1e-6 critic.ppo_epochs=1 trainer.logger='["console","wandb"]' $@
+    actor_rollout_ref.actor.optim.lr=1e-6 critic.ppo_epochs=1 trainer.logger='["console","wandb"]' \\
+    $@ other.yaml \\
+    2>&1 | tee trainer.seed=3
 """
 SLIME = """
 ray start --head --num-gpus 8
@@ -199,7 +201,8 @@ def test_python_is_read_and_not_run(tmp_path):
   (tmp_path / "train.py").write_text(TRL)
   given, unread = keys_of(tmp_path / "train.py", "trl")
   assert given["loss_type"] == "dr_grpo" and given["scale_rewards"] is False
-  assert unread == {"learning_rate": "args.lr", "**extra": "extra"}
+  assert list(unread) == ["learning_rate", "**extra"]
+  assert unread["learning_rate"] == "args.lr, which is known only when it runs"
 
 
 def test_a_shells_variables_arrays_and_arithmetic_are_put_in(tmp_path):
@@ -208,7 +211,7 @@ def test_a_shells_variables_arrays_and_arithmetic_are_put_in(tmp_path):
   assert given["data.max_response_length"] == 8192 and given["data.train_batch_size"] == 512
   assert given["actor.clip_ratio_high"] == 0.28 and given["actor.ppo_mini_batch_size"] == 32
   assert given["actor.optim.lr"] == 1e-6 and given["algorithm.adv_estimator"] == "grpo"
-  assert list(unread) == ["data.train_files", "$@"]
+  assert list(unread) == ["data.train_files", "$@", "'other.yaml'"] and "trainer.seed" not in given
 
 
 def test_arguments_are_those_of_the_program_and_not_of_its_launcher(tmp_path):

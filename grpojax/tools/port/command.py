@@ -66,7 +66,7 @@ def text(peer: Peer, ported: Ported) -> str:
   shown = [_quoted(word) for word in flags(ported)]
   parts = [
     f"# {peer.name} {peer.version}; what the file leaves out has that version's default",
-    " \\\n  ".join(["grpojax train", *shown]).replace("grpojax train \\\n  ", "grpojax train "),
+    " \\\n  ".join([f"grpojax train {shown[0]}", *shown[1:]]),
   ]
   if missing := [stand_in for key, stand_in in STAND_INS.items() if key not in ported.flags]:
     said = f"{' and '.join(missing)}: a folder, or a name on the hub. The file names none."
@@ -100,7 +100,9 @@ def _words(peer: Peer, ported: Ported) -> list[str]:
 
 def _gaps(peer: Peer, ported: Ported) -> list[str]:
   lines = [_wrapped(f"{gap.key}: {gap.why}.") for gap in ported.gaps]
-  lines += [_wrapped(f"{key} = {word}: known only when it runs.") for key, word in ported.unread.items()]
+  lines += [_wrapped(f"{key}: {word}.") for key, word in ported.unread.items()]
+  if any(key in peer.keys for key in ported.unread):
+    lines.append(_wrapped(f"Flags of keys whose values are not known have {peer.name}'s defaults."))
   lines += [_wrapped(f"{key}: not of {peer.name}'s own; of {peer.foreign}'s?") for key in ported.foreign]
   return lines
 

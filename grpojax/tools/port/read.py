@@ -19,6 +19,7 @@ _START = re.compile(r"(?:^|/)train\w*\.py$|^verl\.|^tunix\.|main_ppo|grpo_main")
 _OPERATIONS = {
   ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.floordiv,
 }  # fmt: skip
+_END = re.compile(r"[|;&>]|\d>")  # of a command
 _SPREAD = re.compile(r"\$\{\w+\[[@*]\]\}|\$@")  # an array in a shell's command
 _KEY = re.compile(rf"--|{_SPREAD.pattern}")
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
@@ -45,7 +46,7 @@ def read(path: str, peer: Peer) -> tuple[dict[str, Any], dict[str, str]]:
 
 
 class Unread:
-  """A value that is no literal."""
+  """What is no literal, and what is to be said of it."""
 
   def __init__(self, text: str):
     self.text = text
@@ -90,7 +91,7 @@ def _flat(tree: dict, at: str):
 
 def _value(value: Any) -> Any:
   if isinstance(value, str):
-    return Unread(value) if "$" in value else literal(value)
+    return Unread(f"{value}, which is known only when it runs") if "$" in value else literal(value)
   return value
 
 
@@ -113,7 +114,7 @@ def _python(path: str, text: str, peer: Peer) -> dict[str, Any]:
       try:
         found[key] = ast.literal_eval(keyword.value)
       except ValueError:
-        found[key] = Unread(ast.unparse(keyword.value))
+        found[key] = Unread(f"{ast.unparse(keyword.value)}, which is known only when it runs")
   return found
 
 
@@ -126,28 +127,32 @@ def _shell(text: str) -> dict[str, Any]:
   variables, words = _words(text)
   starts = [number for number, word in enumerate(words) if _START.search(word)]
   words = words[starts[0] + 1 :] if starts else words
+  ends = [number for number, word in enumerate(words) if starts and _END.match(word)]
+  words = words[: ends[0]] if ends else words
   found: dict[str, Any] = {}
-  at = 0
-  while at < len(words):
-    word, at = words[at], at + 1
+  while words:
+    word, *words = words
     if _SPREAD.fullmatch(word):
-      found[word] = Unread("arguments that another file sets")
-      continue
-    dashed = word.startswith("--")
-    key, equals, value = word.lstrip("+~-" if not dashed else "-").partition("=")
-    if not dashed and not (equals and re.fullmatch(r"[\w.]+", key)):
-      continue
-    values = [value] if equals else []
-    while dashed and not equals and at < len(words) and not _KEY.match(words[at]):
-      values.append(words[at])
-      at += 1
-    values = [_resolved(value, variables) for value in values]
-    whole = values[0] if len(values) == 1 else values or True
-    unknown = [value for value in values if "$" in str(value)]
-    key = key.replace("-", "_") if dashed else key
-    read = [literal(value) for value in whole] if isinstance(whole, list) else whole
-    found[key] = Unread(unknown[0]) if unknown else literal(read) if isinstance(read, str) else read
+      found[word] = Unread("arguments that are set elsewhere")
+    elif word.startswith("--"):
+      key, equals, value = word[2:].partition("=")
+      count = 0 if equals else next((n for n, word in enumerate(words) if _KEY.match(word)), len(words))
+      values, words = [value] if equals else words[:count], words[count:]
+      found[key.replace("-", "_")] = _argument(values, variables)
+    elif match := re.fullmatch(r"[+~]*([\w.]+)=(.*)", word, re.DOTALL):
+      found[match[1]] = _argument([match[2]], variables)
+    elif starts:
+      found[f"'{word}'"] = Unread("a word without a key")
   return found
+
+
+def _argument(values: list[str], variables: dict[str, str]) -> Any:
+  """Returns the value of a key: True without one, of several a list."""
+  values = [_resolved(value, variables) for value in values]
+  if unknown := [value for value in values if "$" in value]:
+    return Unread(f"{unknown[0]}, which is known only when it runs")
+  read = [literal(value) for value in values]
+  return (read[0] if len(read) == 1 else read) if read else True
 
 
 def _words(text: str) -> tuple[dict[str, str], list[str]]:

@@ -2,6 +2,7 @@
 
 import difflib
 import fnmatch
+import re
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
@@ -25,7 +26,7 @@ class Ported(NamedTuple):
   plain: list[str]  # keys at values where nothing is missing here
   idle: list[str]  # keys that the peer does not read with these settings
   apart: dict[str, list[str]]  # what it is about -> keys
-  unread: dict[str, str]  # keys whose values are no literals -> the text
+  unread: dict[str, str]  # keys whose values are no literals, and words that are no keys -> what to say
   foreign: list[str]
 
 
@@ -64,7 +65,7 @@ def _unknown(peer: Peer, keys: Iterable[str]) -> list[str]:
   spelt = {name for patterns in peer.apart.values() for name in patterns.split()}
   unknown, wrong = [], {}
   for key in keys:
-    if key in peer.keys or key in spelt or key.startswith(("**", "$")):
+    if key in peer.keys or key in spelt or not re.fullmatch(r"[\w.]+", key):
       continue
     match = difflib.get_close_matches(key, peer.keys, n=1, cutoff=_MISSPELT)
     if match or not (_kind(peer, key) or peer.foreign):
