@@ -17,6 +17,7 @@ COMMANDS = {  # name -> (module with a function `command()`, one line)
   "sweep": ("grpojax.tools.sweep", "run any recipe with each override of a list, and compare"),
   "report": ("grpojax.tools.report", "write a run's report.html anew"),
   "watch": ("grpojax.tools.watch", "show runs as they go, in a browser of this machine"),
+  "port": ("grpojax.tools.port.command", "say a config of TRL, verl, slime or Tunix in our flags"),
   "variants": ("grpojax.tools.variants", "print every recipe by slot, and the functions of every slot"),
 }
 
