@@ -32,6 +32,11 @@ def check(c: ConfigDict, devices: int) -> None:
   _check_groups(c)
   objective.check(c, extra_fields(c))
   _check_reference(c)
+  if c.teacher.path and not objective.reads_teacher(c, extra_fields(c)):
+    raise ValueError(
+      f"config.teacher.path = '{c.teacher.path}' is read by nothing in config.objective; set "
+      "config.objective.rescale.fn = 'opd', or add a component ref_kl or opd."
+    )
 
 
 def _check_task(c: ConfigDict) -> None:

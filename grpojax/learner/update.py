@@ -78,8 +78,8 @@ def make_update(
 
 
 def _moved_logp(rows: Rows, objective, state: State, batch: Batch, frozen: dict | None):
-  """Returns log π_θ [P, G, T] of the whole batch, or None where the objective has no `batch_veto`."""
-  if not objective.batch_veto:
+  """Returns log π_θ [P, G, T] of the whole batch, or None where `prepare` does not read it."""
+  if not objective_lib.reads_batch_logp(objective):
     return None
   policy = frozen | state.params if frozen else state.params
   return rows.logp(policy, batch.tokens, batch.prompt_length, batch.routing, None, batch.packing_index)[0]

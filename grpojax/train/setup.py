@@ -23,6 +23,7 @@ from grpojax.data import pipeline, templates, text
 from grpojax.learner import logprobs, optimizer, rows, update
 from grpojax.learner import state as learner_state
 from grpojax.learner.ess import EssConfig
+from grpojax.learner.grad_norm import make_grad_norm
 from grpojax.learner.packing import PackSpec
 from grpojax.learner.state import StatsConfig
 from grpojax.models import gguf, kernels, lora, peft
@@ -46,6 +47,8 @@ from grpojax.runtime.compile import aot_jit
 from grpojax.runtime.data_shards import SINGLE_PROCESS, ProcessShards
 from grpojax.runtime.timer import Timer
 from grpojax.train import memory
+from grpojax.train import teacher as teacher_lib
+from grpojax.train.teacher import Teacher
 
 
 class Policy(NamedTuple):
@@ -62,6 +65,7 @@ class Programs(NamedTuple):
   sample: Engine
   sample_eval: Engine  # with config.eval's sampling, budget and number of samples
   logp: Callable  # update.make_old_logp's, of a whole optimiser batch
+  grad_norm: Callable  # grad_norm.make_grad_norm's, of a whole optimiser batch
   update: Callable  # (state, objective, batch, frozen) -> (state, metrics)
   fresh: Callable  # params -> State with a new optimiser
   sync_reference: Callable  # (reference, params, rate) -> the reference, moved towards the policy
@@ -79,6 +83,7 @@ class Job(NamedTuple):
   rollout: RolloutContext
   pack: PackSpec | None  # how the sequences of an optimiser batch share rows; None: a row each
   needs_old_logprobs: bool  # whether a step's first batch needs its log-probs before its update
+  teacher: Teacher | None = None  # whose log-probs distillation reads
 
   def with_programs(self, programs: Programs) -> "Job":
     """Returns the same run by other programs of the same shapes."""
@@ -134,7 +139,10 @@ def _prepare(config: ConfigDict, workdir: Path, functions: Mapping[str, Callable
     peft.check(Path(config.lora.path).expanduser(), config.lora, model)
   check_prompts(model, *splits)
   check_length(config)
-  memory.check(config, model, mesh)
+  pack, teacher = rows.pack_spec(config, model, mesh), None
+  if config.teacher.path:
+    teacher = teacher_lib.build(config, teacher_folder(config), data.tokenizer, mesh, pack)
+  memory.check(config, model, mesh, teacher and teacher.model)
   if config.cold_start.steps:
     pipeline.check_demonstrations(data.train, config.cold_start.batch_size)
   programs = build_programs(config, model, data.tokenizer, mesh)
@@ -145,8 +153,7 @@ def _prepare(config: ConfigDict, workdir: Path, functions: Mapping[str, Callable
   )
   first_pass = logprobs.needs_old_logprobs(config)
   processes.on_process_0(lambda: workdir_lib.check(workdir, config))
-  pack = rows.pack_spec(config, model, mesh)
-  return Job(config, workdir, mesh, objective, policies, programs, rollout, pack, first_pass)
+  return Job(config, workdir, mesh, objective, policies, programs, rollout, pack, first_pass, teacher)
 
 
 def build_scorer(
@@ -178,9 +185,17 @@ def model_folder(config: ConfigDict) -> Path:
   """Returns the tokenizer's folder: the model's own, fetched or converted first, or the embedded one."""
   if "path" not in config.model:
     return text.EMBEDDED
-  key = "config.model.path"
-  path = fetch.fetch(gguf.find(config.model.path, key), key, config.cache_dir)
-  return gguf.to_folder(path, config.cache_dir) if path.suffix == ".gguf" else path
+  return _folder(config.model.path, "config.model.path", config.cache_dir)
+
+
+def teacher_folder(config: ConfigDict) -> Path:
+  """Returns the teacher's folder, fetched or converted first."""
+  return _folder(config.teacher.path, "config.teacher.path", config.cache_dir)
+
+
+def _folder(name: str, key: str, cache_dir: str) -> Path:
+  path = fetch.fetch(gguf.find(name, key), key, cache_dir)
+  return gguf.to_folder(path, cache_dir) if path.suffix == ".gguf" else path
 
 
 def build_model(config: ConfigDict, tokenizer, mesh: Mesh | None = None) -> models.Model:
@@ -270,6 +285,15 @@ def build_programs(config: ConfigDict, model: models.Model, tokenizer, mesh: Mes
       "log-probs",
       update.make_old_logp(layout, bool(config.routing_replay)),
       in_shardings=(frozen | where.params, *[by_prompt] * 5),
+      out_shardings=by_prompt,
+      compiler_options=compiler_options.options(mesh),
+    ),
+    grad_norm=aot_jit(
+      "gradient norms",
+      make_grad_norm(
+        model, config.rollout.max_tokens, temperature=config.rollout.temperature, chunk=config.logprob_chunk
+      ),
+      in_shardings=(where.params, frozen, *[by_prompt] * 3),
       out_shardings=by_prompt,
       compiler_options=compiler_options.options(mesh),
     ),
