@@ -74,6 +74,7 @@ def make_batch(P: int, G: int, T: int, seed: int = 0) -> tuple[Batch, np.ndarray
     old_logp=old,
     ref_logp=old + noise(0.1),
     teacher_logp=old + noise(0.5),
+    divergence=np.abs(noise(0.5)),
     entropy=single(rng.exponential(0.3, (P, G, T))),
     turns=Turns(
       index=np.where(on, np.arange(T) * TURNS // length[..., None], -1).astype(np.int32),

@@ -92,6 +92,7 @@ class Batch(NamedTuple):
   on_policy: Array | None = None  # [P, G] bool: old_logp is still unknown, and that of the update's own pass
   ref_logp: Array | None = None  # [P, G, T] float32, log pi_ref
   teacher_logp: Array | None = None  # [P, G, T] float32, log pi_T
+  divergence: Array | None = None  # [P, G, T] float32 of pi from pi_T, with gradient; by the update
   entropy: Array | None = None  # [P, G, T] float32, of pi_old over the whole vocabulary, nats
   tokens: Array | None = None  # [P, G, L + T] int32: left-padded prompt, then the response
   prompt_length: Array | None = None  # [P, G] int32

@@ -132,6 +132,7 @@ def random_batch(seed: int, P: int = 8, G: int = 4, T: int = 6, K: int = 3) -> t
     old_logp=old,
     ref_logp=near(0.3),
     teacher_logp=old[::-1],
+    divergence=rng.exponential(1.0, (P, G, T)),
     entropy=rng.exponential(1.0, (P, G, T)),
     turns=turns,
     extra=extra,

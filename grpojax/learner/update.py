@@ -89,7 +89,9 @@ def _make_loss(load_balance: float) -> Callable:
   """Returns loss(frozen, params, score, objective, batch) -> loss [], (metrics, logp [P, G, T])."""
 
   def loss_fn(frozen, params, score, objective, batch: Batch):
-    logp, entropy, routed = score(frozen | params if frozen else params)
+    logp, entropy, routed, *divergence = score(frozen | params if frozen else params)
+    if divergence:  # from the teacher, over the whole vocabulary
+      batch = batch._replace(divergence=divergence[0])
     loss, metrics = objective_lib.loss(objective, logp, batch, entropy)
     logp = jax.lax.stop_gradient(logp)
     if batch.expert_cost is not None:

@@ -141,7 +141,7 @@ def _own_terms(config: ConfigDict) -> None:
   """Raises ValueError for components of tokens that they cannot be of, and where nothing is trained on."""
   o = config.objective
   for name, entry in o.component.items():
-    if entry.fn in ("ref_kl", "opd") and entry.stream == "observations":
+    if entry.fn in ("ref_kl", "opd", "gkd") and entry.stream == "observations":
       raise ValueError(
         f"config.objective.component.{name}: {entry.fn} compares policies on tokens that they chose, and an "
         "environment chose observations; set stream = 'actions'."
@@ -210,6 +210,7 @@ def _shapes(config: ConfigDict, extra: tuple[str, ...]) -> tuple[Batch, jax.Shap
     old_logp=token,
     ref_logp=token if config.reference else None,
     teacher_logp=token if config.teacher.path else None,
+    divergence=token if config.teacher.divergence else None,
     entropy=token,
     turns=_turns(P, G, T, of) if config.env.name else None,
     extra={name: sizes[EXTRA[name].per] for name in extra},

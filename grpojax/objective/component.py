@@ -37,6 +37,14 @@ def ref_kl(logp: Array, batch: Batch, *, low=0.2, tau=1e-3) -> Array:
   return tau * log_ratio**2 - jnp.where(inside, gap * stats.exp(log_ratio), 0.0)
 
 
+def gkd(logp: Array, batch: Batch) -> Array:
+  """The divergence of π and π_T over the whole vocabulary that config.teacher.divergence names.  GKD
+
+  https://arxiv.org/abs/2306.13649, on the policy's own completions alone.
+  """
+  return field(batch, "divergence")
+
+
 def opd(logp: Array, batch: Batch, *, low=0.2, high=0.2) -> Array:
   """−`ppo_clip` with A = sg[log π_T − log π], the gap of the policy as it is.  verl's distillation
 

@@ -35,6 +35,7 @@ SOURCE = dict(
   old_logp="let the learner recompute it, or set config.objective.shape.bypass = dict(fn='bypass')",
   entropy="let the learner return it beside log π_old",
   teacher_logp="set config.teacher.path",
+  divergence="set config.teacher.path and config.teacher.divergence",
 ) | {name: extra.source for name, extra in EXTRA.items()}
 
 

@@ -22,10 +22,8 @@ from grpojax.config import workdir as workdir_lib
 from grpojax.data import pipeline, templates, text
 from grpojax.learner import logprobs, optimizer, rows, update
 from grpojax.learner import state as learner_state
-from grpojax.learner.ess import EssConfig
 from grpojax.learner.grad_norm import make_grad_norm
 from grpojax.learner.packing import PackSpec
-from grpojax.learner.state import StatsConfig
 from grpojax.models import gguf, kernels, lora, peft
 from grpojax.objective import Objective, stats
 from grpojax.rollout import sampler, turns
@@ -46,7 +44,7 @@ from grpojax.runtime import (
 from grpojax.runtime.compile import aot_jit
 from grpojax.runtime.data_shards import SINGLE_PROCESS, ProcessShards
 from grpojax.runtime.timer import Timer
-from grpojax.train import memory
+from grpojax.train import memory, updates
 from grpojax.train import teacher as teacher_lib
 from grpojax.train.teacher import Teacher
 
@@ -146,6 +144,9 @@ def _prepare(config: ConfigDict, workdir: Path, functions: Mapping[str, Callable
   if config.cold_start.steps:
     pipeline.check_demonstrations(data.train, config.cold_start.batch_size)
   programs = build_programs(config, model, data.tokenizer, mesh)
+  if config.teacher.divergence:
+    beside = updates.beside_teacher(config, model, mesh, frozen_layout(model, mesh), teacher.model)
+    programs = programs._replace(update=beside)
   policy = Policy(model, data.tokenizer, programs.logp)
   policies = {"policy": policy} | ({"reference": policy} if config.reference else {})
   rollout = RolloutContext(
@@ -268,9 +269,7 @@ def build_programs(config: ConfigDict, model: models.Model, tokenizer, mesh: Mes
   schedule = optimizer.warmup_constant(config.optimizer)
   tx = optimizer.make_optimizer(config.optimizer, schedule, model.trained.axes)
   where, frozen = optimizer.state_shardings(model, tx, mesh), frozen_layout(model, mesh)
-  everywhere, by_prompt = sharding.replicated(mesh), sharding.batch_sharding(mesh)
-  layout = rows.build(config, model, mesh)
-  ess = EssConfig(config.optimizer.ess, config.optimizer.ess_base)
+  by_prompt, layout = sharding.batch_sharding(mesh), rows.build(config, model, mesh)
   train, evaluation = sampler.build.rollout_spec(config), sampler.build.eval_spec(config)
   given, env = dict(model=model, mesh=mesh, eos_ids=eos_ids(config, tokenizer)), config.env
   make = partial(sampler.build.build, config, **given)
@@ -297,14 +296,7 @@ def build_programs(config: ConfigDict, model: models.Model, tokenizer, mesh: Mes
       out_shardings=by_prompt,
       compiler_options=compiler_options.options(mesh),
     ),
-    update=aot_jit(
-      "update",
-      update.make_update(layout, tx, schedule, config.load_balance, stats_config(config), ess),
-      in_shardings=(where, everywhere, by_prompt, frozen),
-      out_shardings=(where, everywhere),
-      donate_argnums=0,
-      compiler_options=compiler_options.options(mesh),
-    ),
+    update=updates.build(config, model, mesh, layout, frozen),
     fresh=jax.jit(lambda params: learner_state.create(params, tx), out_shardings=where),
     sync_reference=jax.jit(
       lambda reference, params, rate: stats.ema(reference, params, rate=rate),
@@ -312,13 +304,6 @@ def build_programs(config: ConfigDict, model: models.Model, tokenizer, mesh: Mes
       donate_argnums=0,
     ),
   )
-
-
-def stats_config(config: ConfigDict) -> StatsConfig:
-  """Returns the numbers of the updates' running statistics."""
-  r, k, g = config.rollout, config.kl_control, config.guard
-  n = r.prompts * r.group_size
-  return StatsConfig(config.updates_per_rollout, n, k.target, k.horizon, g.spike, g.rate)
 
 
 def state_layout(config: ConfigDict, model: models.Model, mesh: Mesh):

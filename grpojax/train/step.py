@@ -2,7 +2,7 @@
 
 import jax
 
-from grpojax.learner import batching, logprobs
+from grpojax.learner import batching, divergence, logprobs
 from grpojax.rollout import curriculum, metrics
 from grpojax.rollout.context import rows_of
 from grpojax.rollout.groups import take
@@ -98,7 +98,10 @@ def update(job: Job, state: RunState, batch: Batch) -> tuple[RunState, dict]:
   """Starts one optimiser step and waits for nothing.  Returns (state, metrics on the device)."""
   with job.rollout.timer.phase("update"):
     objective = sharding.everywhere(job.mesh, job.objective)  # its numbers are arguments
-    learner, found = job.programs.update(state.learner, objective, batch, state.frozen)
+    frozen = state.frozen
+    if job.config.teacher.divergence:
+      frozen = frozen | {divergence.TEACHER: job.teacher.params()}
+    learner, found = job.programs.update(state.learner, objective, batch, frozen)
   return state._replace(learner=learner), found
 
 

@@ -80,6 +80,11 @@ SENTENCES = [
     "config.objective needs 'teacher_logp', which this run does not have: set config.teacher.path.",
   ),
   (
+    setting("objective.component.teach", dict(fn="gkd", coef=1.0, stream="actions")),
+    "config.objective needs 'divergence', which this run does not have: set config.teacher.path and "
+    "config.teacher.divergence.",
+  ),
+  (
     setting("objective.preference.dpo", dict(fn="dpo", coef=1.0)),
     "config.objective needs 'ref_logp', which this run does not have: set config.reference = 'init'.",
   ),

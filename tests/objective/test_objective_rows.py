@@ -360,6 +360,7 @@ ROWS = [
     [[[2 * LN2**2, -2 * LN2 + LN2**2 / 2]]],
   ),
   (component.ref_kl, [np.array([[[-2 * LN2, 0]]]), TAUGHT], dict(low=0.25, tau=0.0), [[[LN2 / 2, 0]]]),
+  (component.gkd, [THETA, KL._replace(divergence=THETA + 3)], {}, np.full((1, 2, 2), 3.0)),
   (  # r = 1/2 and 2 of gaps -1 and 0; then 2 and 1/2 of -3 and 2
     component.opd,
     [np.array([[[-2 * LN2, 0]]]), TAUGHT],

@@ -132,3 +132,15 @@ def test_pairs_of_completions_at_the_reference_cost_log_two(cache, tmp_path):
   one, two = start(config, tmp_path)
   np.testing.assert_allclose(one["loss/dpo"], np.log(2), rtol=1e-4)
   assert one["loss/policy"] == 0 and one["grad_norm"] > 0 and two["loss/dpo"] != one["loss/dpo"]
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("quick_jobs")
+def test_of_the_whole_vocabulary_the_divergence_is_logged_and_falls(cache, tmp_path, teacher):
+  config = tiny(cache, "base", steps=6, updates_per_rollout=1, rows="single", microbatches=2)
+  config.teacher.update(path=str(teacher), divergence="jsd", beta=0.1)
+  config.objective.advantage = dict(fn="none")
+  config.objective.component.kd = dict(fn="gkd", coef=1.0, stream="actions")
+  config.optimizer.update(learning_rate=1e-2, warmup_steps=1)
+  found = [record["loss/gkd"] for record in start(config, tmp_path)]
+  assert 0 < found[-1] < 0.8 * found[0]
