@@ -77,7 +77,7 @@ def over_packed_rows(logp_fn: Callable, spec: PackSpec) -> Callable:
     def one(number):
       present = packing.in_microbatch(spec, batch.packing_index, number)[..., None]
       keep = lambda x: jnp.where(present, x, 0.0)
-      kept = jax.tree.map(keep, {name: getattr(batch, name) for name in _SHARES})
+      kept = {name: jax.tree.map(keep, getattr(batch, name)) for name in _SHARES}
       part = batch._replace(**kept)
       score = lambda policy: logp_of(policy, number)
       (loss, (metrics, logp)), grads = gradient(score, objective, part)

@@ -33,8 +33,8 @@ def beside_teacher(config: ConfigDict, model: Model, mesh: Mesh, frozen: dict, t
   """Builds the update whose log-prob pass reads the teacher, too; its parameters join the frozen ones."""
   divergence.check_vocabularies(model, teacher)
   of = divergence.of(config.teacher.divergence, config.teacher.beta)
-  r = config.rollout
-  logp = divergence.make_logp(model, teacher, of, r.max_tokens, r.temperature, config.logprob_chunk)
+  how = dict(temperature=config.rollout.temperature, chunk=config.logprob_chunk)
+  logp = divergence.make_logp(model, teacher, of, config.rollout.max_tokens, **how)
   where = sharding.param_shardings(mesh, teacher.axes, teacher.shapes, teacher.rules)
   layout = rows.single(logp, config.microbatches)
   return build(config, model, mesh, layout, frozen | {divergence.TEACHER: where})

@@ -37,7 +37,7 @@ def made():
 def test_it_is_that_of_full_logits_of_each_completion_alone_and_so_is_its_gradient(kind, chunk):
   tokens, prompt_length, params, teacher = made()
   of, temperature = divergence.of(kind, 0.3), 0.7
-  logp = divergence.make_logp(STUDENT, TEACHER, of, T, temperature, chunk)
+  logp = divergence.make_logp(STUDENT, TEACHER, of, T, temperature=temperature, chunk=chunk)
   mask = np.arange(T) < LENGTH[..., None]
 
   def ours(params):
@@ -73,7 +73,7 @@ def test_it_is_that_of_full_logits_of_each_completion_alone_and_so_is_its_gradie
 
 def test_a_teacher_gets_no_gradient():
   tokens, prompt_length, params, teacher = made()
-  logp = divergence.make_logp(STUDENT, TEACHER, vocabulary.reverse_kl, T, 1.0, 4)
+  logp = divergence.make_logp(STUDENT, TEACHER, vocabulary.reverse_kl, T, temperature=1.0, chunk=4)
   total = lambda teacher: logp(params | {divergence.TEACHER: teacher}, tokens, prompt_length)[-1].sum()
   assert all(not np.any(x) for x in jax.tree.leaves(jax.jit(jax.grad(total))(teacher)))
 
