@@ -42,6 +42,12 @@ def get_config(scale: str = "mini") -> ConfigDict:
   c.objective.veto = ConfigDict()  # tokens dropped, or less trusted, because of where the policy has moved
   c.objective.batch_veto = ConfigDict()  # the same over the optimiser batch: one more forward pass an update
   c.objective.penalty = ConfigDict()  # costs with gradient, each with its `beta`
+  c.objective.component = ConfigDict()  # losses of single tokens over a `stream` of their own, times `coef`
+  c.objective.preference = ConfigDict()  # losses of pairs of a group: one more forward pass an update
+  c.teacher = ConfigDict()  # whose log-probs of the completions distillation reads
+  c.teacher.path = ""  # "" none; folder or hub name of a model of any size, and of this run's tokenizer
+  c.teacher.divergence = ""  # of the component `gkd`: "forward_kl", "reverse_kl", "jsd"; needs rows "single"
+  c.teacher.beta = 0.5  # share of the teacher in jsd's mixture (GKD, TRL)
   c.reference = ""  # "" none; "init": the policy that RL starts from (needed by KL penalties)
   c.reference_sync = ConfigDict()  # reference <- (1 - rate) reference + rate policy, in float32
   c.reference_sync.every = 0  # steps; 0: frozen.  TR-DPO, https://arxiv.org/abs/2404.09656: 512
@@ -231,7 +237,7 @@ def get_config(scale: str = "mini") -> ConfigDict:
   c.checkpoint.every = 25  # steps; also at the end and on Ctrl-C
   c.checkpoint.keep = 2
   c.checkpoint.allow_changed = ""  # goes on though this part differs from the checkpoint's: "config", "data",
-  # "devices" (their kind), "frozen" (weights under adapters), "run" (the checkpoint of another run), "all"
+  # "devices" (their kind), "frozen" (weights under adapters, a teacher's), "run" (another run's), "all"
   scales[scale](c)
   return c
 

@@ -91,6 +91,8 @@ class Batch(NamedTuple):
   old_logp: Array | None = None  # [P, G, T] float32, log pi_old, recomputed by the learner
   on_policy: Array | None = None  # [P, G] bool: old_logp is still unknown, and that of the update's own pass
   ref_logp: Array | None = None  # [P, G, T] float32, log pi_ref
+  teacher_logp: Array | None = None  # [P, G, T] float32, log pi_T
+  divergence: Array | None = None  # [P, G, T] float32 of pi from pi_T, with gradient; by the update
   entropy: Array | None = None  # [P, G, T] float32, of pi_old over the whole vocabulary, nats
   tokens: Array | None = None  # [P, G, L + T] int32: left-padded prompt, then the response
   prompt_length: Array | None = None  # [P, G] int32
@@ -106,3 +108,6 @@ class Batch(NamedTuple):
   token_mean_weight: Array | None = None  # [P, G, T] float32, share of a mean over tokens; filled by prepare
   is_weight: Array | None = None  # [P, G, T] float32, mismatch weight; by prepare if any is configured
   num_tokens: Array | None = None  # [P, G] float32, tokens before `select`; filled by prepare
+  prox_share: Array | None = None  # [P, G, T] float32: log pi_old is so far from log mu to log pi; by prepare
+  component_weight: tuple | None = None  # [P, G, T] float32 of each component of the objective; by prepare
+  preference: tuple | None = None  # objective.terms.Tangent of each preference of the objective; by prepare

@@ -13,6 +13,7 @@ SWEEPS = FOLDER / "sweeps"
 # Recipes for one model; their argument is no scale, but another recipe (smollm2:dapo) or a machine
 # (qwen_gsm8k:v5e8).
 OF_A_MODEL = ("smollm2", "qwen_gsm8k", "gemma_gsm8k")
+OF_A_TEACHER = ("distill",)  # which need config.teacher.path
 
 
 def names(folder: Path = FOLDER) -> list[str]:
@@ -22,7 +23,7 @@ def names(folder: Path = FOLDER) -> list[str]:
 
 def variants() -> list[str]:
   """Returns the names of the recipes that are variants of the objective, `base` among them, at any scale."""
-  return [name for name in names() if name not in OF_A_MODEL]
+  return [name for name in names() if name not in OF_A_MODEL + OF_A_TEACHER]
 
 
 def find(value: str, flag: str = "--config", folder: Path = FOLDER) -> str:

@@ -14,6 +14,8 @@ from grpojax.learner import packing
 from grpojax.learner.packing import PackSpec
 from grpojax.types import Batch
 
+_SHARES = ("mask", "weight", "token_mean_weight", "component_weight", "preference")  # of one sum
+
 
 def over_microbatches(logp_fn: Callable, microbatches: int) -> Callable:
   """Returns accumulate(gradient, objective, batch) -> gradients, metrics, logp [P, G, T].
@@ -75,7 +77,7 @@ def over_packed_rows(logp_fn: Callable, spec: PackSpec) -> Callable:
     def one(number):
       present = packing.in_microbatch(spec, batch.packing_index, number)[..., None]
       keep = lambda x: jnp.where(present, x, 0.0)
-      kept = {name: keep(getattr(batch, name)) for name in ("mask", "weight", "token_mean_weight")}
+      kept = {name: jax.tree.map(keep, getattr(batch, name)) for name in _SHARES}
       part = batch._replace(**kept)
       score = lambda policy: logp_of(policy, number)
       (loss, (metrics, logp)), grads = gradient(score, objective, part)

@@ -60,6 +60,16 @@ def make_batches(
   return [sharding.to_device(mesh, part) for part in parts]
 
 
+def beside(config: ConfigDict, groups: Groups, step: int) -> Groups:
+  """Returns the groups with what is read of tokens beside their rewards; `step` steps are done."""
+  rollout, found = groups.rollout, {}
+  if "lag" in extra_fields(config):
+    found["lag"] = np.where(rollout.version < 0, 0, step - rollout.version).astype(np.int32)
+  if "kind" in extra_fields(config):
+    found["kind"] = rollout.kind
+  return groups._replace(scored=groups.scored._replace(extra=groups.scored.extra | found))
+
+
 def action_mask(rollout: Rollout) -> np.ndarray:
   """Returns [P, G, T] float32: 1 on the response tokens that the policy chose."""
   if rollout.kind is not None:
@@ -72,9 +82,16 @@ def extra_fields(config: ConfigDict) -> tuple[str, ...]:
   fields = ["baseline"] if config.baseline.kind else []
   fields += ["moment"] if config.moment.kind else []
   fields += ["part", "part_valid", "part_weight"] if config.objective.advantage.get("fn") == "gdpo" else []
+  fields += ["grad_norm"] if config.objective.advantage.get("fn") == "optimal_baseline" else []
+  fields += ["lag"] if _names(config.objective.shape, "log_linear") else []
+  fields += ["kind"] if config.env.name and config.objective.component else []
   fields += ["pool_mean", "pool_std"] if config.adaptive_group.stop else []
   fields += ["step_score", "step_end"] if config.process.scorer else []
   return tuple(fields)
+
+
+def _names(entries: ConfigDict, fn: str) -> bool:
+  return any(entry.get("fn") == fn for entry in entries.values())
 
 
 def score_responses(

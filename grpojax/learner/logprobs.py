@@ -37,6 +37,12 @@ def response_logprobs(
   layers, k] replays a choice of experts (-1: none) and `balance_mask` [P, G, L + T - 1] are the tokens whose
   load is summed up; Routed has the experts of this pass, shaped as `routing`.  None if dense.
   """
+  read = read_rows(decoder, tokens, prompt_length, response_budget, routing, balance_mask)
+  return of_rows(decoder, read, tokens.shape, response_budget, **kwargs)
+
+
+def read_rows(decoder, tokens, prompt_length, response_budget: int, routing=None, balance_mask=None):
+  """Returns (rows [P * G, L + T] of tokens, hidden [P * G, L + T - 1, D] behind each, Routed by layers)."""
   P, G, S = tokens.shape
   L = S - response_budget
   rows = tokens.reshape(P * G, S)
@@ -46,6 +52,13 @@ def response_logprobs(
     balance_mask = balance_mask.reshape(P * G, S - 1)
   segment = models.left_padded(S - 1, L - prompt_length.reshape(P * G))
   hidden, routed = decoder.forward(rows[:, :-1], segment, routing, balance_mask)
+  return rows, hidden, routed
+
+
+def of_rows(decoder, read: tuple, shape: tuple, response_budget: int, **kwargs):
+  """Returns logp, entropy [P, G, T] and Routed of what `read_rows` returned for tokens of this shape."""
+  (rows, hidden, routed), (P, G, S) = read, shape
+  L = S - response_budget
   how = dict(cap=decoder.spec.logit_softcap, mesh=decoder.mesh)
   outs = token_logprobs(hidden[:, L - 1 :], decoder.unembedding(), rows[:, L:], **how, **kwargs)
   if routed is not None:

@@ -28,8 +28,13 @@ class Rows(NamedTuple):
 
 def build(config: ConfigDict, model: Model, mesh: Mesh) -> Rows:
   """Returns the layout that `config.rows` names, for batches of this run."""
+  return of(config, model, pack_spec(config, model, mesh))
+
+
+def of(config: ConfigDict, model: Model, spec: PackSpec | None) -> Rows:
+  """Returns the layout of rows packed by `spec`, or of single ones; `model` may be the policy's teacher."""
   c = dict(temperature=config.rollout.temperature, chunk=config.logprob_chunk)
-  if spec := pack_spec(config, model, mesh):
+  if spec:
     return packed(logprobs.make_packed_logp(model, **c), spec)
   logp = logprobs.make_logp(model, response_budget=config.rollout.max_tokens, **c)
   return single(logp, config.microbatches)

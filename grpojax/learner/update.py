@@ -78,8 +78,8 @@ def make_update(
 
 
 def _moved_logp(rows: Rows, objective, state: State, batch: Batch, frozen: dict | None):
-  """Returns log π_θ [P, G, T] of the whole batch, or None where the objective has no `batch_veto`."""
-  if not objective.batch_veto:
+  """Returns log π_θ [P, G, T] of the whole batch, or None where `prepare` does not read it."""
+  if not objective_lib.reads_batch_logp(objective):
     return None
   policy = frozen | state.params if frozen else state.params
   return rows.logp(policy, batch.tokens, batch.prompt_length, batch.routing, None, batch.packing_index)[0]
@@ -89,7 +89,9 @@ def _make_loss(load_balance: float) -> Callable:
   """Returns loss(frozen, params, score, objective, batch) -> loss [], (metrics, logp [P, G, T])."""
 
   def loss_fn(frozen, params, score, objective, batch: Batch):
-    logp, entropy, routed = score(frozen | params if frozen else params)
+    logp, entropy, routed, *divergence = score(frozen | params if frozen else params)
+    if divergence:  # from the teacher, over the whole vocabulary
+      batch = batch._replace(divergence=divergence[0])
     loss, metrics = objective_lib.loss(objective, logp, batch, entropy)
     logp = jax.lax.stop_gradient(logp)
     if batch.expert_cost is not None:

@@ -9,7 +9,8 @@ from grpojax.types import Array, Batch
 
 def describe(batch: Batch, logp: Array) -> dict[str, Array]:
   """Returns scalar metrics of a whole prepared batch; logp [P, G, T] is the policy's before the update."""
-  return _groups(batch) | _tokens(batch) | _mismatch(with_old_logp(batch, logp))
+  old = with_old_logp(batch, logp)
+  return _groups(batch) | _tokens(batch) | _mismatch(old) | _distance(old)
 
 
 def group_advantages(objective, group: Batch) -> Array | None:
@@ -55,6 +56,13 @@ def _tokens(batch: Batch) -> dict[str, Array]:
     "advantage/max": jnp.where(any_on, jnp.where(on, batch.advantage, -jnp.inf).max(), 0.0),
     "select/keep_rate": batch.mask.sum() / jnp.maximum(batch.num_tokens.sum(), 1),
   }
+
+
+def _distance(batch: Batch) -> dict[str, Array]:
+  """Returns KL(π_old‖π_T) in nats per token, on samples of the sampler, where there is a teacher."""
+  if batch.teacher_logp is None:
+    return {}
+  return {"teacher_kl": stats.mean(batch.old_logp - batch.teacher_logp, batch.mask > 0)}
 
 
 def _mismatch(batch: Batch) -> dict[str, Array]:

@@ -91,6 +91,7 @@ CHARTS = (
     "0 is expected when a rollout feeds one update only: the policy has not moved yet.",
   ),
   Chart("KL from the reference", "nats per token", {"kl": "KL"}),
+  Chart("KL from the teacher", "nats per token", {"teacher_kl": "KL"}),
   Chart("KL from the old policy", "nats per token", {"ppo_kl": "KL"}),
   Chart("Gradient norm", "global L2 norm, before clipping", {"grad_norm": "gradient"}),
   Chart("Learning rate", "per update", {"learning_rate": "learning rate"}),
