@@ -2,6 +2,7 @@
 
 import matplotlib
 import numpy as np
+from matplotlib import ticker
 
 from grpojax.runtime.report.figures import COLOURS, STYLE, axes, styles, svg
 
@@ -14,8 +15,7 @@ def draw(found: dict) -> list[dict]:
 
 def _curves(found: dict) -> dict:
   """Draws accuracies with both fits of every recipe; the band is the prediction's interval."""
-  fig, ax = axes("% of questions", f"{found['unit']} of training")
-  ax.set_xscale("log")
+  fig, ax = _axes("% of questions", found)
   legend = []
   for row, (colour, _) in zip(found["rows"], styles(), strict=False):
     drawn, look = row["drawn"], dict(color=COLOURS[colour], lw=1.6)
@@ -35,9 +35,7 @@ def _curves(found: dict) -> dict:
 
 def _linear(found: dict) -> dict:
   """Draws log((R - R0) / (A - R)) against log C, a line of slope B where the sigmoid fits."""
-  label = f"{found['unit']} of training"
-  fig, ax = axes("log((R - R0) / (A - R))", label)
-  ax.set_xscale("log")
+  fig, ax = _axes("log((R - R0) / (A - R))", found)
   legend = []
   for row, (colour, _) in zip(found["rows"], styles(), strict=False):
     fit, linear = row["fit"], row["linear"]
@@ -50,3 +48,21 @@ def _linear(found: dict) -> dict:
   title = "Linear form"
   note = "Where the sigmoid holds, points lie on a line of slope B, which is 0 at C_mid."
   return dict(title=title, unit="", note=note, legend=legend, svg=svg(fig, title))
+
+
+def _axes(unit: str, found: dict):
+  """Returns a figure and its axes, with compute on a logarithmic axis."""
+  fig, ax = axes(unit, f"{found['unit']} of training")
+  ax.set_xscale("log")
+  ax.xaxis.set_major_locator(ticker.LogLocator(subs=(1, 2, 5)))
+  ax.xaxis.set_major_formatter(ticker.FuncFormatter(lambda x, _: big(x)))
+  ax.minorticks_off()
+  return fig, ax
+
+
+def big(x: float) -> str:
+  """Formats 312,400 as "312 k"."""
+  for size, word in (1e12, " T"), (1e9, " G"), (1e6, " M"), (1e3, " k"):
+    if x >= size:
+      return f"{x / size:.3g}{word}"
+  return f"{x:.3g}"

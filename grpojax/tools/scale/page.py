@@ -4,6 +4,7 @@ from pathlib import Path
 
 from grpojax.runtime import report
 from grpojax.tools.scale import figures
+from grpojax.tools.scale.figures import big
 
 HEAD = (
   "", "seeds", "R0, before, %", "A, asymptote, %", "B, exponent", "C_mid", "error of the fit, points",
@@ -18,37 +19,29 @@ def body(found: dict) -> list[list[str]]:
 
 def _cells(row: dict) -> list[str]:
   fit, end = row["fit"], row["end"]
-  flat = "no gain"
+  level = lambda name, write: _level(fit[name], fit.get(f"{name}_interval"), write)
   return [
     row["label"],
     str(len(row["seeds"])),
-    f"{100 * fit['R0']:.1f}",
-    _level(100 * fit["A"], _ends(fit, "A", 100), ".1f"),
-    flat if fit["flat"] else _level(fit["B"], _ends(fit, "B"), ".2f"),
-    flat if fit["flat"] else _level(fit["C_mid"], _ends(fit, "C_mid"), ",.3g", big=True),
+    _share(fit["R0"]),
+    level("A", _share),
+    "no gain" if fit["flat"] else level("B", "{:.2f}".format),
+    "no gain" if fit["flat"] else level("C_mid", big),
     f"{100 * fit['rms']:.2f}",
-    _level(100 * end["predicted"], [100 * x for x in end.get("interval", [])], ".1f"),
-    f"{100 * end['measured']:.1f}",
+    _level(end["predicted"], end.get("interval"), _share),
+    _share(end["measured"]),
     {True: "yes", False: "no", None: "no interval"}[end.get("inside")],
   ]
 
 
-def _ends(part: dict, name: str, scale: float = 1) -> list[float]:
-  return [scale * x for x in part.get(f"{name}_interval", [])]
+def _share(x: float) -> str:
+  """Formats a share in %."""
+  return f"{100 * x:.1f}"
 
 
-def _level(value: float, ends: list[float], form: str, big: bool = False) -> str:
+def _level(value: float, ends: list[float] | None, write) -> str:
   """Formats "71.2 [70.1, 72.4]", or the value alone where there is no interval."""
-  write = _big if big else lambda x: f"{x:{form}}"
   return write(value) + (f" [{write(ends[0])}, {write(ends[1])}]" if ends else "")
-
-
-def _big(x: float) -> str:
-  """Formats 312,400 as "312 k"."""
-  for size, word in (1e12, " T"), (1e9, " G"), (1e6, " M"), (1e3, " k"):
-    if x >= size:
-      return f"{x / size:.3g}{word}"
-  return f"{x:.3g}"
 
 
 def verdicts(found: dict) -> list[str]:
@@ -61,9 +54,9 @@ def _verdict(row: dict, unit: str) -> str:
   off = 100 * (end["measured"] - end["predicted"])
   verdict = {True: ", inside the interval", False: ", outside the interval", None: "; one seed: no interval"}
   said = (
-    f"{row['label']}: fitted to the {half['points']} evaluations up to {_big(half['until'])} {unit}, it"
-    f" predicts {_level(100 * end['predicted'], [100 * x for x in end.get('interval', [])], '.1f')} % at"
-    f" {_big(end['compute'])}; measured were {100 * end['measured']:.1f} % ({off:+.1f} points)"
+    f"{row['label']}: fitted to the {half['points']} evaluations up to {big(half['until'])} {unit}, it"
+    f" predicts {_level(end['predicted'], end.get('interval'), _share)} % at {big(end['compute'])};"
+    f" measured were {_share(end['measured'])} % ({off:+.1f} points)"
     f"{verdict[end.get('inside')]}."
   )
   for part, words in (half, "the first half"), (row["fit"], "the whole run"):
