@@ -1,7 +1,7 @@
 """ScaleRL's sigmoid, R(C) = R0 + (A - R0) / (1 + (C_mid / C)^B), and its fit to evaluations.
 
 R is a share of held-out questions, C compute in some unit, R0 that before training.
-Source: https://arxiv.org/abs/2510.13786 equation 1: grids over A and C_mid, a fit of B in each cell.
+Source: https://arxiv.org/abs/2510.13786, which fits B in each cell of a grid over A and C_mid.
 """
 
 from typing import NamedTuple
