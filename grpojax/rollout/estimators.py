@@ -80,11 +80,16 @@ def estimate(questions: dict[str, np.ndarray], k: int) -> dict[str, np.ndarray]:
 def bootstrap(values: np.ndarray, resamples: int = 10_000, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
   """Returns the ends [M] of the 95 % percentile intervals of the M means of values [P, M] of P questions.
 
-  A resample draws whole questions.  Of equal values, as where nothing was solved, the interval is a
-  point: that is all that this method can say of them.
+  Of equal values, as where nothing was solved, the interval is a point: that is all that this method can
+  say of them.
   Source: Efron 1979, https://doi.org/10.1214/aos/1176344552; percentiles as in Efron 1981.
   """
-  rng, P = np.random.default_rng(seed), len(values)
-  means = [values[rng.integers(P, size=P)].mean(axis=0) for _ in range(resamples)]
-  low, high = np.quantile(means, [0.025, 0.975], axis=0)
+  low, high = np.quantile(resampled(values, resamples, seed), [0.025, 0.975], axis=0)
   return low, high
+
+
+def resampled(values: np.ndarray, resamples: int = 10_000, seed: int = 0) -> np.ndarray:
+  """Returns the means [resamples, M] of values [P, M] over draws of P whole questions with replacement."""
+  rng, P = np.random.default_rng(seed), len(values)
+  draws = (np.bincount(rng.integers(P, size=P), minlength=P) for _ in range(resamples))
+  return np.stack([times @ values for times in draws]) / P
