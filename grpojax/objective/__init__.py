@@ -20,7 +20,7 @@ see, so `loss` is a plain sum and microbatches and devices only add up.
 
 from grpojax.objective.build import bind, build
 from grpojax.objective.check import check, reads_old_policy
-from grpojax.objective.describe import describe, group_advantages
+from grpojax.objective.describe import describe, group_advantages, turn_advantages
 from grpojax.objective.formula import Correction, Objective, loss, prepare
 from grpojax.objective.kl import has_kl, scale_kl
 from grpojax.objective.notices import notices
