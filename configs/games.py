@@ -5,8 +5,7 @@
     python -m grpojax.main --config=configs/essa.py:desk --config.env.knobs.goals=2
     python -m grpojax.main --config=configs/hgpo.py:tiny_sokoban         # seconds; for tests
 
-`configs/base.py` takes these names as scales.  Trajectories of a game have no more tokens than fit beside each
-other in two cores' caches: boards and moves are letters, each a token.
+`configs/base.py` takes these names as scales.  A letter of a board, a call or an answer is a token.
 """
 
 from collections.abc import Callable
@@ -19,7 +18,7 @@ WRONG = 0.45  # share of the planner's moves that are random, so that it fails i
 def lake(c: ConfigDict) -> None:
   """FrozenLake on random 4x4 maps: two CPU cores, six minutes."""
   _play(c, "frozen_lake", size=4, max_steps=12)
-  c.env.update(turns=12, action_tokens=6, observation_tokens=20)
+  c.env.update(turns=12, action_tokens=6, observation_tokens=48)  # what is no move is answered in 45
   c.data.prompt_budget = 24
   c.rollout.update(max_tokens=12 * 28, prefill_chunk=24)  # a turn: a board of 19, its frame of 2, a move of 6
 
@@ -27,7 +26,7 @@ def lake(c: ConfigDict) -> None:
 def sokoban(c: ConfigDict) -> None:
   """Sokoban on random 4x4 boards with one box: what is pushed to a wall stays there."""
   _play(c, "sokoban", size=4, max_moves=8, max_steps=12)
-  c.env.update(turns=12, action_tokens=6, observation_tokens=20)
+  c.env.update(turns=12, action_tokens=6, observation_tokens=48)  # what is no move is answered in 45
   c.data.prompt_budget = 24
   c.rollout.update(max_tokens=12 * 28, prefill_chunk=24)
 
@@ -66,7 +65,7 @@ def _tiny(game: Callable[[ConfigDict], None]) -> Callable[[ConfigDict], None]:
     game(c)
     c.steps = 2
     c.env.turns = 4
-    c.rollout.update(prompts=4, group_size=4, max_tokens=112, slots=8)
+    c.rollout.update(prompts=4, group_size=4, max_tokens=160, slots=8)
     c.data.update(train=64, validation=4, test=16)
     c.model.update(hidden_size=32, num_hidden_layers=2, head_dim=8, intermediate_size=64)
     c.model.moe_intermediate_size = 32

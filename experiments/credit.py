@@ -5,10 +5,10 @@
     python -m experiments.credit --rows="frozen_lake: trajectory,frozen_lake: GiGPO" --seeds=3     # a pilot
     python -m experiments.credit --scale=tiny                # seconds a run; for tests
 
-Rows differ in the advantage alone; all else is configs/gigpo.py on the games of configs/games.py.  Rows of a
-game are compared with the trajectory's advantage (GRPO), by seed: the same cold start, prompts and first draws.
-ESSA is GiGPO with other anchors, fingerprints of a validator's answers, and so on the desk alone; the other rows
-have the desk's whole answers as anchors.
+Rows differ in the advantage alone; all else is configs/gigpo.py on the games of configs/games.py.  Rows of
+a game are compared with the trajectory's advantage (GRPO), by seed: the same cold start, prompts and first
+draws.  ESSA is GiGPO with other anchors, fingerprints of a validator's answers, and so on the desk alone; the
+other rows have the desk's whole answers as anchors.
 """
 
 from grpojax.tools.study import Figure, Row, Study
@@ -60,7 +60,7 @@ def study(scale: str) -> Study:
   return Study(
     name=f"credit-{scale}",
     title=f"Credit for turns ({scale})",
-    question="GRPO's one advantage for a trajectory, or one for each turn? Rows of a game differ in that alone.",
+    question="One advantage for a trajectory, as GRPO, or one for each turn? Rows of a game differ in that.",
     rows=rows(scale),
     figures=FIGURES,
     seeds=8,

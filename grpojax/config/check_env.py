@@ -53,7 +53,8 @@ def _same_tasks(c: ConfigDict) -> None:
   if data["task"] == TASKS and shown != (c.env.name, c.env.knobs.to_dict()):
     raise ValueError(
       f"config.data.environment = {shown[0]!r} with config.data.knobs = {shown[1]} has other tasks than "
-      f"config.env.name = {c.env.name!r} with config.env.knobs = {c.env.knobs.to_dict()} plays; set both alike."
+      f"config.env.name = {c.env.name!r} with config.env.knobs = {c.env.knobs.to_dict()} plays; set both "
+      "alike."
     )
 
 

@@ -27,5 +27,5 @@ from grpojax.objective.notices import notices
 
 __all__ = [
   "Correction", "Objective", "bind", "build", "check", "describe", "group_advantages", "has_kl", "loss",
-  "notices", "prepare", "reads_old_policy", "scale_kl",
+  "notices", "prepare", "reads_old_policy", "scale_kl", "turn_advantages",
 ]  # fmt: skip

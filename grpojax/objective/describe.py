@@ -27,7 +27,7 @@ def group_advantages(objective, group: Batch) -> Array | None:
 
 
 def turn_advantages(objective, group: Batch) -> Array | None:
-  """Returns A [G, U] of the turns of one group, the mean over a turn's tokens; 0 of turns that were not played.
+  """Returns A [G, U] of the turns of one group, each the mean over its tokens; 0 of turns not played.
 
   None as in `group_advantages`, and of completions without turns.
   """

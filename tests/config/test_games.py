@@ -22,7 +22,7 @@ def test_a_game_is_legal_and_adds_no_key(scale):
     c = recipe(name, scale)
     if name == "dapo":
       assert "soft_overlong" in c.reward  # of completions: its recipe says so in a sentence
-      with pytest.raises(ValueError, match="config.reward.* grades completions"):
+      with pytest.raises(ValueError, match=r"config\.reward\..* grades completions"):
         check.check(c, devices=1)
       continue
     check_keys.check(c)

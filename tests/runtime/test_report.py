@@ -321,8 +321,8 @@ def test_trajectories_are_shown_turn_by_turn(tmp_path):
     writer.completions(2, [dict(prompt="", **group | dict(turns=[3]))])
   page = report.write(tmp_path).read_text()
   samples = page[page.index('id="samples"') : page.index("<h2>Command")]
-  assert samples.count('class="turns"') == 1 and "reward 0.0 · advantage -0.25" in samples
-  assert "reward 1.0 · not valid" in samples and "&lt;script&gt;" in samples and "(the prompt)" not in samples
+  assert samples.count('class="turns"') == 1 and "reward 0 advantage -0.25" in samples
+  assert "reward 1 not valid" in samples and "&lt;script&gt;" in samples and "(the prompt)" not in samples
 
 
 def test_tokens_have_kinds_where_all_of_them_have_one():

@@ -141,12 +141,13 @@ def test_a_trajectory_is_shown_turn_by_turn_and_token_by_kind(tab, tmp_path):
   tab.errors.clear()
   tab.open(report.write(tmp_path).as_uri())
   boxes = tab.run("[...document.querySelectorAll('#completions .turns > *')].map(box => box.innerText)")
-  assert boxes == ["1", "(the prompt)", "left", "reward 0 · advantage -0.5", "2", ATTACK, "up", "reward 1 · advantage 1"]
+  first = ["1", "(the prompt)", "left", "reward 0 · advantage -0.5"]
+  assert boxes == [*first, "2", ATTACK, "up", "reward 1 · advantage 1"]
   assert "2 turns · ended: done" in tab.run("document.querySelector('.completion').innerText")
   colour = "getComputedStyle(document.querySelectorAll('#completions .action')[{}]).backgroundColor"
   assert len({tab.run(colour.format(0)), tab.run(colour.format(1))}) == 2
   tab.click("#browser [value=kind]")
-  spans = "[...document.querySelectorAll('#completions pre span')].map(token => [token.className, token.title])"
+  spans = "[...document.querySelectorAll('#completions pre span')].map(one => [one.className, one.title])"
   assert tab.run(spans) == [
     ["kind-a", "action · log-prob -1"], ["kind-o", "observation"], ["kind-a", "action · log-prob -2"],
   ]  # fmt: skip

@@ -218,9 +218,10 @@ def test_other_things_that_runs_spend_are_made_equal_too(tmp_path):
   assert {row["equal_environment_steps"] for row in rows.values()} == {40}
   third = [0.2 + (final - 0.2) / 3 for final in FINAL["a"]]
   np.testing.assert_allclose(rows["a"]["at_equal_environment_steps"]["values"], third, rtol=1e-5)
-  assert rows["c"]["over_first_at_equal_environment_steps"]["mean"] == pytest.approx(0.6 - np.mean(third), rel=1e-4)
+  over = rows["c"]["over_first_at_equal_environment_steps"]["mean"]
+  assert over == pytest.approx(0.6 - np.mean(third), rel=1e-4)
   text = table.markdown(study, found)
-  assert "| at equal environment steps | over the first |" in text and "the first at equal environment steps" in text
+  assert "| at equal environment steps | over the first |" in text and "the first at equal environ" in text
   assert "equal tokens are 0.00 M; equal environment steps are 0.00 M, as many as the thriftiest" in text
 
 

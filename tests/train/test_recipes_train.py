@@ -62,4 +62,5 @@ def test_a_recipe_plays(name, scale, cache, tmp_path):
   group = metrics.read(tmp_path, "completions")[-1]
   turns = [turn for one in group["turns"] for turn in one]
   assert turns and all({"seen", "action", "reward", "valid", "advantage"} <= turn.keys() for turn in turns)
-  assert "".join(group["kinds"]).count("a") == sum(x is not None for one in group["sampler_logp"] for x in one)
+  chosen = [x is not None for one in group["sampler_logp"] for x in one]
+  assert [kind == "a" for kind in "".join(group["kinds"])] == chosen

@@ -89,7 +89,8 @@ def test_a_turn_has_its_reward_and_its_advantage(step):
     length=np.full((P, G), 2, np.int32), kind=kind, turns=turns, ending=np.zeros((P, G), np.int8)
   )
   scored = groups.scored._replace(reward=reward.sum(-1), accuracy=reward.sum(-1))
-  job.objective = objective.build(dict(base.get_config("tiny").objective, advantage=dict(fn="turn_return", std=False)))
+  advantage = dict(fn="turn_return", std=False)
+  job.objective = objective.build(dict(base.get_config("tiny").objective, advantage=advantage))
   row = kept((job, groups._replace(rollout=rollout, scored=scored), batches))
   told = [[(turn["reward"], turn["valid"], turn["advantage"]) for turn in one] for one in row["turns"]]
   third = pytest.approx(1 / 3, abs=1e-6)

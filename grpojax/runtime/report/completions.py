@@ -53,7 +53,7 @@ def _group(group: dict) -> dict:
 
 
 def turns(group: dict) -> list[list[dict]]:
-  """Returns the turns of the group's trajectories as texts, numbers and words; [] of none, or of spoilt ones."""
+  """Returns the turns of the group's trajectories: texts, numbers, words; [] of none, or of spoilt ones."""
   found = group.get("turns")
   lists = isinstance(found, list) and len(found) == len(group["completions"])
   if not lists or not all(isinstance(one, list) and all(isinstance(t, dict) for t in one) for one in found):
@@ -64,12 +64,12 @@ def turns(group: dict) -> list[list[dict]]:
 def _turn(turn: dict) -> dict:
   """Returns what is shown of a turn; a number that is spoilt or was not kept is left out."""
   texts = {name: console.visible(_text(turn.get(name))) for name in ("seen", "action", "ending")}
-  numbers = {name: turn[name] for name in ("reward", "advantage") if name in turn and metrics.is_number(turn[name])}
-  return texts | numbers | {"valid": bool(turn.get("valid", True))}
+  kept = [name for name in ("reward", "advantage") if name in turn and metrics.is_number(turn[name])]
+  return texts | {name: turn[name] for name in kept} | {"valid": bool(turn.get("valid", True))}
 
 
 def _tokens(group: dict, size: int) -> dict:
-  """Returns the tokens of the group's first completions, and of each log-prob, entropy and kind as far as kept."""
+  """Returns tokens of the group's first completions, and each one's log-prob, entropy and kind, if kept."""
   texts, known = group.get("tokens"), {"logp": group.get("sampler_logp"), "entropy": group.get("entropy")}
   lists = isinstance(texts, list) and len(texts) <= size and all(isinstance(each, list) for each in texts)
   if not lists or not all(isinstance(text, str) for each in texts for text in each):
