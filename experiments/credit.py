@@ -25,7 +25,7 @@ ADVANTAGES = {
 ESSA = dict(fn="gigpo", form="trajectories", omega=0.5, gamma=0.95, std=False)
 SIZES = {  # of a run: 45 s of one core
   "mini": {
-    "steps": 16, "rollout.prompts": 8, "rollout.slots": 64, "cold_start.steps": 200, "data.train": 2048,
+    "steps": 16, "rollout.prompts": 8, "rollout.slots": 64, "cold_start.steps": 200,
     "eval.prompts": 64, "eval.every": 8, "checkpoint.every": 8,
   },
   "tiny": {},
