@@ -7,10 +7,13 @@ function's keyword arguments.
 
 from ml_collections import ConfigDict
 
+from grpojax.recipes import games
+
 
 def get_config(scale: str = "mini") -> ConfigDict:
   """GRPO without KL, strictly by the paper's estimator; the scale chooses model, data and budget."""
   scales = dict(mini=_mini, tiny=_tiny, pocket=_pocket, small=_small, local=_local, paper=_paper)
+  scales |= games.SCALES
   if scale not in scales:
     raise ValueError(f"Config scale {scale!r} is unknown; choose one of {', '.join(scales)}.")
   c = ConfigDict()

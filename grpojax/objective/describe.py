@@ -19,15 +19,38 @@ def group_advantages(objective, group: Batch) -> Array | None:
   Where tokens differ it is their mean.  None where A takes more than the group: other rewards, the whole
   batch, log-probs, or a baseline.
   """
-  if objective.shape or objective.rescale.func.fn is not rescale.identity:
-    return None
-  try:
-    advantage = objective.advantage(group)
-  except Exception:  # it reads a field that only the learner has, and that is None here
+  advantage = _advantage(objective, group)
+  if advantage is None:
     return None
   if advantage.ndim == 2:
     advantage = stats.mean(advantage, group.mask > 0, axis=1)[:, 0]
   return jnp.where(group.valid, advantage, 0.0)
+
+
+def turn_advantages(objective, group: Batch) -> Array | None:
+  """Returns A [G, U] of the turns of one group, each the mean over its tokens; 0 of turns not played.
+
+  None as in `group_advantages`, and of completions without turns.
+  """
+  advantage = _advantage(objective, group)
+  if advantage is None or group.turns is None:
+    return None
+  if advantage.ndim == 1:
+    advantage = jnp.broadcast_to(advantage[:, None], group.mask.shape)
+  number = jnp.arange(group.turns.reward.shape[-1])
+  own = (group.turns.index[:, None, :] == number[None, :, None]) & (group.mask > 0)[:, None, :]  # [G, U, T]
+  found = stats.mean(jnp.broadcast_to(advantage[:, None, :], own.shape), own, axis=2)[..., 0]
+  return jnp.where(group.valid[:, None], found, 0.0)
+
+
+def _advantage(objective, group: Batch) -> Array | None:
+  """Returns A [G] or [G, T] of one group; None where A takes more than the group."""
+  if objective.shape or objective.rescale.func.fn is not rescale.identity:
+    return None
+  try:
+    return objective.advantage(group)
+  except Exception:  # it reads a field that only the learner has, and that is None here
+    return None
 
 
 def _groups(batch: Batch) -> dict[str, Array]:

@@ -64,7 +64,7 @@ def render(workdir: Path, data: dict, live: bool = False) -> str:
     spoilt.append(f"{workdir / 'config.json'} is spoilt")
     settings = {}
   evals = [record for record in records if record["kind"] == "eval"]
-  groups = metrics.read(workdir, "completions")
+  groups = [group | dict(turns=completions.turns(group)) for group in metrics.read(workdir, "completions")]
   names = (*SCRIPTS[:-1], WATCH) if live else SCRIPTS
   scripts = [(PAGES / name).read_text(encoding="utf-8") for name in names]
   return page(PAGES).get_template("run.html").render(
