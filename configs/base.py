@@ -87,6 +87,8 @@ def get_config(scale: str = "mini") -> ConfigDict:
   c.env.turns = 16  # U, actions of a trajectory at most (GiGPO: 15 in WebShop and Sokoban, 50 in ALFWorld)
   c.env.action_tokens = 16  # of one action, EOS included; rollout.max_tokens is the budget of all turns
   c.env.observation_tokens = 64  # of an observation's own text; what is longer is cut, visibly, and counted
+  c.env.memory = 0  # k: every turn begins a new context, the prompt and the last k turns, and reads it anew
+  # (GiGPO: 2); rollout.max_tokens is then the budget of all contexts.  0: one context, read once
   c.env.invalid_actions = 4  # so many in a row end a trajectory; 0: any number
   c.env.success = 1.0  # a return from here on is a success, which `accuracy` counts
   c.env.timeout = 60.0  # seconds that a reset or a step may take; then the trajectory is invalid

@@ -53,6 +53,8 @@ class Rollout(NamedTuple):
   routing: Array | None = None  # [P, G, L + T - 1, layers, k] int8/16: experts of what was fed; -1: none
   kind: Array | None = None  # [P, G, T] int8, of the response's tokens; None: all of `length` are actions
   version: Array | None = None  # [P, G, T] int32, training steps behind the policy that chose the token
+  context: Array | None = None  # [P, G, T] int32: a token saw the prompt, and those before it of its number;
+  # None: all before it
   turns: Turns | None = None  # None: all of a response is one turn
   ending: Array | None = None  # [P, G] int8: DONE, TRUNCATED, ...; None where there are no environments
 
@@ -97,6 +99,7 @@ class Batch(NamedTuple):
   tokens: Array | None = None  # [P, G, L + T] int32: left-padded prompt, then the response
   prompt_length: Array | None = None  # [P, G] int32
   length: Array | None = None  # [P, G] int32, tokens of the response, of all kinds; mask.sum(-1) may be less
+  context: Array | None = None  # [P, G, T] int32: Rollout.context
   packing_index: Array | None = None  # [P, G, 4] int32, where it lies in packed rows: packing.pack_sequences
   routing: Array | None = None  # [P, G, L + T - 1, layers, k] int8/16, experts to replay; -1: none
   balance_mask: Array | None = None  # [P, G, L + T - 1] bool, tokens that the load-balance loss counts

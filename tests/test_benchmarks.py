@@ -11,7 +11,7 @@ import pytest
 ROOT = Path(__file__).parents[1]
 sys.path.append(str(ROOT))  # benchmarks/ is not installed
 
-from benchmarks import attention, setting  # noqa: E402
+from benchmarks import agents, attention, setting  # noqa: E402
 from benchmarks.conformance import __main__ as conformance  # noqa: E402
 from benchmarks.conformance import asked  # noqa: E402
 from benchmarks.gpu import __main__ as gpu  # noqa: E402
@@ -62,6 +62,24 @@ def test_the_accelerators_script_runs_dry_and_counts_what_is_necessary(monkeypat
   assert found["update:7B"]["necessary_flops"] == 3 * rows * (of_layers + 2 * w.half * V * D)
   assert found["update:7B"]["dtype"] == "float32"
   assert found["step:0.5B"]["rows"] == w.step_prompts * w.group_size
+
+
+@pytest.mark.slow
+def test_trajectories_of_many_turns_are_measured_at_tiny_sizes():
+  """A cache that goes on computes nothing twice, and a fresh prefill does; who waits leaves it idle."""
+  agents.pool.cache_clear()
+  try:
+    found = agents.measured(agents.calls(agents.TINY), rounds=1)
+  finally:
+    agents.pool().close()
+    agents.pool.cache_clear()
+  one, two, waiting = found.values()
+  assert all(row["computed"] <= row["tokens"] for row in (one["cache goes on"], two["cache goes on"]))
+  assert two["fresh prefill"]["computed"] > two["fresh prefill"]["tokens"] == two["cache goes on"]["tokens"]
+  assert two["fresh prefill"]["turns"] == 16 and waiting["10 ms a step"]["turns"] == 16
+  assert waiting["10 ms a step"]["idle"] > 0
+  rows = agents.table(found).splitlines()
+  assert len(rows) == 2 + 6 + 2 and rows[-1].count("reached") == 2
 
 
 def test_shapes_of_the_accelerators_script_are_those_of_the_models():
@@ -147,7 +165,7 @@ def test_a_table_replaces_the_last_one_on_the_page(tmp_path, monkeypatch, capsys
   assert page.read_text() == want and capsys.readouterr().out == "a \\* b\nc\n"
 
 
-@pytest.mark.parametrize("name", ["peers", "packing", "scaling", "gpu"])
+@pytest.mark.parametrize("name", ["peers", "packing", "agents", "scaling", "gpu"])
 def test_the_page_has_a_place_for_every_table(name):
   page = (ROOT / "docs" / "performance.md").read_text()
   assert page.count(f"<!-- {name} -->\n") == page.count(f"<!-- /{name} -->\n") == 1

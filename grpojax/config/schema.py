@@ -122,6 +122,7 @@ KEYS = {
   "env.turns": Key(WORKERS),
   "env.action_tokens": Key(TOKENS),
   "env.observation_tokens": Key(TOKENS),
+  "env.memory": Key(AMOUNT),
   "env.invalid_actions": Key(AMOUNT),
   "env.success": Key(),
   "env.timeout": Key(POSITIVE, free=True),

@@ -25,7 +25,7 @@ def over_microbatches(logp_fn: Callable, microbatches: int) -> Callable:
 
   def accumulate(gradient, objective, batch: Batch):
     def one(part):
-      score = lambda policy: logp_fn(policy, *inputs(part))
+      score = lambda policy: logp_fn(policy, *inputs(part), part.context)
       (loss, (metrics, logp)), grads = gradient(score, objective, part)
       return (grads, metrics | {"loss": loss}, optax.global_norm(grads) ** 2), logp
 
@@ -72,7 +72,7 @@ def over_packed_rows(logp_fn: Callable, spec: PackSpec) -> Callable:
   """
 
   def accumulate(gradient, objective, batch: Batch):
-    logp_of = packing.microbatch_logp(spec, logp_fn, *inputs(batch), batch.packing_index)
+    logp_of = packing.microbatch_logp(spec, logp_fn, *inputs(batch), batch.packing_index, batch.context)
 
     def one(number):
       present = packing.in_microbatch(spec, batch.packing_index, number)[..., None]
@@ -92,5 +92,5 @@ def over_packed_rows(logp_fn: Callable, spec: PackSpec) -> Callable:
 
 
 def inputs(batch: Batch) -> tuple:
-  """Returns what of a batch a policy reads."""
+  """Returns what of a batch a policy reads, in whatever rows and contexts."""
   return batch.tokens, batch.prompt_length, batch.routing, batch.balance_mask

@@ -70,6 +70,7 @@ def fingerprint(config: ConfigDict, model: Model, split, tokenizer) -> str:
   how = [] if split.split_special_tokens else ["special tokens"]
   if split.records[0].get("episode"):
     how.append(f"observations of {config.env.observation_tokens} tokens")
+    how += [f"memory of {config.env.memory} turns"] if config.env.memory else []
   spec = config.model.to_dict()
   if spec["head_dtype"] in ("", spec["dtype"]):
     del spec["head_dtype"]  # the head's products are what they are without the key
@@ -187,11 +188,12 @@ def _reader(config: ConfigDict, split, tokenizer, shards: ProcessShards) -> Call
   c = config.cold_start
 
   def batch_of(step: int) -> Batch:
+    turns = config.env.observation_tokens, config.env.memory
     demo = pipeline.demonstrations(
-      split, tokenizer, c.batch_size, config.rollout.max_tokens, c.seed, step, config.env.observation_tokens
+      split, tokenizer, c.batch_size, config.rollout.max_tokens, c.seed, step, *turns
     )
     mine = shards.local(np.arange(c.batch_size))
-    demo = {k: demo[k][mine, None] for k in ("tokens", "mask", "prompt_length", "length")}  # G = 1
+    demo = {k: demo[k][mine, None] for k in ("tokens", "mask", "context", "prompt_length", "length")}  # G = 1
     ones = np.ones(demo["prompt_length"].shape, np.float32)
     return Batch(
       mask=demo["mask"],
@@ -202,6 +204,7 @@ def _reader(config: ConfigDict, split, tokenizer, shards: ProcessShards) -> Call
       tokens=demo["tokens"],
       prompt_length=demo["prompt_length"],
       length=demo["length"],
+      context=demo["context"] if config.env.memory else None,
     )
 
   return batch_of

@@ -48,7 +48,7 @@ def build(config: ConfigDict, folder: Path, tokenizer: Any, mesh: Mesh, pack: Pa
   logp = aot_jit(
     "teacher's log-probs",
     make_old_logp(rows.of(config, model, pack), False),
-    in_shardings=(where, *[by_prompt] * 5),
+    in_shardings=(where, *[by_prompt] * 6),
     out_shardings=by_prompt,
     compiler_options=compiler_options.options(mesh),
   )
@@ -73,8 +73,7 @@ def add_logprobs(teacher: Teacher | None, batches: list[Batch]) -> list[Batch]:
     return batches
   found = []
   for batch in batches:
-    logp, *_ = teacher.logp(
-      teacher.params(), batch.tokens, batch.prompt_length, None, None, batch.packing_index
-    )
+    seen = batch.tokens, batch.prompt_length, None, None, batch.packing_index, batch.context
+    logp, *_ = teacher.logp(teacher.params(), *seen)
     found.append(batch._replace(teacher_logp=logp))
   return found
