@@ -40,7 +40,7 @@ def save(checkpoints, step: int, tree, host: dict) -> None:
   storage.check_room(checkpoints.directory, sum(x.nbytes for x in jax.tree.leaves(tree)))
   kept = {"host": host, "digests": checksums.of_leaves(tree)}
   kept["sha256"] = _digest(kept)
-  # Where a folder that is made in the background cannot be made, Orbax's threads keep the process for 5 minutes.
+  # One that is made in the background and cannot be made leaves threads that keep the process for 5 minutes.
   context = ocp.Context()
   context.asynchronous.create_directories_asynchronously = False
   with _writing(checkpoints), context:
