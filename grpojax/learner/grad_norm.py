@@ -12,8 +12,8 @@ from grpojax.models import Model
 def make_grad_norm(model: Model, response_budget: int, **how) -> Callable:
   """Returns grad_norm(params, frozen, tokens, prompt_length, mask, context=None) -> [P, G].
 
-  By what is trained.  One backward pass for each completion, in a row of its own: as dear as an update, and slower.  `how` is a
-  `temperature` and a `chunk`.
+  By what is trained.  One backward pass for each completion, in a row of its own: as dear as an update, and
+  slower.  `how` is a `temperature` and a `chunk`.
   """
   logp_fn = logprobs.make_logp(model, response_budget=response_budget, **how)
 
