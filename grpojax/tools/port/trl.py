@@ -233,9 +233,8 @@ FLAGS = (
 )
 
 WORDS = (
-  Word("loss_type", "'grpo' is the only one that averages inside each completion first, and the default, "
-       "'dapo', "
-       "weighs every token alike", "those are objective.aggregate.fn = sequence_mean and token_mean"),
+  Word("loss_type", "'grpo' and 'sapo' average inside each completion first, and the default, 'dapo', weighs "
+       "every token alike", "those are objective.aggregate.fn = sequence_mean and token_mean"),
   Word("loss_type", "a completion without a token counts among those of the mean", "rows = 'all' counts it, "
        "too; "
        "'nonempty' is the default", "loss_type in ('grpo', 'sapo', 'luspo')"),
