@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks import setting
+from benchmarks.conformance import asked
 
 HERE = Path(__file__).parent
 CASES = setting.ROOT / "conformance" / "cases"
@@ -109,10 +110,16 @@ def _counted(words: list[str]) -> str:
   return ", ".join(f"{kind} ({words.count(kind)})" for kind in kinds) or "–"
 
 
-def only_here(records: dict[str, dict]) -> list[str]:
-  """Returns the families of which no peer has the advantages or the loss."""
+def only_here(records: dict[str, dict]) -> str:
+  """Returns sentences on the families of which no peer has the advantages or the loss."""
   shown = {line.split(" | ")[0].removeprefix("| ") for line in table(records).splitlines()}
-  return sorted({case["variant"] for case in cases().values()} - shown)
+  rest = [case for case in cases().values() if case["variant"] not in shown]
+  beside = {case["variant"] for case in rest if asked.beside(case)}
+  names = lambda families: ", ".join(f"`{family}`" for family in sorted(families))
+  return (
+    f"None of them computes {names({case['variant'] for case in rest} - beside)}. Losses beside the policy "
+    f"term are not asked for, though other trainers of theirs have some: {names(beside)}."
+  )
 
 
 def different(records: dict[str, dict]) -> str:
@@ -136,8 +143,7 @@ def report(records: dict[str, dict]) -> None:
     f"`{record['setting']['command']}`"
     for peer, record in records.items()
   ]
-  rest = ", ".join(f"`{family}`" for family in only_here(records))
-  said = "\n\n".join([table(records), f"None of them has anything of {rest}.", *ran])
+  said = "\n\n".join([table(records), only_here(records), *ran])
   setting.report("conformance", said, page="conformance")
   setting.report("differences", different(records), page="conformance")
 

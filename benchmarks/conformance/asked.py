@@ -144,10 +144,14 @@ def tunix_advantage(case: dict) -> dict:
 
 def policy_term(case: dict) -> dict:
   """Returns the case's formula.  Raises Lacks where there is more than a policy term, or no log-probs."""
-  hyper = case["hyper"]
-  if any(key in hyper for key in BESIDE) or case.get("wrt", "logp") != "logp":
+  if beside(case):
     raise Lacks("losses beside the policy term")
-  return hyper
+  return case["hyper"]
+
+
+def beside(case: dict) -> bool:
+  """Returns True where there is more than a policy term, or the gradient is by logits."""
+  return any(key in case["hyper"] for key in BESIDE) or case.get("wrt", "logp") != "logp"
 
 
 def _all_scored(case: dict) -> None:
