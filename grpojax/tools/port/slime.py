@@ -266,8 +266,8 @@ GAPS = (
       "partial_rollout"),
   Gap("custom_generate_function_path", "config.env names an environment", "custom_generate_function_path"),
   Gap("num_epoch", "set config.steps = rows of the dataset * epochs / rollout.prompts", "not num_rollout"),
-  Gap("use_opd", "configs/distill.py has it: set config.teacher.path and config.objective.component; the flags have "
-      "none", "use_opd"),
+  Gap("use_opd", "configs/distill.py has it: set config.objective.rescale = {'fn': 'opd', ...} and "
+      "config.teacher.path; the flags have none", "use_opd"),
   Gap("optimizer", "config.optimizer.fn is adamw, muon, adafactor or sgd", "optimizer != 'adam'"),
   Gap("lr_decay_style", "the learning rate is constant after warm-up; Megatron's default decays it linearly",
       "lr_decay_style != 'constant'"),

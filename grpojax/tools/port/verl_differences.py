@@ -157,6 +157,6 @@ GAPS = (
       "not trainer.total_training_steps"),
   Gap("trainer.v1.trainer_mode", "sampler and learner share their devices",
       "trainer.v1.trainer_mode == 'separate_async'"),
-  Gap("distillation.enabled", "configs/distill.py has it: set config.teacher.path and "
-      "config.objective.component; the flags have none", "distillation.enabled"),
+  Gap("distillation.enabled", "configs/distill.py has it: set config.objective.rescale = {'fn': 'opd', "
+      "...} and config.teacher.path; the flags have none", "distillation.enabled"),
 )  # fmt: skip
