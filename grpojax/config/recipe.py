@@ -8,8 +8,13 @@ import ast
 import difflib
 from pathlib import Path
 
+from ml_collections import ConfigDict
+
+from grpojax.recipes import base
+
 FOLDER = Path(__file__).parents[1] / "recipes"
 SWEEPS = FOLDER / "sweeps"
+PIPELINES = FOLDER / "pipelines"
 # Recipes for one model; their argument is no scale, but another recipe (smollm2:dapo) or a machine
 # (qwen_gsm8k:v5e8).
 OF_A_MODEL = ("smollm2", "qwen_gsm8k", "gemma_gsm8k")
@@ -23,6 +28,11 @@ def names(folder: Path = FOLDER) -> list[str]:
 def variants() -> list[str]:
   """Returns the names of the recipes that are variants of the objective, `base` among them, at any scale."""
   return [name for name in names() if name not in OF_A_MODEL]
+
+
+def defaults(scale: str) -> ConfigDict:
+  """Returns every key as base.py has it at this scale."""
+  return base.get_config(scale)
 
 
 def find(value: str, flag: str = "--config", folder: Path = FOLDER) -> str:

@@ -19,7 +19,7 @@ from grpojax import objective as objective_lib
 from grpojax.config import check as config_lib
 from grpojax.config import check_keys, schema
 from grpojax.config import workdir as workdir_lib
-from grpojax.data import pipeline, templates, text
+from grpojax.data import demonstrations, pipeline, templates, text
 from grpojax.learner import logprobs, optimizer, rows, update
 from grpojax.learner import state as learner_state
 from grpojax.learner.ess import EssConfig
@@ -136,7 +136,7 @@ def _prepare(config: ConfigDict, workdir: Path, functions: Mapping[str, Callable
   check_length(config)
   memory.check(config, model, mesh)
   if config.cold_start.steps:
-    pipeline.check_demonstrations(data.train, config.cold_start.batch_size)
+    demonstrations.check(data.train, config.cold_start.batch_size)
   programs = build_programs(config, model, data.tokenizer, mesh)
   policy = Policy(model, data.tokenizer, programs.logp)
   policies = {"policy": policy} | ({"reference": policy} if config.reference else {})

@@ -13,7 +13,7 @@ from grpojax.rollout import curriculum
 from grpojax.rollout.curriculum import Difficulty
 from grpojax.rollout.survey import estimate_difficulty
 from grpojax.runtime.metrics import Writer
-from grpojax.train import adapters, setup, sft
+from grpojax.train import adapters, cold_start, setup
 from grpojax.train import moment as moment_lib
 from grpojax.train.setup import Job
 
@@ -53,7 +53,7 @@ def initial(job: Job, writer: Writer) -> tuple[RunState, list]:
       params = hf.load(setup.model_folder(config), model, job.mesh)
     else:
       base = model._replace(lora=None)
-      params = sft.cold_start(config, base, job.mesh, data.train, data.tokenizer, writer)
+      params = cold_start.cold_start(config, base, job.mesh, data.train, data.tokenizer, writer)
   frozen, params = adapters.begin(config, job.workdir, model, job.mesh, params)
   policies = {"reference": jax.tree.map(jnp.copy, params)} if config.reference else {}
   known = new_curriculum(job)

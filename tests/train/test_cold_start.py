@@ -17,10 +17,10 @@ import numpy as np
 import pytest
 from orbax.checkpoint import v1 as ocp
 
-from grpojax.train import sft
+from grpojax.train import cold_start, supervised
 
 
-def key(module=sft, split=None, tokenizer=toy.TOKENIZER, shapes=None, **changes) -> str:
+def key(module=cold_start, split=None, tokenizer=toy.TOKENIZER, shapes=None, **changes) -> str:
   c = toy.config()
   model = toy.model(c)
   c.update_from_flattened_dict(changes)
@@ -85,16 +85,16 @@ def test_the_tokenizer_is_in_the_key_by_its_content():
 @pytest.mark.parametrize("name", ["jax", "jaxlib", "optax", "numpy", "flax", "grain"])
 def test_the_version_of_a_library_is_in_the_key(monkeypatch, name):
   before, version = key(), metadata.version
-  monkeypatch.setattr(sft.metadata, "version", lambda of: "0.0" if of == name else version(of))
+  monkeypatch.setattr(cold_start.metadata, "version", lambda of: "0.0" if of == name else version(of))
   assert key() != before
 
 
 def test_the_objective_and_the_version_are_in_the_key(monkeypatch):
   before = key()
-  monkeypatch.setattr(sft, "VERSION", sft.VERSION + 1)
+  monkeypatch.setattr(cold_start, "VERSION", cold_start.VERSION + 1)
   raised = key()
   monkeypatch.undo()
-  monkeypatch.setitem(sft.OBJECTIVE.aggregate, "fn", "sequence_mean")
+  monkeypatch.setitem(supervised.OBJECTIVE.aggregate, "fn", "sequence_mean")
   assert len({before, raised, key()}) == 3
 
 
@@ -105,7 +105,7 @@ def test_what_comes_after_the_cold_start_is_not_in_the_key(of_training):
 
 def test_a_renamed_file_and_a_comment_leave_the_key(tmp_path):
   renamed = tmp_path / "warm_up.py"
-  renamed.write_text("# A comment.\n" + Path(sft.__file__).read_text())
+  renamed.write_text("# A comment.\n" + Path(cold_start.__file__).read_text())
   spec = importlib.util.spec_from_file_location("warm_up", renamed)
   module = importlib.util.module_from_spec(spec)
   spec.loader.exec_module(module)
@@ -114,17 +114,17 @@ def test_a_renamed_file_and_a_comment_leave_the_key(tmp_path):
 
 def test_the_key_reads_no_file(monkeypatch):
   model, split = toy.model(toy.config()), toy.split()
-  monkeypatch.setattr(sft.metadata, "version", lambda _: "1")
+  monkeypatch.setattr(cold_start.metadata, "version", lambda _: "1")
   for where in (builtins, io):
     monkeypatch.setattr(where, "open", lambda *_, **__: pytest.fail("a file was read"))
-  assert len(sft.fingerprint(toy.config(), model, split, toy.TOKENIZER)) == 16
+  assert len(cold_start.fingerprint(toy.config(), model, split, toy.TOKENIZER)) == 16
 
 
 def test_the_arithmetic_is_that_of_the_version():
   """A cached cold start of another arithmetic would be taken for one of today's."""
   recorded, now = json.loads(toy.RECORD.read_text()), toy.run()
-  assert recorded["version"] == sft.VERSION, "record it anew: python tests/cold_start_toy.py"
-  remedy = "the cold start computes something else: raise sft.VERSION, then python tests/cold_start_toy.py"
+  assert recorded["version"] == cold_start.VERSION, "record it anew: python tests/cold_start_toy.py"
+  remedy = "it computes something else: raise cold_start.VERSION, then python tests/cold_start_toy.py"
   assert recorded["parameters"].keys() == now["parameters"].keys(), remedy
   assert now["loss"] == pytest.approx(recorded["loss"], abs=1e-4), remedy
   for name, expected in recorded["parameters"].items():
@@ -147,8 +147,8 @@ def cached(tmp_path, monkeypatch):
     draw, put = np.random.default_rng(0).normal, jax.device_put
     return jax.tree.map(lambda x, to: put(draw(size=x.shape).astype(x.dtype), to), model.shapes, where)
 
-  monkeypatch.setattr(sft, "train", fake)
-  return lambda: sft.cold_start(c, model, mesh, toy.split(), toy.TOKENIZER, None), trained
+  monkeypatch.setattr(cold_start, "train", fake)
+  return lambda: cold_start.cold_start(c, model, mesh, toy.split(), toy.TOKENIZER, None), trained
 
 
 def entry(folder):
