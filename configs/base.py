@@ -42,7 +42,8 @@ def get_config(scale: str = "mini") -> ConfigDict:
   c.objective.veto = ConfigDict()  # tokens dropped, or less trusted, because of where the policy has moved
   c.objective.batch_veto = ConfigDict()  # the same over the optimiser batch: one more forward pass an update
   c.objective.penalty = ConfigDict()  # costs with gradient, each with its `beta`
-  c.reference = ""  # "" none; "init": the policy that RL starts from (needed by KL penalties)
+  c.reference = ""  # "" none; "init": the policy that RL starts from (needed by KL penalties); or the folder
+  # of another one of the same shapes, in a pipeline a stage's name
   c.reference_sync = ConfigDict()  # reference <- (1 - rate) reference + rate policy, in float32
   c.reference_sync.every = 0  # steps; 0: frozen.  TR-DPO, https://arxiv.org/abs/2404.09656: 512
   c.reference_sync.rate = 1.0  # 1: a copy; less: moving average (TR-DPO, TRL: 0.6)
@@ -207,7 +208,7 @@ def get_config(scale: str = "mini") -> ConfigDict:
   c.cold_start.warmup_steps = 20
   c.cold_start.seed = 0
 
-  c.sft = ConfigDict()  # `grpojax sft`: what it takes in place of steps, objective and optimizer.learning_rate
+  c.sft = ConfigDict()  # of `grpojax sft`, in place of steps, objective and optimizer.learning_rate
   c.sft.path = ""  # JSON Lines of {"messages": [...]}, docs/pipelines.md; "": the task's own demonstrations
   c.sft.steps = 200  # updates
   c.sft.batch_size = 32  # rows of an update, from the shuffled rows of an epoch
@@ -220,7 +221,7 @@ def get_config(scale: str = "mini") -> ConfigDict:
   c.sample.samples = 8  # completions of each, of config.eval.max_tokens tokens at most
   c.sample.temperature = 1.0  # STaR is greedy; ReST-EM and R1 sample
   c.sample.keep = 4  # right completions of a prompt, different from each other, at most
-  c.sample.balance = "hard"  # "none": `keep` of each; "hard": of a prompt that n of N solved (1 - n/N) `keep`,
+  c.sample.balance = "hard"  # "none": `keep` of each; "hard": where n of N were right, keep (1 - n/N) of it,
   # rounded up, and one at least, so that easy prompts do not crowd out the others (DART-Math, 2407.13690)
 
   c.guard = ConfigDict()  # updates that are not finite in loss, gradient or result are skipped, always

@@ -63,7 +63,7 @@ def nearest(word: str, known) -> list[str]:
   return difflib.get_close_matches(word.lower(), list(known), n=3, cutoff=0.6)
 
 
-def purposes() -> dict[str, str]:
+def purposes(folder: Path = FOLDER) -> dict[str, str]:
   """Returns the name of every recipe -> the first sentence of its file; nothing is imported."""
-  docs = {name: ast.get_docstring(ast.parse((FOLDER / f"{name}.py").read_text())) for name in names()}
+  docs = {name: ast.get_docstring(ast.parse((folder / f"{name}.py").read_text())) for name in names(folder)}
   return {name: doc.splitlines()[0].partition("  http")[0] for name, doc in docs.items() if doc}

@@ -89,7 +89,7 @@ KEYS = {
   "objective.veto": Key(open=True),
   "objective.batch_veto": Key(open=True),
   "objective.penalty": Key(open=True),
-  "reference": Key(choices=("", "init")),
+  "reference": Key(),  # check.py knows what it may be
   "reference_sync.every": Key(AMOUNT),
   "reference_sync.rate": Key(RATE),
   "kl_control.target": Key(AMOUNT),

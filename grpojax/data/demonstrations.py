@@ -1,4 +1,4 @@
-"""Answers that a policy is to imitate: demonstrations of the task, and conversations, as batches of tokens."""
+"""Answers that a policy is to imitate, of the task or of a file of conversations, as batches of tokens."""
 
 import json
 
@@ -6,7 +6,6 @@ import numpy as np
 
 from grpojax.data import dialogue, pipeline, text
 from grpojax.data.pipeline import Split
-
 
 REMEDIES = {  # section of the config that sets the training -> what to do where nothing can be imitated
   "cold_start": "set config.cold_start.steps = 0",
@@ -53,7 +52,7 @@ def batch(
 
 
 def responses_of(split: Split, rows: list[dict], tokenizer, max_tokens: int, observation_tokens: int):
-  """Returns the tokens of the rows' demonstrations or episodes, and which of them are learned; lists of lists."""
+  """Returns each row's tokens of its demonstration or episode, and which of them are learned."""
   if rows[0].get("episode"):
     games = [json.loads(row["episode"]) for row in rows]
     found = [dialogue.episode(tokenizer, game, max_tokens, observation_tokens) for game in games]

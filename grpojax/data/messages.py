@@ -3,8 +3,9 @@
     {"messages": [{"role": "user", "content": "2+3=?"}, {"role": "assistant", "content": "2+3=5\\n#5"}]}
 
 What stands before the first answer is the prompt: it goes through config.data.template and the chat template
-as the questions of RL do.  Every answer is learned, with the token that ends it, and nothing else.  Other
-keys of a line are notes for people.
+as the questions of RL do.  Every answer is learned, with the token that ends it, and nothing else.
+Answers with `"weight": 0` before that are a part of the prompt, as OpenAI's format for fine-tuning has it.
+Other keys of a line are notes for people.
 """
 
 import json
@@ -49,12 +50,15 @@ def to_row(messages: list[dict[str, str]]) -> dict[str, str]:
     raise ValueError(f"a role is {unknown.pop()!r}, and they are {', '.join(ROLES)}")
   if not all(isinstance(message["content"], str) for message in messages):
     raise ValueError("a content is no text")
-  first = roles.index("assistant") if "assistant" in roles else 0
+  learned = [m["role"] == "assistant" and m.get("weight", 1) != 0 for m in messages]
+  first = learned.index(True) if any(learned) else 0
   turns = roles[first:]
   if not first or roles[first - 1] != "user" or roles[-1] != "assistant":
     raise ValueError("there is no answer of the assistant behind a message of the user, at the end")
   if turns != ["assistant", "user"] * (len(turns) // 2) + ["assistant"]:
     raise ValueError("user and assistant do not alternate behind the first answer")
+  if not all(learned[first::2]):
+    raise ValueError("an answer of weight 0 stands behind one that is learned")
   texts = [message["content"] for message in messages]
   row = dict(question=texts[first - 1])
   if first > 1:
@@ -69,13 +73,14 @@ def _alike(rows: list[dict]) -> list[dict]:
   """Returns the rows all as episodes, where one of them has several answers."""
   if not any("episode" in row for row in rows):
     return rows
-  as_episode = lambda row: row if "episode" in row else row | dict(episode=json.dumps([[row["demonstration"], ""]]))
-  return [as_episode(row) for row in rows]
+  of_one = lambda row: {"episode": json.dumps([[row["demonstration"], ""]])}
+  return [row if "episode" in row else row | of_one(row) for row in rows]
 
 
 def to_messages(record: dict[str, Any], answer: str) -> list[dict[str, str]]:
   """Returns the conversation of a question of RL and an answer to it, as `read` takes it."""
   history = json.loads(record["history"]) if record.get("history") else []
+  history = [m | {"weight": 0} if m["role"] == "assistant" else m for m in history]
   return [*history, dict(role="user", content=record["question"]), dict(role="assistant", content=answer)]
 
 

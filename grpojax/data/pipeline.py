@@ -176,7 +176,7 @@ def load_split(
 def encode_split(
   config, split: str, records: list[dict[str, Any]], tokenizer, form: templates.Form, notes: tuple[str, ...]
 ) -> Split:
-  """Returns the rows as a split: their prompts encoded in `form`, those over the budget dropped or refused."""
+  """Returns the rows as a split: prompts encoded in `form`, those over the budget dropped or refused."""
   prompts = templates.encode(form, tokenizer, records)
   fits = np.array([len(prompt) <= config.prompt_budget for prompt in prompts])
   if config.overlong_prompts == "error" and not fits.all():

@@ -1,7 +1,7 @@
 """Fine-tunes on given answers: grpojax sft base [--config.sft.path=chats.jsonl] [--workdir=runs/sft ...]
 
-config.sft has what this kind of training asks for; model, data, adapters, evaluation, checkpoints and devices are
-those of `grpojax train`, and so are the workdir, what a stop leaves, and the exit statuses.
+config.sft has what this kind of training asks for; model, data, adapters, evaluation, checkpoints and devices
+are those of `grpojax train`, and so are the workdir, what a stop leaves, and the exit statuses.
 """
 
 import sys

@@ -130,9 +130,9 @@ def train(config: ConfigDict, model: Model, mesh, split, tokenizer, writer: Writ
   shown = Demonstrations(config, split, tokenizer, c.batch_size, c.seed, env.observation_tokens)
   begin = lambda step: watchdog.progress(f"taking step {step} of the cold start")
   with console.bar(c.steps, 0, config.verbose, "cold start") as progress:
-    for step, state, metrics, _ in supervised.updates(
-      update, shown, mesh, state, {}, range(1, c.steps + 1), begin
-    ):
+    steps = range(1, c.steps + 1)
+    for step, moved, metrics, _ in supervised.updates(update, shown, mesh, state, {}, steps, begin):
+      state = moved
       if step % 20 == 0 or step == c.steps:
         metrics = {k: float(v) for k, v in jax.device_get(metrics).items()}
         if metrics["update/nonfinite"]:

@@ -21,7 +21,7 @@ from grpojax.learner.rows import Rows
 from grpojax.runtime import sharding
 from grpojax.train import setup, supervised
 from grpojax.train import state as run_state
-from grpojax.train.banner import announce, finish
+from grpojax.train.banner import announce_setup, finish
 from grpojax.train.loop import due
 from grpojax.train.session import Session
 from grpojax.train.setup import Job
@@ -42,7 +42,7 @@ def run_config(config: ConfigDict) -> ConfigDict:
       c[section] = default[section]
     for slot, value in supervised.OBJECTIVE.items():
       c.objective[slot] = value
-    c.steps = config.sft.steps
+    c.steps, c.updates_per_rollout = config.sft.steps, 1
     c.optimizer.update(
       fn=config.sft.optimizer, learning_rate=config.sft.learning_rate, warmup_steps=config.sft.warmup_steps
     )
@@ -115,7 +115,7 @@ def run(job: Job, on_step: Callable[[int, dict[str, float]], None] | None = None
   Returns True when config.steps was reached, False when the run was asked to stop (and has saved).
   """
   c = job.config
-  announce(job)
+  announce_setup(job)
   with Session(job, on_step) as session:
     state, _ = session.restored or run_state.initial(job, session.writer)
     if state.step == 0:

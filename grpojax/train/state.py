@@ -1,5 +1,6 @@
 """All that a run carries from step to step: one pytree, which a checkpoint saves and a start restores."""
 
+from pathlib import Path
 from typing import NamedTuple
 
 import jax
@@ -55,13 +56,20 @@ def initial(job: Job, writer: Writer) -> tuple[RunState, list]:
       base = model._replace(lora=None)
       params = cold_start.cold_start(config, base, job.mesh, data.train, data.tokenizer, writer)
   frozen, params = adapters.begin(config, job.workdir, model, job.mesh, params)
-  policies = {"reference": jax.tree.map(jnp.copy, params)} if config.reference else {}
+  policies = {"reference": _reference(job, params)} if config.reference else {}
   known = new_curriculum(job)
   if config.difficulty.offline:
     known = estimate_difficulty(context, frozen, params, known)
   never = np.array(np.nan, np.float32)
   moment = moment_lib.start(config)
   return RunState(0, job.programs.fresh(params), policies, never, known, frozen, moment), []
+
+
+def _reference(job: Job, params: dict) -> dict:
+  """Returns the reference that a run begins with: the policy that it starts from, or that of a folder."""
+  if job.config.reference == "init":
+    return jax.tree.map(jnp.copy, params)
+  return hf.load(Path(job.config.reference).expanduser(), job.model, job.mesh)
 
 
 def new_curriculum(job: Job) -> Difficulty | None:

@@ -1,4 +1,4 @@
-"""Supervised fine-tuning: updates on given answers, the one implementation of cold starts and of `grpojax sft`.
+"""Supervised fine-tuning: updates on given answers, of cold starts and of `grpojax sft`.
 
 SFT is REINFORCE with advantage one on somebody else's tokens, so the learner's update is used as it
 is: one completion per prompt, weight 1 / tokens.
@@ -76,7 +76,7 @@ def updates(
   update: Callable, shown: Demonstrations, mesh: Mesh, state: State, frozen: dict, steps: range,
   begin: Callable[[int], None],
 ) -> Iterator[tuple[int, State, dict, dict]]:  # fmt: skip
-  """Yields (step, state, metrics on the device, counts on the host) of each update; `begin(step)` before it."""
+  """Yields (step, state, metrics on the device, counts on the host) of each update, behind `begin(step)`."""
   objective = sharding.everywhere(mesh, objective_lib.build(OBJECTIVE))
   for step in steps:
     begin(step)
