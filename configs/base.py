@@ -265,8 +265,8 @@ def _tiny(c):
   c.model.update(hidden_size=32, num_hidden_layers=2, head_dim=8, intermediate_size=64)
   c.model.moe_intermediate_size = 32
   c.cold_start.update(steps=4, batch_size=16, warmup_steps=1)
-  c.sft.update(steps=4, batch_size=8, warmup_steps=1)
-  c.sample.update(prompts=8, samples=4, keep=2)
+  c.sft.update(steps=4, batch_size=4, warmup_steps=1)
+  c.sample.update(prompts=16, samples=4, keep=2)
   c.eval.update(every=2, prompts=8, samples=4)
   c.checkpoint.every = 1
 

@@ -30,10 +30,11 @@ def batch(
   """Returns batch number `step` for supervised fine-tuning, a pure function of (seed, step).
 
   The batch is tokens [rows, L + T] int32 (left-padded prompt, then demonstration and EOS), mask
-  [rows, T] float32, prompt_length and length [rows] int32, and cut: how many responses were longer than
+  [rows, T] float32, prompt_length and length [rows] int32, and cut: how many responses did not fit in
   T = max_tokens.  Those end at T without an EOS, as running into the budget does.  A row with an `episode`,
   JSON [[action, observation], ...], shows a game of many turns, of which the actions are in the mask.
   """
+  eos = tokenizer.eos_token_id
   indices = pipeline.epoch_order(len(split.records), batch_size, seed)[step]
   prompts = pipeline.take(split, indices, tokenizer.pad_token_id)
   responses, chosen = responses_of(split, prompts.example, tokenizer, max_tokens, observation_tokens)
@@ -47,7 +48,7 @@ def batch(
     mask=mask,
     prompt_length=prompts.length,
     length=length,
-    cut=sum(len(response) > max_tokens for response in responses),
+    cut=count_cut(prompts.example, responses, chosen, max_tokens, eos),
   )
 
 
@@ -60,3 +61,13 @@ def responses_of(split: Split, rows: list[dict], tokenizer, max_tokens: int, obs
   shown = [row["demonstration"] for row in rows]
   responses = text.encode_responses(tokenizer, shown, split.split_special_tokens)
   return responses, [[True] * len(response) for response in responses]
+
+
+def count_cut(rows: list[dict], responses, chosen, max_tokens: int, eos: int) -> int:
+  """Returns the number of rows that did not fit in `max_tokens`, of what `responses_of` gave for them."""
+  if not rows[0].get("episode"):
+    return sum(len(response) > max_tokens for response in responses)
+  answers = [int((np.diff([0, *on]) == 1).sum()) for on in chosen]  # each a run of tokens that are learned
+  games = [len(json.loads(row["episode"])) for row in rows]
+  whole = zip(answers, games, responses, strict=True)
+  return sum(shown < game or response[-1] != eos for shown, game, response in whole)

@@ -18,7 +18,6 @@ from grpojax.data.templates import Form
 from grpojax.runtime import storage
 
 ROLES = ("system", "user", "assistant")
-LONGEST = 2**22  # tokens of an answer that is measured whole
 
 
 def read(path: str | Path) -> list[dict[str, Any]]:
@@ -90,9 +89,9 @@ def to_split(config, rows: list[dict], tokenizer, form: Form) -> Split:
 
 
 def count_cut(split: Split, tokenizer, max_tokens: int) -> int:
-  """Returns the number of rows whose answers have more than `max_tokens` tokens."""
-  responses, _ = demonstrations.responses_of(split, split.records, tokenizer, LONGEST, LONGEST)
-  return sum(len(response) > max_tokens for response in responses)
+  """Returns the number of rows whose answers do not fit in `max_tokens`."""
+  found = demonstrations.responses_of(split, split.records, tokenizer, max_tokens, max_tokens)
+  return demonstrations.count_cut(split.records, *found, max_tokens, tokenizer.eos_token_id)
 
 
 def write(path: Path, rows: list[dict[str, Any]]) -> None:

@@ -56,10 +56,17 @@ def test_a_template_stands_around_the_question_as_in_rl(tmp_path):
   np.testing.assert_array_equal(split.prompts[0], of_rl)
 
 
-def test_an_answer_beyond_the_budget_is_cut_without_an_end_and_counted(tmp_path):
-  split, demo = batch_of(tmp_path, [SINGLE, BEHIND], max_tokens=8)
-  assert demo["cut"] == messages.count_cut(split, TOKENIZER, 8) == 1
-  assert (demo["tokens"][:, -1] == TOKENIZER.eos_token_id).sum() == 1 and demo["mask"].all()
+LONG = [BEHIND[2], BEHIND[3]]  # an answer of 10 tokens with its end; that of SINGLE has 8
+
+
+@pytest.mark.parametrize("chats", [[SINGLE, LONG], [SEVERAL, LONG, BEHIND]])
+@pytest.mark.parametrize("budget", range(6, 26))
+def test_an_answer_beyond_the_budget_is_cut_and_counted(tmp_path, chats, budget):
+  """Of a conversation with several answers the row may end before one of them."""
+  split, demo = batch_of(tmp_path, chats, max_tokens=budget)
+  tokens = lambda chat, **how: len(TOKENIZER.apply_chat_template(chat, return_dict=False, **how))
+  cut = sum(tokens(chat) - tokens(chat[:1], add_generation_prompt=True) > budget for chat in chats)
+  assert demo["cut"] == messages.count_cut(split, TOKENIZER, budget) == cut
 
 
 def test_rows_go_from_questions_to_messages_and_back(tmp_path):

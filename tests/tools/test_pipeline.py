@@ -12,7 +12,7 @@ from grpojax.tools.pipeline.manifest import BEGUN, DONE, LEFT, ROWS, STALE
 
 
 def config(*entries, **changes):
-  c = commandline.config_of(["--config=base:tiny"])
+  c = commandline.config_of(["--config=base:tiny", "--config.mesh.data=1"])
   with c.unlocked():
     c.stages = [ConfigDict(entry) for entry in entries]
     c.update_from_flattened_dict(changes)
@@ -66,6 +66,8 @@ def test_stages_that_train_nothing_hand_on_the_policy_that_they_have():
 def test_a_stage_sets_keys_of_its_own_alone():
   found = stages.read(config(RL | dict(steps=7, reward=dict(form=dict(fn="shaping:r1_format"))), LOOK))
   assert found[1].config.steps == 7 and found[2].config.steps == 2
+  longer = stages.read(config(RL | dict(rollout=dict(max_tokens=64))))[1].config
+  assert longer.eval.max_tokens == 64  # as in any run, where it is not set
   assert "form" in found[1].config.reward and "form" not in found[2].config.reward
 
 
@@ -76,6 +78,10 @@ def test_a_reference_is_the_policy_that_the_stage_starts_from_or_that_of_another
   assert (of("base").reference, of("base").config.reference, of("base").parents) == (
     "base", "init", ("learn", "base"),
   )  # fmt: skip
+  c = config(learn, RL, reference="base")
+  assert [(one.reference, one.config.reference) for one in stages.read(c)] == [
+    ("", "init"), ("", "init"), ("base", "init"),
+  ]  # fmt: skip
   with pytest.raises(ValueError, match=r"stage 'rl': config\.reference = 'x' is neither '' nor 'init' nor"):
     of("x")
 

@@ -140,6 +140,6 @@ def test_a_policy_that_is_never_right_leaves_nothing_to_learn_and_the_answers_st
   words += [COIN, f"--config.cache_dir={cache}", "--config.verbose=False", "--config.mesh.data=1"]
   (done,) = subprocesses.forked([words], [env])
   said = done.out + done.err
-  assert done.code == 1 and "error: stage 'grow1': kept 0 of 32 answers" in said, said
+  assert done.code == 1 and "error: stage 'grow1': kept 0 of 64 answers" in said, said
   assert "raise config.sample.prompts or config.sample.samples, or start it from a better" in said
-  assert len(metrics.read(tmp_path / "run" / "grow1", "items")) == 8
+  assert len(metrics.read(tmp_path / "run" / "grow1", "items")) == 16

@@ -28,7 +28,7 @@ def config(cache, tmp_path, **changes):
   c = base.get_config("tiny")
   c.update(cache_dir=str(cache), verbose=False)
   c.mesh.data, c.cold_start.steps = 1, 0
-  c.sft.update(path=str(tmp_path / "chats.jsonl"), learning_rate=0.01)
+  c.sft.update(path=str(tmp_path / "chats.jsonl"), learning_rate=0.01, batch_size=8)
   c.eval.update(every=100, prompts=4, samples=4)
   with c.unlocked():
     c.update_from_flattened_dict(changes)
@@ -49,7 +49,7 @@ def test_what_rl_is_told_means_nothing_to_it():
   "changes, sentence",
   [
     ({"sft.batch_size": 25}, "config.sft.batch_size = 25 is more than the 24 rows of split 'sft'; lower it"),
-    ({"rows": "single", "microbatches": 16}, "config.sft.batch_size = 8 must be divisible by 16, the mesh"),
+    ({"rows": "single", "microbatches": 2, "sft.batch_size": 9}, "= 9 must be divisible by 2, the mesh's sh"),
     ({"sft.path": "/none.jsonl"}, "config.sft.path = '/none.jsonl' is not on this machine"),
     ({"sft.optimizer": "sgd", "optimizer.b1": 0.5}, "config.optimizer.b1 = 0.5: sgd has no b1"),
   ],
@@ -63,6 +63,7 @@ def test_one_sentence_before_anything_compiles(cache, tmp_path, changes, sentenc
 def test_a_microbatch_has_its_share_of_the_most_rows(shards, microbatches, rows):
   c = base.get_config("tiny")
   c.update(microbatches=microbatches)
+  c.sft.batch_size = 8
   spec = sft.pack_spec(c, shards)
   assert (spec.rows, spec.shards) == (rows, shards) and not spec.shared
   assert spec.columns == c.data.prompt_budget + c.rollout.max_tokens - 1

@@ -10,7 +10,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-import jax
 from ml_collections import ConfigDict
 
 from grpojax import train
@@ -154,5 +153,4 @@ def _leave(config: ConfigDict, model: Model, params: dict, folder: Path) -> list
   processes.on_process_0(lambda: shutil.rmtree(out, ignore_errors=True))  # of a start that was killed
   export.write_folder(params, model.spec, setup.model_folder(config), out, SHARD_BYTES, dtype)
   processes.on_process_0(lambda: None)  # all wait until process 0 has written
-  jax.block_until_ready(params)
   return sorted(f"{POLICY}/{file.name}" for file in out.iterdir())

@@ -23,11 +23,12 @@ DONE, BEGUN, LEFT, STALE = "done", "begun", "left", "stale"
 # Sections of a config that decide what a stage of this kind leaves, of those that a run may not change.
 SECTIONS = {
   "base": ("cold_start", "model", "data", "rollout.max_tokens", "env.observation_tokens"),
-  "sample": ("seed", "data", "eval", "reward", "sample", "rollout.prompts"),
-  "evaluate": ("seed", "data", "eval", "reward", "rollout.prompts"),
+  "sample": ("seed", "data", "eval", "reward", "sample"),
+  "evaluate": ("seed", "data", "eval", "reward"),
 }
 NOT_OF = {"sft": ("sample", "cold_start"), "rl": ("sft", "sample", "cold_start")}  # of kinds that are runs
 NEVER = ("name", "model.path")  # the first follows from the chain's, the second is of this machine
+AGAIN = ("optimizer.fn", "optimizer.learning_rate", "optimizer.warmup_steps")  # of `sft`: config.sft has them
 
 
 class State(NamedTuple):
@@ -85,9 +86,9 @@ def keys(stage: Stage) -> dict[str, Any]:
   found = {}
   for key, value in flat.items():
     row = schema.row(key)
-    free = row is not None and row.free and not (key == "steps" and stage.kind in ("rl", "sft"))
+    free = row is not None and row.free and not (key == "steps" and stage.kind == "rl")
     wanted = of(key, SECTIONS[stage.kind]) if stage.kind in SECTIONS else not of(key, NOT_OF[stage.kind])
-    if wanted and not free and key not in NEVER:
+    if wanted and not free and key not in (*NEVER, *(AGAIN if stage.kind == "sft" else ())):
       found[key] = value
   return found
 

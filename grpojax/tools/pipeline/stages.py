@@ -11,6 +11,7 @@ policy the stage starts from.  Stages that train nothing, `sample` and `evaluate
 they have.  `samples` names the `sample` stages whose rows an `sft` stage learns, with commas between them.
 """
 
+import copy
 import re
 from typing import NamedTuple
 
@@ -46,7 +47,7 @@ class Stage(NamedTuple):
 
 def shared_config(config: ConfigDict) -> ConfigDict:
   """Returns the config that all stages share."""
-  shared = config.copy_and_resolve_references()
+  shared = copy.deepcopy(config)  # with its references: eval.max_tokens follows rollout.max_tokens
   with shared.unlocked():
     if "stages" in shared:
       del shared["stages"]
@@ -148,7 +149,7 @@ def _config(
 
   `owners` has whose policy each stage before it hands on.  Raises ValueError.
   """
-  config = shared.copy_and_resolve_references()
+  config = copy.deepcopy(shared)
   own = {key: value for key, value in entry.to_dict().items() if key not in OWN}
   changes = schema.flatten(own)
   for key, value in changes.items():
@@ -161,16 +162,15 @@ def _config(
       )
   try:
     overrides.apply(config, changes)
-    reference = owners.get(config.reference, "") if entry["kind"] == "rl" else ""
+    reference = owners.get(config.reference, "")
     with config.unlocked():
       config.name = f"{shared.name}-{name}"
-      if entry["kind"] != "rl" or reference:
-        config.reference = "init" if reference else ""
+      config.reference = "init" if reference else config.reference
     trial = from_folder(config, "policy")
     config_lib.check(sft.run_config(trial) if entry["kind"] == "sft" else trial, devices)
   except ValueError as error:
     raise ValueError(f"stage '{name}': {error}") from error
-  return config, reference
+  return config, reference if entry["kind"] == "rl" else ""
 
 
 def _of_base(shared: ConfigDict) -> ConfigDict:
@@ -178,6 +178,7 @@ def _of_base(shared: ConfigDict) -> ConfigDict:
   config = shared.copy_and_resolve_references()
   with config.unlocked():
     config.name, config.lora.rank, config.lora.path = f"{shared.name}-{BASE}", 0, ""
+    config.reference = "init" if config.reference else ""  # which may name a stage
   return config
 
 
