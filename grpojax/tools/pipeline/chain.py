@@ -8,7 +8,7 @@ from typing import NamedTuple
 import jax
 from ml_collections import ConfigDict
 
-from grpojax.runtime import console, lock, processes
+from grpojax.runtime import console, errors, lock, processes
 from grpojax.tools.pipeline import manifest, page, stages
 from grpojax.tools.pipeline.kinds import KINDS, POLICY, Place
 from grpojax.tools.pipeline.manifest import DONE, ROWS, STALE, State
@@ -124,8 +124,16 @@ def _run(chain: Chain, stage: Stage) -> bool:
   if left is None:
     return False
   manifest.finish(stage, chain.workdir, left)
-  processes.on_process_0(lambda: page.write(chain.name, chain.stages, chain.workdir))
+  processes.on_process_0(lambda: _draw(chain))
   return True
+
+
+def _draw(chain: Chain) -> None:
+  """Writes the chain's report.  What is done stays done where the report cannot be drawn."""
+  try:
+    page.write(chain.name, chain.stages, chain.workdir)
+  except Exception as error:
+    console.say(f"note: the report could not be drawn ({errors.sentence(error)}); the next stage tries again")
 
 
 def _policy(stage: Stage, of: str, workdir: Path) -> str:

@@ -6,7 +6,8 @@ they were sampled, so that nothing but chance prefers one right answer to anothe
 
 import math
 
-COUNTS = ("sampled", "wrong", "no_verdict", "cut", "repeated", "over_limit", "kept")  # of answers
+COUNTS = ("sampled", "wrong", "no_verdict", "cut", "unreadable", "repeated", "over_limit", "kept")  # of answers
+BROKEN = "\ufffd"  # stands in a text for a part of a character: other tokens would be learned for it
 
 
 def select(items: list[dict], keep: int, balance: str) -> tuple[list[tuple[dict, str]], dict[str, int]]:
@@ -44,6 +45,8 @@ def _rejected(sample: dict, texts: list[str]) -> str:
     return "no_verdict" if sample["right"] is None else "wrong"
   if not sample["ended"]:
     return "cut"  # to imitate it would be to stop nowhere
+  if BROKEN in sample["text"]:
+    return "unreadable"
   return "repeated" if _squeezed(sample["text"]) in map(_squeezed, texts) else ""
 
 
