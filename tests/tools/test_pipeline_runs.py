@@ -31,7 +31,7 @@ def get_config():
   c.name = "chain"
   c.verbose, c.mesh.data, c.model.num_hidden_layers, c.remat = False, 1, 1, "none"
   c.cold_start.steps = 60
-  c.rollout.update(max_tokens=16, segment=4)
+  c.rollout.update(max_tokens=32, segment=8)
   c.data.update(train=24, test=4, validation=4)
   c.eval.update(every=9, prompts=4, samples=4)
   c.checkpoint.update(every=1, keep=5)
@@ -44,8 +44,8 @@ def get_config():
   ]
   return c
 """
-# While sampling; while learning; between what was learned and its note; in a save of RL, whose records are then
-# written again; between two stages.
+# While sampling; while learning; between what was learned and its note; in a save of RL, which is then done
+# again from the save before; between two stages.
 POINTS = "answers:2 batch:3 finish:1 save:2 begin:2"
 
 

@@ -6,7 +6,7 @@ they were sampled, so that nothing but chance prefers one right answer to anothe
 
 import math
 
-COUNTS = ("sampled", "wrong", "no_verdict", "cut", "unreadable", "repeated", "over_limit", "kept")  # of answers
+COUNTS = ("sampled", "wrong", "no_verdict", "cut", "unreadable", "repeated", "over_limit", "kept")
 BROKEN = "\ufffd"  # stands in a text for a part of a character: other tokens would be learned for it
 
 
