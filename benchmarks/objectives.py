@@ -24,10 +24,10 @@ from grpojax.data import text
 from grpojax.learner import logprobs, optimizer, rows
 from grpojax.learner.state import make_init
 from grpojax.learner.update import make_update
-from grpojax.objective.build import LISTS, functions, knobs_of
+from grpojax.objective.build import BESIDE, LISTS, functions, knobs_of
 from grpojax.recipes import base
 from grpojax.tools.variants import recipes
-from grpojax.types import Batch, Turns
+from grpojax.types import ACTION, PADDING, Batch, Turns
 
 REFERENCE = "PPO-clip, token mean"
 TURNS = 4  # of every trajectory
@@ -48,8 +48,8 @@ def variants() -> dict[str, objective_lib.Objective]:
     for name, fn in functions(slot).items():
       o = base.get_config().objective
       needed = [key for key, knob in knobs_of(fn).items() if knob.default is inspect.Parameter.empty]
-      beta = dict(beta=0.1) if slot == "penalty" else {}
-      o[slot].it = dict(fn=name) | dict.fromkeys(needed, 0.1) | beta
+      beside = {key: "actions" if key == "stream" else 0.1 for key in BESIDE.get(slot, ())}
+      o[slot].it = dict(fn=name) | dict.fromkeys(needed, 0.1) | beside
       found[f"{slot}.{name}"] = objective_lib.build(o)
   return found
 
@@ -73,6 +73,8 @@ def make_batch(P: int, G: int, T: int, seed: int = 0) -> tuple[Batch, np.ndarray
     sampler_logp=old + noise(0.02),
     old_logp=old,
     ref_logp=old + noise(0.1),
+    teacher_logp=old + noise(0.5),
+    divergence=np.abs(noise(0.5)),
     entropy=single(rng.exponential(0.3, (P, G, T))),
     turns=Turns(
       index=np.where(on, np.arange(T) * TURNS // length[..., None], -1).astype(np.int32),
@@ -85,6 +87,8 @@ def make_batch(P: int, G: int, T: int, seed: int = 0) -> tuple[Batch, np.ndarray
       baseline=single(np.full((P, G), 0.5)), moment=single(np.full((P, G), 0.25)),
       part=np.stack([accuracy, accuracy[::-1]], -1), part_valid=np.ones((P, G, 2), bool),
       part_weight=np.ones((P, G, 2), np.float32),
+      grad_norm=single(rng.uniform(0.5, 2, (P, G))),
+      lag=on.astype(np.int32), kind=np.where(on, ACTION, PADDING).astype(np.int32),
     ),
   )
   return batch, old + noise(0.05), single(rng.exponential(0.3, (P, G, T)))

@@ -14,15 +14,20 @@ from grpojax.recipes import base
 SIZES = (
   "hidden_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads", "intermediate_size",
 )  # fmt: skip
-__all__ = ["G", "L", "P", "T", "V", "config", "model"]
+__all__ = ["G", "L", "P", "T", "V", "architecture", "config", "model"]
 
 
-def model() -> models.Model:
-  """Builds grpojax's own model, in float32."""
+def architecture() -> ConfigDict:
+  """Returns the config of grpojax's own model, in float32."""
   c = base.get_config().model
   c.update({name: MODEL[name] for name in SIZES})
   c.head_dim = MODEL["hidden_size"] // MODEL["num_attention_heads"]
-  return models.build(c, V)
+  return c
+
+
+def model() -> models.Model:
+  """Builds it, with the vocabulary of all systems."""
+  return models.build(architecture(), V)
 
 
 def config(rows: str, microbatches: int) -> ConfigDict:

@@ -7,10 +7,13 @@ function's keyword arguments.
 
 from ml_collections import ConfigDict
 
+from grpojax.recipes import games
+
 
 def get_config(scale: str = "mini") -> ConfigDict:
   """GRPO without KL, strictly by the paper's estimator; the scale chooses model, data and budget."""
   scales = dict(mini=_mini, tiny=_tiny, pocket=_pocket, small=_small, local=_local, paper=_paper)
+  scales |= games.SCALES
   if scale not in scales:
     raise ValueError(f"Config scale {scale!r} is unknown; choose one of {', '.join(scales)}.")
   c = ConfigDict()
@@ -42,6 +45,12 @@ def get_config(scale: str = "mini") -> ConfigDict:
   c.objective.veto = ConfigDict()  # tokens dropped, or less trusted, because of where the policy has moved
   c.objective.batch_veto = ConfigDict()  # the same over the optimiser batch: one more forward pass an update
   c.objective.penalty = ConfigDict()  # costs with gradient, each with its `beta`
+  c.objective.component = ConfigDict()  # losses of single tokens over a `stream` of their own, times `coef`
+  c.objective.preference = ConfigDict()  # losses of pairs of a group: one more forward pass an update
+  c.teacher = ConfigDict()  # whose log-probs of the completions distillation reads
+  c.teacher.path = ""  # "" none; folder or hub name of a model of any size, and of this run's tokenizer
+  c.teacher.divergence = ""  # of the component `gkd`: "forward_kl", "reverse_kl", "jsd"; needs rows "single"
+  c.teacher.beta = 0.5  # share of the teacher in jsd's mixture (GKD, TRL)
   c.reference = ""  # "" none; "init": the policy that RL starts from (needed by KL penalties); or the folder
   # of another one of the same shapes, in a pipeline a stage's name
   c.reference_sync = ConfigDict()  # reference <- (1 - rate) reference + rate policy, in float32
@@ -79,6 +88,8 @@ def get_config(scale: str = "mini") -> ConfigDict:
   c.env.turns = 16  # U, actions of a trajectory at most (GiGPO: 15 in WebShop and Sokoban, 50 in ALFWorld)
   c.env.action_tokens = 16  # of one action, EOS included; rollout.max_tokens is the budget of all turns
   c.env.observation_tokens = 64  # of an observation's own text; what is longer is cut, visibly, and counted
+  c.env.memory = 0  # k: every turn begins a new context, the prompt and the last k turns, and reads it anew
+  # (GiGPO: 2); rollout.max_tokens is then the budget of all contexts.  0: one context, read once
   c.env.invalid_actions = 4  # so many in a row end a trajectory; 0: any number
   c.env.success = 1.0  # a return from here on is a success, which `accuracy` counts
   c.env.timeout = 60.0  # seconds that a reset or a step may take; then the trajectory is invalid
@@ -248,7 +259,7 @@ def get_config(scale: str = "mini") -> ConfigDict:
   c.checkpoint.every = 25  # steps; also at the end and on Ctrl-C
   c.checkpoint.keep = 2
   c.checkpoint.allow_changed = ""  # goes on though this part differs from the checkpoint's: "config", "data",
-  # "devices" (their kind), "frozen" (weights under adapters), "run" (the checkpoint of another run), "all"
+  # "devices" (their kind), "frozen" (weights under adapters, a teacher's), "run" (another run's), "all"
   scales[scale](c)
   return c
 

@@ -1,12 +1,12 @@
 """GiGPO: an episode's advantage plus that of the step, among turns that saw the same state.
 
-    python -m grpojax.main --config=configs/gigpo.py --workdir=runs/gigpo
+    python -m grpojax.main --config=configs/gigpo.py --workdir=runs/gigpo     # plays FrozenLake: games.py
     ... --config.objective.advantage.std=False           # as Dr. GRPO; the code's default
     ... --config.objective.advantage.form=rows           # statistics over turns, as its code
 
 https://arxiv.org/abs/2505.10978: omega 1, gamma 0.95, N = 8, KL 0.01.  A row of a batch is a trajectory.
-Without an environment (config.env.name) every completion is one turn: the turn's advantage repeats the
-trajectory's, so that the sum is the trajectory's times 1 + omega.
+At scales without an environment (config.env.name) every completion is one turn: the turn's advantage repeats
+the trajectory's, so that the sum is the trajectory's times 1 + omega.
 """
 
 from ml_collections import ConfigDict
@@ -14,7 +14,7 @@ from ml_collections import ConfigDict
 from grpojax.recipes import base
 
 
-def get_config(arg: str = "mini") -> ConfigDict:
+def get_config(arg: str = "lake") -> ConfigDict:
   c = base.get_config(arg)
   c.name = "gigpo"
   c.objective.advantage = dict(

@@ -2,6 +2,7 @@
 
     python -m grpojax.main --config=configs/grpo.py --workdir=runs/grpo
     python -m grpojax.main --config=configs/grpo.py:tiny                     # a few seconds
+    python -m grpojax.main --config=configs/grpo.py:lake                     # plays FrozenLake: games.py
     ... --config.objective.penalty.kl.fn=kl_k2       # the exact gradient, see penalty.py
 
 beta = 0.04 is the paper's.  ddof = 1, eps = 1e-6 (verl, tunix, slime) and the clip range 0.2 (TRL,

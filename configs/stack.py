@@ -1,9 +1,9 @@
 """GSPO-token + GiGPO + Dr. GRPO in one objective, a row being one trajectory.
 
-    python -m grpojax.main --config=configs/stack.py --workdir=runs/stack
+    python -m grpojax.main --config=configs/stack.py --workdir=runs/stack     # plays FrozenLake: games.py
 
 No public code runs this combination as a whole; what it means here is grpojax/objective/ and its
-tests.  Without an environment (config.env.name) GiGPO only scales A by 1 + omega.
+tests.  At scales without an environment (config.env.name) GiGPO only scales A by 1 + omega.
 """
 
 from ml_collections import ConfigDict
@@ -11,7 +11,7 @@ from ml_collections import ConfigDict
 from grpojax.recipes import agent
 
 
-def get_config(arg: str = "mini") -> ConfigDict:
+def get_config(arg: str = "lake") -> ConfigDict:
   c = agent.get_config(arg)
   c.name = "stack"
   c.objective.ratio = dict(fn="sequence_token")

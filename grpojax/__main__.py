@@ -17,8 +17,10 @@ COMMANDS = {  # name -> (module with a function `command()`, one line)
   "export": ("grpojax.tools.export", "write a run's policy as a folder in Hugging Face's layout"),
   "podcheck": ("grpojax.tools.podcheck.command", "compile a run for a slice that is not here"),
   "sweep": ("grpojax.tools.sweep", "run any recipe with each override of a list, and compare"),
+  "scale": ("grpojax.tools.scale.command", "fit accuracy against compute, and predict the end from half"),
   "report": ("grpojax.tools.report", "write a run's report.html anew"),
   "watch": ("grpojax.tools.watch", "show runs as they go, in a browser of this machine"),
+  "port": ("grpojax.tools.port.command", "say a config of TRL, verl, slime or Tunix in our flags"),
   "variants": ("grpojax.tools.variants", "print every recipe by slot, and the functions of every slot"),
 }
 

@@ -53,6 +53,8 @@ class Rollout(NamedTuple):
   routing: Array | None = None  # [P, G, L + T - 1, layers, k] int8/16: experts of what was fed; -1: none
   kind: Array | None = None  # [P, G, T] int8, of the response's tokens; None: all of `length` are actions
   version: Array | None = None  # [P, G, T] int32, training steps behind the policy that chose the token
+  context: Array | None = None  # [P, G, T] int32: a token saw the prompt, and those before it of its number;
+  # None: all before it
   turns: Turns | None = None  # None: all of a response is one turn
   ending: Array | None = None  # [P, G] int8: DONE, TRUNCATED, ...; None where there are no environments
 
@@ -91,10 +93,13 @@ class Batch(NamedTuple):
   old_logp: Array | None = None  # [P, G, T] float32, log pi_old, recomputed by the learner
   on_policy: Array | None = None  # [P, G] bool: old_logp is still unknown, and that of the update's own pass
   ref_logp: Array | None = None  # [P, G, T] float32, log pi_ref
+  teacher_logp: Array | None = None  # [P, G, T] float32, log pi_T
+  divergence: Array | None = None  # [P, G, T] float32 of pi from pi_T, with gradient; by the update
   entropy: Array | None = None  # [P, G, T] float32, of pi_old over the whole vocabulary, nats
   tokens: Array | None = None  # [P, G, L + T] int32: left-padded prompt, then the response
   prompt_length: Array | None = None  # [P, G] int32
   length: Array | None = None  # [P, G] int32, tokens of the response, of all kinds; mask.sum(-1) may be less
+  context: Array | None = None  # [P, G, T] int32: Rollout.context
   packing_index: Array | None = None  # [P, G, 4] int32, where it lies in packed rows: packing.pack_sequences
   routing: Array | None = None  # [P, G, L + T - 1, layers, k] int8/16, experts to replay; -1: none
   balance_mask: Array | None = None  # [P, G, L + T - 1] bool, tokens that the load-balance loss counts
@@ -106,3 +111,6 @@ class Batch(NamedTuple):
   token_mean_weight: Array | None = None  # [P, G, T] float32, share of a mean over tokens; filled by prepare
   is_weight: Array | None = None  # [P, G, T] float32, mismatch weight; by prepare if any is configured
   num_tokens: Array | None = None  # [P, G] float32, tokens before `select`; filled by prepare
+  prox_share: Array | None = None  # [P, G, T] float32: log pi_old is so far from log mu to log pi; by prepare
+  component_weight: tuple | None = None  # [P, G, T] float32 of each component of the objective; by prepare
+  preference: tuple | None = None  # objective.terms.Tangent of each preference of the objective; by prepare

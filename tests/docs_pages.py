@@ -10,7 +10,7 @@ from grpojax import objective
 from grpojax.config import commandline
 
 ROOT = Path(__file__).parents[1]
-FOLDERS = (ROOT / "docs", ROOT / "benchmarks")
+FOLDERS = (ROOT / "docs", ROOT / "benchmarks", ROOT / "conformance")
 PAGES = [ROOT / "README.md"]
 PAGES += [page for folder in FOLDERS for page in sorted(folder.rglob("*.md")) if "_build" not in page.parts]
 NAMES = [str(page.relative_to(ROOT)) for page in PAGES]

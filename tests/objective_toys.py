@@ -9,11 +9,11 @@ import numpy as np
 
 from grpojax import objective as lib
 from grpojax.config.recipe import variants
-from grpojax.objective.build import LISTS, SLOTS, functions, knobs_of
-from grpojax.types import Batch, Turns
+from grpojax.objective.build import LISTS, MENUS, functions, knobs_of
+from grpojax.types import ACTION, OBSERVATION, PADDING, Batch, Turns
 
 RECIPES = variants()
-MENU = {f"{slot}.{name}": fn for slot in (*SLOTS, *LISTS) for name, fn in functions(slot).items()}
+MENU = {f"{slot}.{name}": fn for slot in MENUS for name, fn in functions(slot).items()}
 
 
 def menu(slot: str) -> list:
@@ -55,7 +55,8 @@ def _switches(slot: str) -> list[dict]:
   if slot == "correct":
     names = ("renormalize", "batch_normalize")
     return [{}, *({name: True} for name in names)]
-  return [dict(beta=0.1)] if slot == "penalty" else [{}]
+  beside = dict(penalty=dict(beta=0.1), component=dict(coef=0.1, stream="right"), preference=dict(coef=0.1))
+  return [beside.get(slot, {})]
 
 
 def group(reward, mask=None, **fields) -> Batch:
@@ -107,6 +108,9 @@ def random_batch(seed: int, P: int = 8, G: int = 4, T: int = 6, K: int = 3) -> t
     pool_std=np.repeat(rng.uniform(0.2, 0.8, (P, 1)), G, 1),
     step_score=rng.uniform(0, 1, (P, G, K)),
     step_end=step_end,
+    grad_norm=rng.uniform(0.5, 2.0, (P, G)),
+    kind=np.where(mask > 0, ACTION, np.where(length[..., None] + 1 > np.arange(T), OBSERVATION, PADDING)),
+    lag=np.where(mask > 0, 1 + np.arange(T) % 3, 0),
   )
   count = rng.integers(1, 4, (P, G))
   first = np.minimum(np.arange(T) // 2, count[..., None] - 1)  # two tokens a turn, the rest in the last
@@ -127,6 +131,8 @@ def random_batch(seed: int, P: int = 8, G: int = 4, T: int = 6, K: int = 3) -> t
     sampler_logp=near(0.1),
     old_logp=old,
     ref_logp=near(0.3),
+    teacher_logp=old[::-1],
+    divergence=rng.exponential(1.0, (P, G, T)),
     entropy=rng.exponential(1.0, (P, G, T)),
     turns=turns,
     extra=extra,

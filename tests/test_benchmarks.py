@@ -5,17 +5,21 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import jax
+import numpy as np
 import pytest
 
 ROOT = Path(__file__).parents[1]
 sys.path.append(str(ROOT))  # benchmarks/ is not installed
 
-from benchmarks import attention, setting  # noqa: E402
+from benchmarks import agents, attention, setting  # noqa: E402
+from benchmarks.conformance import __main__ as conformance  # noqa: E402
+from benchmarks.conformance import asked  # noqa: E402
 from benchmarks.gpu import __main__ as gpu  # noqa: E402
 from benchmarks.gpu import work  # noqa: E402
 from benchmarks.peers import __main__ as peers  # noqa: E402
 from grpojax import models  # noqa: E402
 from grpojax.models import spec as spec_lib  # noqa: E402
+from grpojax.tools.port import command as port  # noqa: E402
 
 SYSTEM = """
 import signal, sys
@@ -58,6 +62,24 @@ def test_the_accelerators_script_runs_dry_and_counts_what_is_necessary(monkeypat
   assert found["update:7B"]["necessary_flops"] == 3 * rows * (of_layers + 2 * w.half * V * D)
   assert found["update:7B"]["dtype"] == "float32"
   assert found["step:0.5B"]["rows"] == w.step_prompts * w.group_size
+
+
+@pytest.mark.slow
+def test_trajectories_of_many_turns_are_measured_at_tiny_sizes():
+  """A cache that goes on computes nothing twice, and a fresh prefill does; who waits leaves it idle."""
+  agents.pool.cache_clear()
+  try:
+    found = agents.measured(agents.calls(agents.TINY), rounds=1)
+  finally:
+    agents.pool().close()
+    agents.pool.cache_clear()
+  one, two, waiting = found.values()
+  assert all(row["computed"] <= row["tokens"] for row in (one["cache goes on"], two["cache goes on"]))
+  assert two["fresh prefill"]["computed"] > two["fresh prefill"]["tokens"] == two["cache goes on"]["tokens"]
+  assert two["fresh prefill"]["turns"] == 16 and waiting["10 ms a step"]["turns"] == 16
+  assert waiting["10 ms a step"]["idle"] > 0
+  rows = agents.table(found).splitlines()
+  assert len(rows) == 2 + 6 + 2 and rows[-1].count("reached") == 2
 
 
 def test_shapes_of_the_accelerators_script_are_those_of_the_models():
@@ -143,7 +165,7 @@ def test_a_table_replaces_the_last_one_on_the_page(tmp_path, monkeypatch, capsys
   assert page.read_text() == want and capsys.readouterr().out == "a \\* b\nc\n"
 
 
-@pytest.mark.parametrize("name", ["peers", "packing", "scaling", "gpu"])
+@pytest.mark.parametrize("name", ["peers", "packing", "agents", "scaling", "gpu"])
 def test_the_page_has_a_place_for_every_table(name):
   page = (ROOT / "docs" / "performance.md").read_text()
   assert page.count(f"<!-- {name} -->\n") == page.count(f"<!-- /{name} -->\n") == 1
@@ -173,3 +195,44 @@ def test_a_kernels_time_is_that_of_its_blocks_and_of_what_the_mask_leaves_empty(
   monkeypatch.setattr(attention, "COLUMNS", 8)
   assert attention.cycles(found, 2, 4, least=1) == 6 * 0x70 + 2 * (0x70 - 0x58)
   assert attention.cycles(found, 2, 4, least=1000) == 6 * (1000 + 0x18) + 2 * 0x18
+
+
+@pytest.mark.parametrize(
+  "got, word",
+  [
+    ([[1.0, -2.0]], "equal"),
+    ([[0.875, -1.75]], "× 0.875"),
+    ([[1.001, -2.002]], "close"),
+    ([[1.0, -2.004]], "close"),
+    ([[1.0, 2.0]], "differs"),
+    ([[1.0, float("nan")]], "differs"),
+  ],
+)
+def test_a_gradient_is_equal_a_multiple_close_or_another(got, word):
+  assert conformance.compared("trl", got, np.array([[1.0, -2.0]])) == word
+  case = dict(expected_grad_logp=[[1.0, -2.0]], expected_loss=0.5)
+  answer = dict(given=dict(loss=0.5, gradient=got))
+  assert conformance.of_loss("trl", case, answer) == word
+  if word == "equal":
+    answer["given"]["loss"] = 0.6
+    assert conformance.of_loss("trl", case, answer) == "differs in value"
+
+
+@pytest.mark.parametrize("peer", conformance.PEERS)
+def test_what_a_peer_is_asked_for_are_keys_of_its_table(peer):
+  count = 0
+  for case in conformance.cases().values():
+    try:
+      config = getattr(asked, peer)(case) | getattr(asked, f"{peer}_advantage")(case)
+    except asked.Lacks as why:
+      assert str(why)
+      continue
+    count += 1
+    assert set(config) <= set(port.table(peer).keys), case["name"]
+  assert count > 20
+
+
+def test_the_page_of_conformance_has_a_place_for_both_tables():
+  page = (ROOT / "docs" / "conformance.md").read_text()
+  for name in ("conformance", "differences"):
+    assert page.count(f"<!-- {name} -->\n") == page.count(f"<!-- /{name} -->\n") == 1

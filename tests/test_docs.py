@@ -24,7 +24,8 @@ def test_flags_of_the_slots_page_make_a_legal_objective(line):
   config_lib.check(config, devices=1)
   if "code:" in line and sandbox.obstacle():
     pytest.skip(f"needs bubblewrap: {sandbox.obstacle()}")
-  rewards.build(config.reward)
+  if not config.env.name:  # which brings its own
+    rewards.build(config.reward)
 
 
 @pytest.mark.parametrize("module", ["rules", "math", "code", "countdown", "shaping"])
@@ -38,7 +39,7 @@ def _is_reward(fn) -> bool:
   return next(iter(inspect.signature(fn).parameters), "") in ("sample", "samples", "group")
 
 
-@pytest.mark.parametrize("slot", build.SLOTS + build.LISTS)
+@pytest.mark.parametrize("slot", build.MENUS)
 def test_every_function_of_a_slot_is_on_the_page(slot):
   missing = [name for name in build.functions(slot) if name not in PAGE]
   assert not missing, f"docs/slots.md does not show {', '.join(missing)} of {slot}"

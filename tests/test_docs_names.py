@@ -53,7 +53,7 @@ def test_functions_that_a_page_names_exist(name):
       assert any(re.search(rf"\b{what}\b", source) for source in homes), f"{name}: {owner} has no {what}"
 
 
-SCALES = [base.get_config(scale) for scale in ("mini", "local", "paper")]
+SCALES = [base.get_config(scale) for scale in ("mini", "local", "paper", "lake")]
 KEYS = {key for scale in SCALES for key in scale}  # sections of a config, some of them named like a file
 
 

@@ -11,10 +11,11 @@ from grpojax.data import text
 from grpojax.recipes import base
 from grpojax.rollout.envs.interface import Turn
 from grpojax.rollout.sampler import SamplingParams, turns
-from grpojax.rollout.turns.game import Budgets, Device, Game, Table
+from grpojax.rollout.turns.game import Game
+from grpojax.rollout.turns.table import Budgets, Device, Table
 from grpojax.types import Prompts
 
-L, T, A = 12, 90, 6
+L, T, A, READERS = 12, 90, 6, 2
 BUDGETS = Budgets(
   group_size=2, max_tokens=T, turns=5, action_tokens=A, observation_tokens=8, invalid_actions=0
 )
@@ -92,18 +93,19 @@ def prompts(count=3) -> Prompts:
 @functools.cache
 def programs(slots, action_tokens=A, columns=L + T):
   tokenizer, model, _ = policy()
-  empty, read, act = turns.build(
-    model, slots=slots, columns=columns, action_tokens=action_tokens, sampling=SamplingParams(),
-    eos_ids=(tokenizer.eos_token_id,),
+  made = turns.build(
+    model, slots=slots, readers=min(READERS, slots), columns=columns, prompt_columns=L,
+    action_tokens=action_tokens, sampling=SamplingParams(), eos_ids=(tokenizer.eos_token_id,),
   )  # fmt: skip
-  return jax.jit(empty), jax.jit(read), jax.jit(act)
+  return tuple(map(jax.jit, made))
 
 
 def table(slots=4, chunk=3, segment=3, budgets=BUDGETS) -> Table:
   tokenizer = policy()[0]
-  made = programs(slots, max(A, budgets.action_tokens), L + max(T, budgets.max_tokens))
+  columns = L + max(T, budgets.context_tokens or budgets.max_tokens)
+  made = programs(slots, max(A, budgets.action_tokens), columns)
   same = lambda x: x
-  return Table(Device(*made, slots, chunk, segment, same, same), budgets, tokenizer)
+  return Table(Device(*made, slots, chunk, min(READERS, slots), segment, same, same), budgets, tokenizer)
 
 
 def play(

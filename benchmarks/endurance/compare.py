@@ -10,7 +10,11 @@ from orbax.checkpoint import v1 as ocp
 from benchmarks.endurance.job import Job
 from grpojax.runtime import metrics
 
-CLOCK = re.compile("time/|tokens_per_second/|memory/|wall$")  # of a record: clock and machine
+CLOCK = re.compile(  # of a record: clock and machine, and when environments have answered
+  "time/|tokens_per_second/|memory/|wall$|environment/(idle_)?seconds$"
+)
+# Of a job that plays, what the sampler did while environments worked, too.
+WAITING = re.compile("rollout/(prefill_columns|prefill_padding|decode_steps|slot_steps|slot_utilisation)$")
 # Of the report: until when, how long it took, the commands, the drawings of speed, seconds and memory, and of
 # a cold start that this run trained, and the numbers for its scripts, which are those of the records.
 CLOCKS = re.compile(
@@ -63,14 +67,15 @@ def _entries(ours: dict, theirs: dict) -> int:
 
 def _records(ours: Path, theirs: Path, name: str) -> int:
   """Counts records that differ beside their clock, and those that only one run has."""
-  a, b = _timeless(ours, name), _timeless(theirs, name)
+  a, b = timeless(ours, name), timeless(theirs, name)
   return abs(len(a) - len(b)) + sum(x != y for x, y in zip(a, b, strict=False))
 
 
-def _timeless(workdir: Path, name: str) -> list[dict]:
+def timeless(workdir: Path, name: str) -> list[dict]:
   """Returns records of RL without their clock; the cold start came from the cache."""
   records = [r for r in metrics.read(workdir, name) if r.get("kind") != "cold_start"]
-  return [{key: value for key, value in r.items() if not CLOCK.match(key)} for r in records]
+  kept = lambda record, key: not (CLOCK.match(key) or ("environment/steps" in record and WAITING.match(key)))
+  return [{key: value for key, value in r.items() if kept(r, key)} for r in records]
 
 
 def sampled(job: Job) -> set[str]:

@@ -19,10 +19,10 @@ LOG_X = ("group size", "length", "τ", "C")
 def draw(out: Path, results: dict) -> None:
   """Writes variants.png, sweeps.png, mismatch.png and clipping.png into `out`."""
   claims = {claim.name: claim for claim in results["claims"]}
-  _save(out / "variants.png", _variants(results["variants"]))
-  _save(out / "sweeps.png", _sweeps(results["sweeps"]))
-  _save(out / "mismatch.png", _mismatch(claims["mismatch_against_exact"]))
-  _save(out / "clipping.png", _clipping(claims["gspo_clips"]))
+  save(out / "variants.png", _variants(results["variants"]))
+  save(out / "sweeps.png", _sweeps(results["sweeps"]))
+  save(out / "mismatch.png", _mismatch(claims["mismatch_against_exact"]))
+  save(out / "clipping.png", _clipping(claims["gspo_clips"]))
 
 
 def _variants(rows: list[dict]):
@@ -103,7 +103,7 @@ def _short(name: str) -> str:
   return first + (f" (+{len(others)})" if others else "")
 
 
-def _save(path: Path, figure) -> None:
+def save(path: Path, figure) -> None:
   if figure.get_layout_engine() is None:
     figure.set_layout_engine("constrained")
   figure.savefig(path, dpi=130)

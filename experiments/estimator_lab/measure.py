@@ -91,15 +91,19 @@ def estimates(objective: lib.Objective, setting: Setting, rows: np.ndarray):
   world = setting.world
   logp = policy.logp(world, setting.theta)[rows]
   slope, weight, advantage, mask = slopes(objective, _batch(setting, rows), logp)
-  M = len(rows)
-  pairs = (world.state * world.shape[1] + world.token)[rows]
-  cells = np.arange(M)[:, None, None] * np.prod(world.shape) + pairs
-  summed = np.bincount(cells.ravel(), slope.ravel(), M * np.prod(world.shape))
-  gradient = policy.to_logits(setting.theta, summed.reshape(M, *world.shape))
+  gradient = by_logits(setting.theta, world.state[rows], world.token[rows], slope)
   active = (mask > 0) & (advantage != 0)
   dead, signal = active & (slope == 0), weight * np.abs(advantage)
   both = lambda x: np.stack([(x * dead).sum((1, 2)), (x * active).sum((1, 2))], 1)
   return -gradient, both(signal), both(np.ones_like(signal))
+
+
+def by_logits(theta: np.ndarray, state: np.ndarray, token: np.ndarray, slope: np.ndarray) -> np.ndarray:
+  """Returns Σ slope ∇ log π(token | state) of every group: [M, G, T] three times -> [M, S, V]."""
+  M, cells = len(slope), theta.size
+  cell = np.arange(M)[:, None, None] * cells + state * theta.shape[1] + token
+  summed = np.bincount(cell.ravel(), slope.ravel(), M * cells)
+  return policy.to_logits(theta, summed.reshape(M, *theta.shape))
 
 
 def slopes(objective: lib.Objective, batch: Batch, logp: np.ndarray) -> list[np.ndarray]:

@@ -9,6 +9,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from grpojax.types import Turns
+
 Logits = np.ndarray  # [S, V] float64
 
 
@@ -21,6 +23,7 @@ class World(NamedTuple):
   ended: np.ndarray  # [N] bool: False where the budget cut the response
   reward: np.ndarray  # [N] float64
   shape: tuple[int, int]  # S, V
+  turns: Turns | None = None  # [N, ...]; None: a response is one turn
 
 
 def tree(V: int, T: int, reward: Callable[[tuple[int, ...]], float]) -> World:
@@ -97,8 +100,8 @@ def true_gradient(world: World, theta: Logits) -> Logits:
 
 
 def score_sum(world: World, theta: Logits, factor: np.ndarray) -> Logits:
-  """Returns Σ_n factor_n ∇ log π(response n), for factor [N]."""
-  slope = factor[:, None] * world.mask
+  """Returns Σ_n factor_n ∇ log π(response n) for factor [N], or that of each token for [N, T]."""
+  slope = (factor if factor.ndim == 2 else factor[:, None]) * world.mask
   pairs = world.state * world.shape[1] + world.token
   summed = np.bincount(pairs.ravel(), slope.ravel(), np.prod(world.shape))
   return to_logits(theta, summed.reshape(world.shape))

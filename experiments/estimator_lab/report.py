@@ -11,7 +11,7 @@ COLUMNS = ("cosine", "norm", "noise", "lost")
 
 def write(out: Path, results: dict) -> None:
   """Writes results.json and tables.md into `out`."""
-  text = json.dumps(_plain(results), indent=1, ensure_ascii=False, allow_nan=False)
+  text = json.dumps(plain(results), indent=1, ensure_ascii=False, allow_nan=False)
   (out / "results.json").write_text(text + "\n")
   parts = [
     "# Claims\n",
@@ -31,14 +31,14 @@ def claims_table(claims: list[Claim]) -> str:
   """Returns one line per claim: text, source, whether it is algebra, rule with its thresholds, verdict."""
   kind = {True: "identity", False: "finding"}
   rows = [(c.text, c.source, kind[c.identity], c.rule, c.verdict) for c in claims]
-  return _markdown(("claim", "source", "kind", "rule", "verdict"), rows)
+  return markdown(("claim", "source", "kind", "rule", "verdict"), rows)
 
 
 def rows_table(rows: list[dict], names: tuple[str, ...], show) -> str:
   """Formats rows of a table or sweep, `names` first, then COLUMNS as `show` writes them."""
   order = list(dict.fromkeys(row[names[0]] for row in rows))
   ordered = sorted(rows, key=lambda row: order.index(row[names[0]]))
-  return _markdown(
+  return markdown(
     (*names, *COLUMNS),
     [tuple(row[n] for n in names) + tuple(show(row, c) for c in COLUMNS) for row in ordered],
   )
@@ -53,17 +53,17 @@ def _with_error(row: dict, key: str) -> str:
   return f"{row[key]:.3g}" + (f" ± {error:.1g}" if error else "")
 
 
-def _markdown(header: tuple[str, ...], rows: list[tuple]) -> str:
+def markdown(header: tuple[str, ...], rows: list[tuple]) -> str:
   line = lambda cells: "| " + " | ".join(str(c).replace("|", "\\|") for c in cells) + " |"
   return "\n".join([line(header), line(["---"] * len(header)), *map(line, rows)])
 
 
-def _plain(x):
+def plain(x):
   """Converts to strict JSON: claims as dicts, infinities and NaN as null."""
   if isinstance(x, Claim):
-    return _plain(x._asdict())
+    return plain(x._asdict())
   if isinstance(x, dict):
-    return {str(key): _plain(value) for key, value in x.items()}
+    return {str(key): plain(value) for key, value in x.items()}
   if isinstance(x, list | tuple):
-    return [_plain(value) for value in x]
+    return [plain(value) for value in x]
   return None if isinstance(x, float) and not math.isfinite(x) else x

@@ -33,6 +33,7 @@ def check(c: ConfigDict, devices: int) -> None:
   _check_groups(c)
   objective.check(c, extra_fields(c))
   _check_reference(c)
+  _check_teacher(c)
 
 
 def _check_task(c: ConfigDict) -> None:
@@ -142,6 +143,26 @@ def _check_reference(c: ConfigDict) -> None:
     raise ValueError(
       "config.kl_control.target moves the coefficient of a KL term, and there is none; add one to "
       "config.objective.penalty, or set the target to 0."
+    )
+
+
+def _check_teacher(c: ConfigDict) -> None:
+  """Raises ValueError for a teacher that nothing reads, and a divergence without what it needs."""
+  gkd = [name for name, entry in c.objective.component.items() if entry.fn == "gkd"]
+  if c.teacher.divergence and not (c.teacher.path and gkd):
+    raise ValueError(
+      f"config.teacher.divergence = '{c.teacher.divergence}' needs config.teacher.path and a component gkd, "
+      "which it is the cost of; set both, or config.teacher.divergence = ''."
+    )
+  if c.teacher.divergence and c.rows != "single":
+    raise ValueError(
+      f"config.teacher.divergence = '{c.teacher.divergence}' is of the whole vocabulary, which packed rows "
+      "do not give; set config.rows = 'single'."
+    )
+  if c.teacher.path and not gkd and not objective.reads_teacher(c, extra_fields(c)):
+    raise ValueError(
+      f"config.teacher.path = '{c.teacher.path}' is read by nothing in config.objective; set "
+      "config.objective.rescale.fn = 'opd', or add a component ref_kl, opd or gkd."
     )
 
 

@@ -4,6 +4,7 @@ from ml_collections import ConfigDict
 
 from grpojax.rollout.envs import build
 
+TASKS = "grpojax.rollout.envs.rows:Tasks"
 # Key, what it has to be, and why it can be nothing else where environments answer.
 _REFUSED = (
   ("staleness", 0, "samples while the host is elsewhere, and environments need the host"),
@@ -32,6 +33,7 @@ def check(c: ConfigDict) -> None:
       f"config.reward.{next(iter(c.reward))} grades completions, and config.env.name = '{c.env.name}' brings "
       "its own rewards; set config.reward = ConfigDict() in the recipe, or config.env.name = ''."
     )
+  _same_tasks(c)
   if not c.data.chat:
     raise ValueError(
       "config.data.chat = False has no turns, which environments need; set config.data.chat = True."
@@ -42,6 +44,18 @@ def check(c: ConfigDict) -> None:
         f"config.{key}.max_tokens = {c[key].max_tokens}, the budget of a trajectory, is less than one "
         f"action's, config.env.action_tokens = {c.env.action_tokens}; raise it."
       )
+
+
+def _same_tasks(c: ConfigDict) -> None:
+  """Raises ValueError where the prompts show the tasks of another environment than the one that is played."""
+  data = c.data.to_dict()
+  shown = data.get("environment", "frozen_lake"), data.get("knobs", {})  # the dataset's defaults
+  if data["task"] == TASKS and shown != (c.env.name, c.env.knobs.to_dict()):
+    raise ValueError(
+      f"config.data.environment = {shown[0]!r} with config.data.knobs = {shown[1]} has other tasks than "
+      f"config.env.name = {c.env.name!r} with config.env.knobs = {c.env.knobs.to_dict()} plays; set both "
+      "alike."
+    )
 
 
 def _get(c: ConfigDict, key: str):

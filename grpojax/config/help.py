@@ -12,7 +12,7 @@ from pathlib import Path
 from absl import flags
 
 from grpojax.config import recipe
-from grpojax.recipes import base
+from grpojax.recipes import base, games
 
 _NAMES = 26  # columns of a name, at most; a longer one has a line of its own
 
@@ -47,10 +47,11 @@ def section(title: str, rows: Iterable[tuple[str, str]]) -> str:
 
 
 def scales() -> Iterator[tuple[str, str]]:
-  """Yields the scales of base.py, each with the first sentence about it."""
-  for name, fn in vars(base).items():
-    if inspect.isfunction(fn) and name.startswith("_"):
-      yield name.removeprefix("_"), inspect.getdoc(fn).splitlines()[0]
+  """Yields the scales of base.py and games.py, each with the first sentence about it."""
+  own = {name.removeprefix("_"): fn for name, fn in vars(base).items() if name.startswith("_")}
+  for name, fn in (own | games.SCALES).items():
+    if inspect.isfunction(fn):
+      yield name, inspect.getdoc(fn).splitlines()[0]
 
 
 def keys() -> list[tuple[str, str]]:

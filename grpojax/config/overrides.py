@@ -2,7 +2,7 @@
 
 A slot is a dict of `fn` and that function's knobs.  Who names another function means it with its own
 defaults: the recipe's knobs belong to the function before, and are left out, which is said.  What a slot
-keeps beside the function stays: `beta` of a penalty, `weight` of a reward.
+keeps beside the function stays: `beta` of a penalty, `weight` of a reward, `coef` of a component.
 """
 
 from collections.abc import Iterable
@@ -11,7 +11,7 @@ from ml_collections import ConfigDict
 
 from grpojax.objective.build import LISTS, SLOTS
 
-KEPT = ("fn", "beta", "weight", "renormalize", "batch_normalize")  # of a slot, whatever its function
+KEPT = ("fn", "beta", "coef", "stream", "weight", "renormalize", "batch_normalize")  # of any function
 ENTRIES = ("reward", *(f"objective.{name}" for name in LISTS))  # sections of any name -> a slot
 
 

@@ -15,19 +15,21 @@ from grpojax.recipes import base
 FOLDER = Path(__file__).parents[1] / "recipes"
 SWEEPS = FOLDER / "sweeps"
 PIPELINES = FOLDER / "pipelines"
+NO_RECIPES = ("__init__", "games")  # files of the folder
 # Recipes for one model; their argument is no scale, but another recipe (smollm2:dapo) or a machine
 # (qwen_gsm8k:v5e8).
 OF_A_MODEL = ("smollm2", "qwen_gsm8k", "gemma_gsm8k")
+OF_A_TEACHER = ("distill",)  # which need config.teacher.path
 
 
 def names(folder: Path = FOLDER) -> list[str]:
   """Returns the names of the files of Python in a folder, in alphabetical order."""
-  return sorted(file.stem for file in folder.glob("*.py") if file.stem != "__init__")
+  return sorted(file.stem for file in folder.glob("*.py") if file.stem not in NO_RECIPES)
 
 
 def variants() -> list[str]:
   """Returns the names of the recipes that are variants of the objective, `base` among them, at any scale."""
-  return [name for name in names() if name not in OF_A_MODEL]
+  return [name for name in names() if name not in OF_A_MODEL + OF_A_TEACHER]
 
 
 def defaults(scale: str) -> ConfigDict:

@@ -7,7 +7,7 @@ import math
 from numbers import Real
 from typing import Any, NamedTuple
 
-from grpojax.learner import optimizer
+from grpojax.learner import divergence, optimizer
 from grpojax.models import REMAT, kernels
 from grpojax.rollout import adaptive_groups
 
@@ -89,6 +89,11 @@ KEYS = {
   "objective.veto": Key(open=True),
   "objective.batch_veto": Key(open=True),
   "objective.penalty": Key(open=True),
+  "objective.component": Key(open=True),
+  "objective.preference": Key(open=True),
+  "teacher.path": Key(),
+  "teacher.divergence": Key(choices=("", *divergence.KINDS)),
+  "teacher.beta": Key(SHARE),
   "reference": Key(),  # check.py knows what it may be
   "reference_sync.every": Key(AMOUNT),
   "reference_sync.rate": Key(RATE),
@@ -117,6 +122,7 @@ KEYS = {
   "env.turns": Key(WORKERS),
   "env.action_tokens": Key(TOKENS),
   "env.observation_tokens": Key(TOKENS),
+  "env.memory": Key(AMOUNT),
   "env.invalid_actions": Key(AMOUNT),
   "env.success": Key(),
   "env.timeout": Key(POSITIVE, free=True),

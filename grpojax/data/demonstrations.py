@@ -25,42 +25,48 @@ def check(split: Split, batch_size: int, section: str = "cold_start") -> None:
 
 
 def batch(
-  split: Split, tokenizer, batch_size: int, max_tokens: int, seed: int, step: int, observation_tokens: int = 0
-):
+  split: Split, tokenizer, batch_size: int, max_tokens: int, seed: int, step: int,
+  observation_tokens: int = 0, memory: int = 0,
+):  # fmt: skip
   """Returns batch number `step` for supervised fine-tuning, a pure function of (seed, step).
 
   The batch is tokens [rows, L + T] int32 (left-padded prompt, then demonstration and EOS), mask
-  [rows, T] float32, prompt_length and length [rows] int32, and cut: how many responses did not fit in
-  T = max_tokens.  Those end at T without an EOS, as running into the budget does.  A row with an `episode`,
-  JSON [[action, observation], ...], shows a game of many turns, of which the actions are in the mask.
+  [rows, T] float32, context [rows, T] int32, prompt_length and length [rows] int32, and cut: how many
+  responses did not fit in T = max_tokens.  Those end at T without an EOS, as running into the budget does.
+  A row with an `episode`, JSON [[action, observation], ...], shows a game of many turns, of which the actions
+  are in the mask; with a `memory` it has a context for every turn.
   """
   eos = tokenizer.eos_token_id
   indices = pipeline.epoch_order(len(split.records), batch_size, seed)[step]
   prompts = pipeline.take(split, indices, tokenizer.pad_token_id)
-  responses, chosen = responses_of(split, prompts.example, tokenizer, max_tokens, observation_tokens)
+  shown = responses_of(split, prompts.example, tokenizer, max_tokens, observation_tokens, memory)
+  responses, chosen, contexts = shown
   tokens = np.full((batch_size, max_tokens), tokenizer.pad_token_id, np.int32)
-  mask = np.zeros((batch_size, max_tokens), np.float32)
+  mask, context = np.zeros((batch_size, max_tokens), np.float32), np.zeros((batch_size, max_tokens), np.int32)
   length = np.array([min(len(response), max_tokens) for response in responses], np.int32)
   for i, n in enumerate(length):
-    tokens[i, :n], mask[i, :n] = responses[i][:n], chosen[i][:n]
+    tokens[i, :n], mask[i, :n], context[i, :n] = responses[i][:n], chosen[i][:n], contexts[i][:n]
   return dict(
     tokens=np.concatenate([prompts.tokens, tokens], axis=1),
     mask=mask,
+    context=context,
     prompt_length=prompts.length,
     length=length,
     cut=count_cut(prompts.example, responses, chosen, max_tokens, eos),
   )
 
 
-def responses_of(split: Split, rows: list[dict], tokenizer, max_tokens: int, observation_tokens: int):
-  """Returns each row's tokens of its demonstration or episode, and which of them are learned."""
+def responses_of(
+  split: Split, rows: list[dict], tokenizer, max_tokens: int, observation_tokens: int, memory: int = 0
+) -> tuple:
+  """Returns each row's tokens of its demonstration or episode, which of them are learned, their contexts."""
   if rows[0].get("episode"):
     games = [json.loads(row["episode"]) for row in rows]
-    found = [dialogue.episode(tokenizer, game, max_tokens, observation_tokens) for game in games]
+    found = [dialogue.episode(tokenizer, game, max_tokens, observation_tokens, memory) for game in games]
     return tuple(zip(*found, strict=True))
   shown = [row["demonstration"] for row in rows]
   responses = text.encode_responses(tokenizer, shown, split.split_special_tokens)
-  return responses, [[True] * len(response) for response in responses]
+  return responses, *([[value] * len(response) for response in responses] for value in (True, 0))
 
 
 def count_cut(rows: list[dict], responses, chosen, max_tokens: int, eos: int) -> int:

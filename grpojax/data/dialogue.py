@@ -3,10 +3,11 @@
 The template is asked for a chat of two turns, and what it puts behind the first answer is kept: what closes
 that answer, the observation as the user's message, and what opens the next one.  Nothing that was sampled is
 encoded again, so a template that takes old reasoning out of the history does not: the row keeps what was
-sampled.
+sampled.  Where a new context begins with older actions, their reasoning is left out as the template does.
 """
 
 import functools
+import itertools
 
 from jinja2 import TemplateError
 from transformers import PreTrainedTokenizerBase
@@ -14,6 +15,7 @@ from transformers import PreTrainedTokenizerBase
 from grpojax.data import special_tokens
 
 CUT = " [... cut]"  # ends an observation that was too long
+_THOUGHT = "</think>"  # ends reasoning, as Qwen3 and DeepSeek-R1 write it
 _ANSWER = "\ue0ff"  # a private character in place of the action, to be found again
 
 
@@ -55,26 +57,57 @@ def between(tokenizer: PreTrainedTokenizerBase, observation: str, newest: int) -
   return ids, int(closes)
 
 
+def in_history(tokenizer: PreTrainedTokenizerBase, action: list[int]) -> list[int]:
+  """Returns the tokens of an action that the template shows once another message has followed.
+
+  All of them, or those behind its reasoning and the empty lines that follow, where the template takes it out.
+  """
+  end = tokenizer.encode(_THOUGHT, add_special_tokens=False)
+  last = max((i for i in range(len(action)) if action[i : i + len(end)] == end), default=None)
+  if last is None or not _hides_reasoning(tokenizer):
+    return action
+  kept = action[last + len(end) :]
+  blank = lambda token: not tokenizer.decode([token]).strip("\n")
+  return list(itertools.dropwhile(blank, kept))
+
+
+def _hides_reasoning(tokenizer: PreTrainedTokenizerBase) -> bool:
+  """Returns True if the chat template takes reasoning out of an answer that another message follows."""
+  answer = f"<think>{_ANSWER}{_THOUGHT}x"
+  asked = dict(role="user", content="x")
+  chat = [asked, dict(role="assistant", content=answer), asked]
+  return _ANSWER not in tokenizer.apply_chat_template(chat, tokenize=False)
+
+
 def episode(
-  tokenizer: PreTrainedTokenizerBase, game: list[list[str]], max_tokens: int, observation_tokens: int
-) -> tuple[list[int], list[bool]]:
-  """Returns a game as the row that a policy would have sampled: tokens behind the prompt, and which it chose.
+  tokenizer: PreTrainedTokenizerBase, game: list[list[str]], max_tokens: int, observation_tokens: int,
+  memory: int = 0,
+) -> tuple[list[int], list[bool], list[int]]:  # fmt: skip
+  """Returns a game as the row that a policy would have sampled: tokens behind the prompt, which of them it
+  chose, and their contexts.
 
   `game` is [[action, observation], ...], of which nobody reads the last observation.  The row ends before an
-  observation that leaves no room for an action, and at `max_tokens`.
+  observation that leaves no room for an action, and at `max_tokens`.  With a `memory` every turn begins a new
+  context, with the last `memory` turns.
   """
-  tokens, chosen = [], []
+  tokens, chosen, context, played = [], [], [], []
   for turn, (action, observation) in enumerate(game):
     own = tokenizer(action, add_special_tokens=False, split_special_tokens=True)["input_ids"]
-    tokens += [*own, tokenizer.eos_token_id]
-    chosen += [True] * (len(own) + 1)
+    own.append(tokenizer.eos_token_id)
+    tokens += own
+    chosen += [True] * len(own)
+    context += [turn if memory else 0] * len(own)
     said, _ = fitted(tokenizer, observation, observation_tokens)
     seen, _ = between(tokenizer, said, tokens[-1])
+    if memory:
+      played.append(in_history(tokenizer, own) + seen)
+      seen = [*itertools.chain(*played[-memory:])]
     if turn + 1 == len(game) or len(tokens) + len(seen) >= max_tokens:
       break
     tokens += seen
     chosen += [False] * len(seen)
-  return tokens[:max_tokens], chosen[:max_tokens]
+    context += [turn + 1 if memory else 0] * len(seen)
+  return tokens[:max_tokens], chosen[:max_tokens], context[:max_tokens]
 
 
 def fitted(tokenizer: PreTrainedTokenizerBase, observation: str, most: int) -> tuple[str, bool]:

@@ -90,8 +90,9 @@ def to_split(config, rows: list[dict], tokenizer, form: Form) -> Split:
 
 def count_cut(split: Split, tokenizer, max_tokens: int) -> int:
   """Returns the number of rows whose answers do not fit in `max_tokens`."""
-  found = demonstrations.responses_of(split, split.records, tokenizer, max_tokens, max_tokens)
-  return demonstrations.count_cut(split.records, *found, max_tokens, tokenizer.eos_token_id)
+  rows = split.records
+  responses, chosen, _ = demonstrations.responses_of(split, rows, tokenizer, max_tokens, max_tokens)
+  return demonstrations.count_cut(rows, responses, chosen, max_tokens, tokenizer.eos_token_id)
 
 
 def write(path: Path, rows: list[dict[str, Any]]) -> None:

@@ -14,6 +14,8 @@ from grpojax.learner import packing
 from grpojax.learner.packing import PackSpec
 from grpojax.types import Batch
 
+_SHARES = ("mask", "weight", "token_mean_weight", "component_weight", "preference")  # of one sum
+
 
 def over_microbatches(logp_fn: Callable, microbatches: int) -> Callable:
   """Returns accumulate(gradient, objective, batch) -> gradients, metrics, logp [P, G, T].
@@ -23,7 +25,7 @@ def over_microbatches(logp_fn: Callable, microbatches: int) -> Callable:
 
   def accumulate(gradient, objective, batch: Batch):
     def one(part):
-      score = lambda policy: logp_fn(policy, *inputs(part))
+      score = lambda policy: logp_fn(policy, *inputs(part), part.context)
       (loss, (metrics, logp)), grads = gradient(score, objective, part)
       return (grads, metrics | {"loss": loss}, optax.global_norm(grads) ** 2), logp
 
@@ -70,12 +72,12 @@ def over_packed_rows(logp_fn: Callable, spec: PackSpec) -> Callable:
   """
 
   def accumulate(gradient, objective, batch: Batch):
-    logp_of = packing.microbatch_logp(spec, logp_fn, *inputs(batch), batch.packing_index)
+    logp_of = packing.microbatch_logp(spec, logp_fn, *inputs(batch), batch.packing_index, batch.context)
 
     def one(number):
       present = packing.in_microbatch(spec, batch.packing_index, number)[..., None]
       keep = lambda x: jnp.where(present, x, 0.0)
-      kept = {name: keep(getattr(batch, name)) for name in ("mask", "weight", "token_mean_weight")}
+      kept = {name: jax.tree.map(keep, getattr(batch, name)) for name in _SHARES}
       part = batch._replace(**kept)
       score = lambda policy: logp_of(policy, number)
       (loss, (metrics, logp)), grads = gradient(score, objective, part)
@@ -90,5 +92,5 @@ def over_packed_rows(logp_fn: Callable, spec: PackSpec) -> Callable:
 
 
 def inputs(batch: Batch) -> tuple:
-  """Returns what of a batch a policy reads."""
+  """Returns what of a batch a policy reads, in whatever rows and contexts."""
   return batch.tokens, batch.prompt_length, batch.routing, batch.balance_mask

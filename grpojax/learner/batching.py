@@ -48,6 +48,7 @@ def make_batches(
     tokens=_sequences(prompts, rollout.tokens),
     prompt_length=np.repeat(prompts.length[:, None], G, axis=1),
     length=rollout.length,
+    context=rollout.context,
     routing=rollout.routing,
     balance_mask=_fed(prompts, rollout) & scored.valid[..., None] if config.load_balance else None,
     turns=rollout.turns,
@@ -58,6 +59,16 @@ def make_batches(
     index = [pack_index(pack, mesh, part.prompt_length, part.length) for part in parts]
     parts = [part._replace(packing_index=i) for part, i in zip(parts, index, strict=True)]
   return [sharding.to_device(mesh, part) for part in parts]
+
+
+def beside(config: ConfigDict, groups: Groups, step: int) -> Groups:
+  """Returns the groups with what is read of tokens beside their rewards; `step` steps are done."""
+  rollout, found = groups.rollout, {}
+  if "lag" in extra_fields(config):
+    found["lag"] = np.where(rollout.version < 0, 0, step - rollout.version).astype(np.int32)
+  if "kind" in extra_fields(config):
+    found["kind"] = rollout.kind
+  return groups._replace(scored=groups.scored._replace(extra=groups.scored.extra | found))
 
 
 def action_mask(rollout: Rollout) -> np.ndarray:
@@ -72,9 +83,16 @@ def extra_fields(config: ConfigDict) -> tuple[str, ...]:
   fields = ["baseline"] if config.baseline.kind else []
   fields += ["moment"] if config.moment.kind else []
   fields += ["part", "part_valid", "part_weight"] if config.objective.advantage.get("fn") == "gdpo" else []
+  fields += ["grad_norm"] if config.objective.advantage.get("fn") == "optimal_baseline" else []
+  fields += ["lag"] if _names(config.objective.shape, "log_linear") else []
+  fields += ["kind"] if config.env.name and config.objective.component else []
   fields += ["pool_mean", "pool_std"] if config.adaptive_group.stop else []
   fields += ["step_score", "step_end"] if config.process.scorer else []
   return tuple(fields)
+
+
+def _names(entries: ConfigDict, fn: str) -> bool:
+  return any(entry.get("fn") == fn for entry in entries.values())
 
 
 def score_responses(
@@ -87,7 +105,7 @@ def score_responses(
   def one(tokens, prompt_length, length):
     packing_index = pack_index(pack, mesh, prompt_length, length) if pack else None
     tokens, prompt_length, packing_index = sharding.to_device(mesh, (tokens, prompt_length, packing_index))
-    return logp(params, tokens, prompt_length, None, None, packing_index)[0]
+    return logp(params, tokens, prompt_length, None, None, packing_index, None)[0]
 
   parts = _deal(config, (_sequences(prompts, tokens), lengths, length))
   return restore_prompt_order([one(*part) for part in parts])

@@ -28,15 +28,25 @@ def packed_logprobs(decoder, rows, **kwargs):
 
 
 def response_logprobs(
-  decoder, tokens, prompt_length, response_budget: int, routing=None, balance_mask=None, **kwargs
-):
+  decoder, tokens, prompt_length, response_budget: int, routing=None, balance_mask=None, context=None,
+  **kwargs,
+):  # fmt: skip
   """Returns logp, entropy [P, G, T] of the last T of tokens [P, G, L + T], and Routed.
 
   `prompt_length` is [P, G].  Behind a response's end both are finite garbage, which the batch's
   mask removes.  `decoder` is a bound `models.Decoder`.  Of a mixture, `routing` [P, G, L + T - 1,
   layers, k] replays a choice of experts (-1: none) and `balance_mask` [P, G, L + T - 1] are the tokens whose
-  load is summed up; Routed has the experts of this pass, shaped as `routing`.  None if dense.
+  load is summed up; Routed has the experts of this pass, shaped as `routing`.  None if dense.  Of `context`
+  [P, G, T] equal numbers stand together, and such tokens see the prompt and each other: `types.Rollout`.
   """
+  read = read_rows(decoder, tokens, prompt_length, response_budget, routing, balance_mask, context)
+  return of_rows(decoder, read, tokens.shape, response_budget, **kwargs)
+
+
+def read_rows(
+  decoder, tokens, prompt_length, response_budget: int, routing=None, balance_mask=None, context=None
+):
+  """Returns (rows [P * G, L + T] of tokens, hidden [P * G, L + T - 1, D] behind each, Routed by layers)."""
   P, G, S = tokens.shape
   L = S - response_budget
   rows = tokens.reshape(P * G, S)
@@ -44,8 +54,17 @@ def response_logprobs(
     routing = models.by_layers(routing.reshape(P * G, *routing.shape[2:]))
   if balance_mask is not None:
     balance_mask = balance_mask.reshape(P * G, S - 1)
+  if context is not None:
+    context = jnp.pad(1 + context.reshape(P * G, -1)[:, :-1], ((0, 0), (L, 0)))
   segment = models.left_padded(S - 1, L - prompt_length.reshape(P * G))
-  hidden, routed = decoder.forward(rows[:, :-1], segment, routing, balance_mask)
+  hidden, routed = decoder.forward(rows[:, :-1], segment, routing, balance_mask, context)
+  return rows, hidden, routed
+
+
+def of_rows(decoder, read: tuple, shape: tuple, response_budget: int, **kwargs):
+  """Returns logp, entropy [P, G, T] and Routed of what `read_rows` returned for tokens of this shape."""
+  (rows, hidden, routed), (P, G, S) = read, shape
+  L = S - response_budget
   how = dict(cap=decoder.spec.logit_softcap, mesh=decoder.mesh)
   outs = token_logprobs(hidden[:, L - 1 :], decoder.unembedding(), rows[:, L:], **how, **kwargs)
   if routed is not None:
@@ -55,11 +74,11 @@ def response_logprobs(
 
 
 def make_logp(model: models.Model, *, response_budget: int, temperature: float, chunk: int) -> Callable:
-  """Returns logp(params, tokens, prompt_length, routing=None, balance_mask=None): `response_logprobs`."""
+  """Returns logp(params, tokens, prompt_length, routing, balance_mask, context): `response_logprobs`."""
 
-  def logp(params, tokens, prompt_length, routing=None, balance_mask=None):
+  def logp(params, tokens, prompt_length, routing=None, balance_mask=None, context=None):
     return response_logprobs(
-      model.bind(params), tokens, prompt_length, response_budget, routing, balance_mask,
+      model.bind(params), tokens, prompt_length, response_budget, routing, balance_mask, context,
       temperature=temperature, chunk=chunk,
     )  # fmt: skip
 
@@ -99,8 +118,9 @@ def add_logprobs(logp, params, reference, batches: list[Batch], first_pass: bool
 def add_policy_logprobs(logp, params, reference, batch: Batch) -> Batch:
   """Returns the batch with log pi_old and what its pass computed, and log pi_ref if there is a reference."""
   old, entropy, routing, cost = logp(
-    params, batch.tokens, batch.prompt_length, batch.routing, batch.balance_mask, batch.packing_index
-  )
+    params, batch.tokens, batch.prompt_length, batch.routing, batch.balance_mask, batch.packing_index,
+    batch.context,
+  )  # fmt: skip
   batch = batch._replace(old_logp=old, entropy=entropy, routing=routing, expert_cost=cost)
   return _with_reference(logp, reference, batch)
 
@@ -109,5 +129,6 @@ def _with_reference(logp, reference, batch: Batch) -> Batch:
   """Returns the batch with log pi_ref.  The reference routes for itself, whatever is replayed."""
   if not reference:
     return batch
-  ref, *_ = logp(reference, batch.tokens, batch.prompt_length, None, None, batch.packing_index)
+  seen = batch.tokens, batch.prompt_length, None, None, batch.packing_index, batch.context
+  ref, *_ = logp(reference, *seen)
   return batch._replace(ref_logp=ref)

@@ -35,7 +35,7 @@ class PackedRows(NamedTuple):
 
   tokens: Array  # [B, C] int32
   segment: Array  # [B, C] int32, equal within a prompt and its responses in this row
-  response: Array | None  # [B, C] int32, equal within a response, 0 in a prompt; None: one for each prompt
+  response: Array | None  # [B, C] int32, equal within a response's context, 0 in a prompt; None: one a prompt
   column: Array  # [B, C] int32, of the token before each response token; those of a row stand in front
   target: Array  # [B, C] int32, the response tokens
   wanted: Array  # [] int32, the most response tokens in a row
@@ -160,11 +160,12 @@ def tokens_read(prompt_length, packing_index):
 
 
 def batch_logp(
-  spec: PackSpec, logp_fn: Callable, params, tokens, prompt_length, routing, balance_mask, packing_index
-):
+  spec: PackSpec, logp_fn: Callable, params, tokens, prompt_length, routing, balance_mask, packing_index,
+  context=None,
+):  # fmt: skip
   """Returns logp, entropy [P, G, T] and Routed of a whole batch; no routing where nothing is read."""
   inputs = tokens, prompt_length, routing, balance_mask
-  logp_of = microbatch_logp(spec, logp_fn, *inputs, packing_index)
+  logp_of = microbatch_logp(spec, logp_fn, *inputs, packing_index, context)
 
   def add(number, total):
     present = in_microbatch(spec, packing_index, number)
@@ -187,7 +188,7 @@ def zeros_of(fn: Callable, *args):
 
 
 def microbatch_logp(
-  spec: PackSpec, logp_fn: Callable, tokens, prompt_length, routing, balance_mask, packing_index
+  spec: PackSpec, logp_fn: Callable, tokens, prompt_length, routing, balance_mask, packing_index, context=None
 ) -> Callable:
   """Returns logp(params, number) of a microbatch, from `logp_fn(params, PackedRows)` -> [B, C] each.
 
@@ -195,7 +196,7 @@ def microbatch_logp(
   Of sequences that are not `in_microbatch`, and behind a response's end, they are finite garbage.
   """
   S, T = tokens.shape[-1], spec.response_budget
-  rows_of = pack_rows(spec, tokens, prompt_length, routing, balance_mask, packing_index)
+  rows_of = pack_rows(spec, tokens, prompt_length, routing, balance_mask, packing_index, context)
 
   def one(params, number):
     logp, entropy, routed = logp_fn(params, rows_of(number))
@@ -213,17 +214,20 @@ def microbatch_logp(
   return one
 
 
-def pack_rows(spec: PackSpec, tokens, prompt_length, routing, balance_mask, packing_index) -> Callable:
+def pack_rows(
+  spec: PackSpec, tokens, prompt_length, routing, balance_mask, packing_index, context=None
+) -> Callable:
   """Returns rows_of(number) -> PackedRows of a microbatch.
 
-  The columns behind a row's last sequence hold what stands behind that sequence in the batch.
+  The columns behind a row's last sequence hold what stands behind that sequence in the batch.  Contexts of a
+  response (`types.Rollout.context`) are to attention what responses of one prompt are.
   """
   T, D, R, C, _ = spec
   S = tokens.shape[-1]
   L = S - T
   by_shard = lambda x: None if x is None else x.reshape(D, -1, *x.shape[2:])
-  fields = map(by_shard, (tokens, prompt_length, routing, balance_mask, packing_index))
-  tokens, prompt_length, routing, balance_mask, packing_index = fields
+  fields = map(by_shard, (tokens, prompt_length, routing, balance_mask, packing_index, context))
+  tokens, prompt_length, routing, balance_mask, packing_index, context = fields
   prompt_at, own_at, slot, length = (packing_index[..., i] for i in range(4))
   of_prompts, of_slots = _spread(spec, prompt_at, length > 0), _spread(spec, slot, length > 0)
   of_responses = _spread(spec, own_at, length > 1)
@@ -242,7 +246,10 @@ def pack_rows(spec: PackSpec, tokens, prompt_length, routing, balance_mask, pack
     if balance_mask is not None:
       count = by_row(inside & _take(balance_mask, whose, at))
     rows = by_row(_take(tokens, whose, at)), by_row(prompt)
-    response = by_row(jnp.where(responding, own + 1, 0)) if spec.shared else None
+    response = None
+    if spec.shared or context is not None:
+      which = own if context is None else own * T + _take(context, own, jnp.minimum(of_own, T - 1))
+      response = by_row(jnp.where(responding, which + 1, 0))
     whose, since = map(cut, of_slots)
     last = _take(prompt_at % C + prompt_length - 1, whose)
     column = jnp.where(since == 0, last, _take(own_at % C, whose) + since - 1)

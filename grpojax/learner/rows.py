@@ -21,15 +21,28 @@ from grpojax.types import Batch
 class Rows(NamedTuple):
   """A layout of sequences in rows, as the functions that depend on it."""
 
-  logp: Callable  # (params, tokens, prompt_length, routing, balance_mask, packing_index): of a whole batch
+  logp: Callable  # (params, tokens, prompt_length, routing, balance_mask, packing_index, context): of a batch
   accumulate: Callable  # (gradient, objective, batch) -> gradients, metrics, logp [P, G, T]; accumulate.py
   padding: Callable  # batch -> [] share of the computed columns in which no token of a sequence is
 
 
 def build(config: ConfigDict, model: Model, mesh: Mesh) -> Rows:
   """Returns the layout that `config.rows` names, for batches of this run."""
+  return of(config, model, pack_spec(config, model, mesh))
+
+
+def of(config: ConfigDict, model: Model, spec: PackSpec | None) -> Rows:
+  """Returns the layout of rows packed by `spec`, or of single ones; `model` may be the policy's teacher.
+
+  Raises ValueError where trajectories have several contexts, and attention is by a kernel.
+  """
+  if config.env.name and config.env.memory and model.attention != "reference":
+    raise ValueError(
+      f"config.env.memory = {config.env.memory} begins new contexts, which attention by '{model.attention}'"
+      " cannot keep apart in a row; set config.attention = 'reference', or config.env.memory = 0."
+    )
   c = dict(temperature=config.rollout.temperature, chunk=config.logprob_chunk)
-  if spec := pack_spec(config, model, mesh):
+  if spec:
     return packed(logprobs.make_packed_logp(model, **c), spec)
   logp = logprobs.make_logp(model, response_budget=config.rollout.max_tokens, **c)
   return single(logp, config.microbatches)
@@ -102,7 +115,7 @@ def packed(logp_fn: Callable, spec: PackSpec) -> Rows:
 
 def _ignore_index(logp_fn: Callable) -> Callable:
   """Returns the function with one more argument, the packing index, which is None where nothing is packed."""
-  return lambda params, tokens, prompt_length, routing, balance_mask, _: logp_fn(
-    params, tokens, prompt_length, routing, balance_mask
+  return lambda params, tokens, prompt_length, routing, balance_mask, _, context=None: logp_fn(
+    params, tokens, prompt_length, routing, balance_mask, context
   )
 

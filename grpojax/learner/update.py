@@ -22,15 +22,16 @@ from grpojax.types import Batch
 
 
 def make_old_logp(rows: Rows, record_routing: bool) -> Callable:
-  """Returns old_logp(params, tokens, prompt_length, routing, balance_mask, packing_index).
+  """Returns old_logp(params, tokens, prompt_length, routing, balance_mask, packing_index, context=None).
 
   It returns the fields logp, entropy, routing and expert_cost of a whole optimiser batch; the last two are
   None unless asked for.  What an expert costs is π_old's: a constant of the batch, as the loss's weights
   are, so that microbatches add up; at the first update it is the policy's own.
   """
 
-  def old_logp(params, tokens, prompt_length, routing, balance_mask, packing_index):
-    logp, entropy, routed = rows.logp(params, tokens, prompt_length, routing, balance_mask, packing_index)
+  def old_logp(params, tokens, prompt_length, routing, balance_mask, packing_index, context=None):
+    inputs = tokens, prompt_length, routing, balance_mask, packing_index, context
+    logp, entropy, routed = rows.logp(params, *inputs)
     cost = None
     if balance_mask is not None:
       cost = expert_cost(routed.load)
@@ -78,18 +79,21 @@ def make_update(
 
 
 def _moved_logp(rows: Rows, objective, state: State, batch: Batch, frozen: dict | None):
-  """Returns log π_θ [P, G, T] of the whole batch, or None where the objective has no `batch_veto`."""
-  if not objective.batch_veto:
+  """Returns log π_θ [P, G, T] of the whole batch, or None where `prepare` does not read it."""
+  if not objective_lib.reads_batch_logp(objective):
     return None
   policy = frozen | state.params if frozen else state.params
-  return rows.logp(policy, batch.tokens, batch.prompt_length, batch.routing, None, batch.packing_index)[0]
+  seen = batch.tokens, batch.prompt_length, batch.routing, None, batch.packing_index, batch.context
+  return rows.logp(policy, *seen)[0]
 
 
 def _make_loss(load_balance: float) -> Callable:
   """Returns loss(frozen, params, score, objective, batch) -> loss [], (metrics, logp [P, G, T])."""
 
   def loss_fn(frozen, params, score, objective, batch: Batch):
-    logp, entropy, routed = score(frozen | params if frozen else params)
+    logp, entropy, routed, *divergence = score(frozen | params if frozen else params)
+    if divergence:  # from the teacher, over the whole vocabulary
+      batch = batch._replace(divergence=divergence[0])
     loss, metrics = objective_lib.loss(objective, logp, batch, entropy)
     logp = jax.lax.stop_gradient(logp)
     if batch.expert_cost is not None:

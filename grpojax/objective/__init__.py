@@ -1,6 +1,7 @@
 """The formula.  A variant of GRPO is a record of small choices, each a pure function:
 
     loss(θ) = Σ w · ( Σ_k β_k D_k  −  c · J(ℓ, A) )      sums over prompts, completions, tokens
+            + Σ_k g_k · mean over its own tokens or pairs of l_k
 
     shape      Batch -> Batch                     first of all: rewards, who is scored, which π_old
     advantage  group (Batch without P) -> [G]     A  sees one group; [G, T] where tokens differ
@@ -13,19 +14,23 @@
     veto       logp, batch -> [P, G, T]           c  dropped, or less trusted, where θ has moved
     batch_veto logp, batch -> [P, G, T]           c  the same over the optimiser batch, before it is cut
     penalty    logp, batch, entropy -> [P, G, T]  D  with gradient, times its beta
+    component  logp, batch -> [P, G, T]           l  with gradient, over the tokens of its stream
+    preference pair -> []                         l  with gradient, over pairs of a group's completions
 
 The first six know no θ: `prepare` runs them, and `batch_veto`, once per optimiser step on all that step will
-see, so `loss` is a plain sum and microbatches and devices only add up.
+see, so `loss` is a plain sum and microbatches and devices only add up.  There, too, components get their
+weights, and the loss of pairs becomes a sum over tokens.
 """
 
 from grpojax.objective.build import bind, build
-from grpojax.objective.check import check, reads_old_policy
-from grpojax.objective.describe import describe, group_advantages
-from grpojax.objective.formula import Correction, Objective, loss, prepare
+from grpojax.objective.check import check, reads_old_policy, reads_teacher
+from grpojax.objective.describe import describe, group_advantages, turn_advantages
+from grpojax.objective.formula import Correction, Objective, loss, prepare, reads_batch_logp
 from grpojax.objective.kl import has_kl, scale_kl
 from grpojax.objective.notices import notices
 
 __all__ = [
   "Correction", "Objective", "bind", "build", "check", "describe", "group_advantages", "has_kl", "loss",
-  "notices", "prepare", "reads_old_policy", "scale_kl",
+  "notices", "prepare", "reads_batch_logp", "reads_old_policy", "reads_teacher", "scale_kl",
+  "turn_advantages",
 ]  # fmt: skip

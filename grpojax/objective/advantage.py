@@ -17,6 +17,11 @@ def raw(group: Batch) -> Array:
   return group.reward
 
 
+def none(group: Batch) -> Array:
+  """A = 0: rewards are reported and not trained on.  For `rescale.opd` alone, or components."""
+  return jnp.zeros_like(group.reward)
+
+
 def center(group: Batch) -> Array:
   """R − mean.  Dr. GRPO, https://arxiv.org/abs/2503.20783"""
   return _if_contrast(group, _centered(group))
@@ -31,6 +36,21 @@ def leave_one_out(group: Batch) -> Array:
   """R − mean of the others = n / (n − 1) · (R − mean).  RLOO, https://arxiv.org/abs/2402.14740"""
   n = stats.total(1.0, group.valid)
   return _if_contrast(group, _centered(group) * n / jnp.maximum(n - 1, 1))
+
+
+def optimal_baseline(group: Batch) -> Array:
+  """R − Σ w² g² R / Σ w² g²: w = Π π_old / μ, g = |∇ log π| of a completion; least variance.  VCPO
+
+  https://arxiv.org/abs/2602.17616.  `extra["grad_norm"]` [G] is g: a backward pass for each completion.
+  Equal w and g: `center`.
+  """
+  delta = field(group, "old_logp") - field(group, "sampler_logp")
+  log_weight = 2 * jnp.where(group.mask > 0, delta, 0.0).sum(-1)
+  top = stats.largest(log_weight, group.valid)
+  weight = jnp.exp(jnp.where(group.valid, log_weight - top, 0.0)) * field(group, "grad_norm") ** 2
+  total = stats.total(weight, group.valid)
+  baseline = stats.total(weight * group.reward, group.valid) / jnp.where(total > 0, total, 1.0)
+  return _if_contrast(group, group.reward - baseline)
 
 
 def leave_one_out_std(group: Batch, *, eps=1e-6, ddof=1) -> Array:

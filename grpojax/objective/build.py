@@ -15,10 +15,21 @@ from jax.tree_util import Partial
 from ml_collections import ConfigDict
 
 from grpojax.objective.formula import Correction, Objective
+from grpojax.objective.terms import Component, Preference
 
 SLOTS = ("advantage", "rescale", "ratio", "surrogate", "aggregate")
 # Any name -> a slot, in the names' order.
-LISTS = ("shape", "select", "correct", "veto", "batch_veto", "penalty")
+LISTS = ("shape", "select", "correct", "veto", "batch_veto", "penalty", "component", "preference")
+MENUS = (*SLOTS, *LISTS, "stream")  # files of grpojax/objective/ whose functions a config may name
+# What an entry of a list needs beside fn and its arguments.
+BESIDE = dict(
+  penalty=dict(beta="the factor of this penalty in the loss"),
+  component=dict(
+    coef="the factor of this component in the loss",
+    stream="the tokens that it counts, a function of grpojax/objective/stream.py",
+  ),
+  preference=dict(coef="the factor of these pairs in the loss"),
+)
 
 
 class Bound(NamedTuple):
@@ -76,10 +87,17 @@ def knobs_of(fn: Callable) -> dict[str, inspect.Parameter]:
 def _entry(slot: str, knobs: dict, path: str):
   """Returns one member of a list, with what its slot keeps beside the function."""
   _require_slot(knobs, path)
+  needed = BESIDE.get(slot, {})
+  for key, what in needed.items():
+    if key not in knobs:
+      raise ValueError(f"{path} needs {key}, {what}.")
   if slot == "penalty":
-    if "beta" not in knobs:
-      raise ValueError(f"{path} needs beta, the factor of this penalty in the loss.")
-    return knobs["beta"], _slot(slot, _without(knobs, "beta"), path)
+    return knobs["beta"], _slot(slot, _without(knobs, *needed), path)
+  if slot == "component":
+    stream = _slot("stream", dict(fn=knobs["stream"]), f"{path}.stream")
+    return Component(knobs["coef"], stream, _slot(slot, _without(knobs, *needed), path))
+  if slot == "preference":
+    return Preference(knobs["coef"], _slot(slot, _without(knobs, *needed), path))
   if slot == "correct":
     rest = _without(knobs, "renormalize", "batch_normalize")
     switches = [bool(knobs.get(key, False)) for key in ("renormalize", "batch_normalize")]

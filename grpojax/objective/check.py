@@ -11,7 +11,7 @@ from grpojax.types import Batch, Turns
 
 NEED_A_GROUP = (  # advantages that are 0 for a single completion; a test holds this list
   "center", "zscore", "leave_one_out", "leave_one_out_std", "leave_one_out_zscore",
-  "maxrl", "opo", "gdpo", "gtpo", "grpo_s",
+  "maxrl", "opo", "gdpo", "gtpo", "grpo_s", "optimal_baseline",
 )  # fmt: skip
 READ_OTHER_THAN_THE_REWARD = (  # so that KL in the reward would reach some rows, or none
   "process_supervision", "gtpo", "grpo_s", "turn_return", "gigpo", "hgpo", "gdpo",
@@ -32,6 +32,8 @@ def check(config: ConfigDict, extra: tuple[str, ...] = ()) -> None:
   _length_norm(o)
   _group(config)
   _kl_in_reward(o)
+  _proximal(o)
+  _own_terms(config)
   _moment(o)
   _unit(o)
   _ranges(o)
@@ -55,6 +57,16 @@ def reads_old_policy(config: ConfigDict, extra: tuple[str, ...] = ()) -> bool:
   try:
     jax.eval_shape(_update, build(config.objective), logp, batch._replace(old_logp=None, entropy=None))
   except (AttributeError, TypeError, ValueError):
+    return True
+  return False
+
+
+def reads_teacher(config: ConfigDict, extra: tuple[str, ...] = ()) -> bool:
+  """Returns True if an objective that `check` accepted reads the teacher's log-probs."""
+  batch, logp = _shapes(config, extra)
+  try:
+    jax.eval_shape(_update, build(config.objective), logp, batch._replace(teacher_logp=None))
+  except ValueError:
     return True
   return False
 
@@ -108,6 +120,43 @@ def _kl_in_reward(o: ConfigDict) -> None:
       )
 
 
+def _proximal(o: ConfigDict) -> None:
+  """Raises ValueError where log π_old depends on θ and is read before θ is known."""
+  entry = next((name for name, entry in o.shape.items() if entry.fn == "log_linear"), None)
+  if entry is None:
+    return
+  if later := [name for name in sorted(o.shape) if name > entry]:
+    raise ValueError(
+      f"config.objective.shape: {later[0]} follows {entry}, whose log pi_old depends on theta and is made "
+      f"in the loss; rename {entry} to be the last in the order of names, or take one of them out."
+    )
+  if o.correct:
+    raise ValueError(
+      "config.objective.correct reads log pi_old before the update, and config.objective.shape: log_linear "
+      "makes it depend on theta; take config.objective.veto: proximal_is, the same weight inside the loss."
+    )
+
+
+def _own_terms(config: ConfigDict) -> None:
+  """Raises ValueError for components of tokens that they cannot be of, and where nothing is trained on."""
+  o = config.objective
+  for name, entry in o.component.items():
+    if entry.fn in ("ref_kl", "opd", "gkd") and entry.stream == "observations":
+      raise ValueError(
+        f"config.objective.component.{name}: {entry.fn} compares policies on tokens that they chose, and an "
+        "environment chose observations; set stream = 'actions'."
+      )
+  if o.advantage.fn == "none" and o.rescale.fn != "opd" and not (o.component or o.preference or o.penalty):
+    raise ValueError(
+      "config.objective.advantage.fn = 'none' leaves nothing to learn from; add an entry to "
+      "config.objective.component or config.objective.preference, or set config.objective.rescale.fn = 'opd'."
+    )
+  if o.preference and config.rollout.group_size == 1:
+    raise ValueError(
+      "config.rollout.group_size = 1 makes no pair of completions for config.objective.preference; raise it."
+    )
+
+
 def _moment(o: ConfigDict) -> None:
   if o.rescale.fn != "rms":
     return
@@ -150,7 +199,7 @@ def _shapes(config: ConfigDict, extra: tuple[str, ...]) -> tuple[Batch, jax.Shap
   P, G, T, K = 2, config.rollout.group_size, 4, 3
   of = lambda *shape, dtype=jnp.float32: jax.ShapeDtypeStruct(shape, dtype)
   token, row, flag = of(P, G, T), of(P, G), of(P, G, dtype=bool)
-  sizes = {"row": row, "step": of(P, G, K), "part": of(P, G, K)}
+  sizes = {"row": row, "token": of(P, G, T, dtype=jnp.int32), "step": of(P, G, K), "part": of(P, G, K)}
   batch = Batch(
     mask=token,
     reward=row,
@@ -160,6 +209,8 @@ def _shapes(config: ConfigDict, extra: tuple[str, ...]) -> tuple[Batch, jax.Shap
     sampler_logp=token,
     old_logp=token,
     ref_logp=token if config.reference else None,
+    teacher_logp=token if config.teacher.path else None,
+    divergence=token if config.teacher.divergence else None,
     entropy=token,
     turns=_turns(P, G, T, of) if config.env.name else None,
     extra={name: sizes[EXTRA[name].per] for name in extra},

@@ -9,7 +9,8 @@ from grpojax.types import Array, Batch
 
 def describe(batch: Batch, logp: Array) -> dict[str, Array]:
   """Returns scalar metrics of a whole prepared batch; logp [P, G, T] is the policy's before the update."""
-  return _groups(batch) | _tokens(batch) | _mismatch(with_old_logp(batch, logp))
+  old = with_old_logp(batch, logp)
+  return _groups(batch) | _tokens(batch) | _mismatch(old) | _distance(old)
 
 
 def group_advantages(objective, group: Batch) -> Array | None:
@@ -18,15 +19,38 @@ def group_advantages(objective, group: Batch) -> Array | None:
   Where tokens differ it is their mean.  None where A takes more than the group: other rewards, the whole
   batch, log-probs, or a baseline.
   """
-  if objective.shape or objective.rescale.func.fn is not rescale.identity:
-    return None
-  try:
-    advantage = objective.advantage(group)
-  except Exception:  # it reads a field that only the learner has, and that is None here
+  advantage = _advantage(objective, group)
+  if advantage is None:
     return None
   if advantage.ndim == 2:
     advantage = stats.mean(advantage, group.mask > 0, axis=1)[:, 0]
   return jnp.where(group.valid, advantage, 0.0)
+
+
+def turn_advantages(objective, group: Batch) -> Array | None:
+  """Returns A [G, U] of the turns of one group, each the mean over its tokens; 0 of turns not played.
+
+  None as in `group_advantages`, and of completions without turns.
+  """
+  advantage = _advantage(objective, group)
+  if advantage is None or group.turns is None:
+    return None
+  if advantage.ndim == 1:
+    advantage = jnp.broadcast_to(advantage[:, None], group.mask.shape)
+  number = jnp.arange(group.turns.reward.shape[-1])
+  own = (group.turns.index[:, None, :] == number[None, :, None]) & (group.mask > 0)[:, None, :]  # [G, U, T]
+  found = stats.mean(jnp.broadcast_to(advantage[:, None, :], own.shape), own, axis=2)[..., 0]
+  return jnp.where(group.valid[:, None], found, 0.0)
+
+
+def _advantage(objective, group: Batch) -> Array | None:
+  """Returns A [G] or [G, T] of one group; None where A takes more than the group."""
+  if objective.shape or objective.rescale.func.fn is not rescale.identity:
+    return None
+  try:
+    return objective.advantage(group)
+  except Exception:  # it reads a field that only the learner has, and that is None here
+    return None
 
 
 def _groups(batch: Batch) -> dict[str, Array]:
@@ -55,6 +79,13 @@ def _tokens(batch: Batch) -> dict[str, Array]:
     "advantage/max": jnp.where(any_on, jnp.where(on, batch.advantage, -jnp.inf).max(), 0.0),
     "select/keep_rate": batch.mask.sum() / jnp.maximum(batch.num_tokens.sum(), 1),
   }
+
+
+def _distance(batch: Batch) -> dict[str, Array]:
+  """Returns KL(π_old‖π_T) in nats per token, on samples of the sampler, where there is a teacher."""
+  if batch.teacher_logp is None:
+    return {}
+  return {"teacher_kl": stats.mean(batch.old_logp - batch.teacher_logp, batch.mask > 0)}
 
 
 def _mismatch(batch: Batch) -> dict[str, Array]:

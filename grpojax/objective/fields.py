@@ -8,7 +8,7 @@ from grpojax.types import Array, Batch
 class Extra(NamedTuple):
   """An entry of Batch.extra."""
 
-  per: str  # "row": [P, G]; "step": [P, G, K], K process steps; "part": [P, G, K], K rewards
+  per: str  # "row": [P, G]; "token": [P, G, T]; "step", "part": [P, G, K] of K process steps, rewards
   source: str  # who fills it
 
 
@@ -23,6 +23,9 @@ EXTRA = dict(
   moment=Extra("row", "set config.moment.kind"),
   pool_mean=Extra("row", _POOL),
   pool_std=Extra("row", _POOL),
+  grad_norm=Extra("row", "set config.objective.advantage.fn = 'optimal_baseline'"),
+  kind=Extra("token", "set config.env.name, without which there are no observations"),
+  lag=Extra("token", "take what reads it out, or set config.objective.shape: log_linear"),
   step_score=Extra("step", _PROCESS),
   step_end=Extra("step", _PROCESS),
 )
@@ -31,6 +34,8 @@ SOURCE = dict(
   sampler_logp="take what reads it out of config.objective, or let the sampler return it",
   old_logp="let the learner recompute it, or set config.objective.shape.bypass = dict(fn='bypass')",
   entropy="let the learner return it beside log π_old",
+  teacher_logp="set config.teacher.path",
+  divergence="set config.teacher.path and config.teacher.divergence",
 ) | {name: extra.source for name, extra in EXTRA.items()}
 
 
@@ -38,7 +43,10 @@ def field(batch: Batch, name: str) -> Array:
   """Returns batch.<name> or batch.extra[name]; raises ValueError, while tracing, where it is absent."""
   value = batch.extra.get(name) if name in EXTRA and batch.extra else getattr(batch, name, None)
   if value is None:
-    raise ValueError(
-      f"config.objective needs '{name}', which this run does not have: {SOURCE[name]}."
-    )
+    raise missing(name)
   return value
+
+
+def missing(name: str) -> ValueError:
+  """Returns the error of a run that lacks a field."""
+  return ValueError(f"config.objective needs '{name}', which this run does not have: {SOURCE[name]}.")

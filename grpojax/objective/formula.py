@@ -1,12 +1,13 @@
 """prepare and loss: everything that knows no θ, and everything that does."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 
-from grpojax.objective import stats
+from grpojax.objective import stats, terms
+from grpojax.objective.terms import Component, Preference
 from grpojax.types import Array, Batch
 
 
@@ -32,16 +33,26 @@ class Objective(NamedTuple):
   shape: tuple[Callable, ...] = ()
   veto: tuple[Callable, ...] = ()
   batch_veto: tuple[Callable, ...] = ()
+  component: tuple[Component, ...] = ()
+  preference: tuple[Preference, ...] = ()
+
+
+def reads_batch_logp(objective: Objective) -> bool:
+  """Returns True if `prepare` needs log π_θ of the whole optimiser batch."""
+  return bool(objective.batch_veto or objective.preference)
 
 
 def prepare(objective: Objective, batch: Batch, logp: Array | None = None) -> Batch:
   """Fills mask, advantage, weight, token_mean_weight and is_weight: once a step, on the whole batch.
 
   Plain sums over the arrays are sums over the optimiser batch, also under `jit` on a mesh.  Nothing
-  here depends on θ but `batch_veto`, for which logp [P, G, T] is of π_θ.  Raises ValueError while tracing
-  where a field is missing.
+  here depends on θ but `batch_veto` and `preference`, for which logp [P, G, T] is of π_θ.  Raises ValueError
+  while tracing where a field is missing.
   """
   batch = jax.lax.stop_gradient(_clean(batch))
+  batch = batch._replace(component_weight=terms.weights(objective.component, batch))
+  if objective.preference:
+    batch = batch._replace(preference=terms.tangents(objective.preference, _known(logp, batch), batch))
   valid, num_tokens = batch.valid, batch.mask.sum(-1)
   for change in objective.shape:
     before, batch = batch.old_logp, change(batch)
@@ -77,7 +88,7 @@ def loss(objective: Objective, logp: Array, batch: Batch, entropy: Array | None 
   metrics are sums with weights made by `prepare`, so those of microbatches add up to those of the
   batch.  Metrics are means over tokens.
   """
-  batch = with_old_logp(batch, logp)
+  everywhere, batch = (logp, batch), with_old_logp(batch, logp)
   on = batch.mask > 0
   logp = jnp.where(on, logp, 0.0)  # garbage behind the mask stops here, before any exp
   entropy = None if entropy is None else jnp.where(on, entropy, 0.0)
@@ -94,17 +105,25 @@ def loss(objective: Objective, logp: Array, batch: Batch, entropy: Array | None 
     key = f"loss/{name(penalty)}"
     metrics[key] = metrics.get(key, 0.0) + cost
     total = total + cost
+  for key, cost in _own_terms(objective, *everywhere):
+    metrics[key] = metrics.get(key, 0.0) + cost
+    total = total + cost
   return total, jax.lax.stop_gradient(metrics | _watch(objective, logp, batch, entropy))
 
 
 def with_old_logp(batch: Batch, logp: Array) -> Batch:
-  """Returns the batch with log π_old; where it has none yet, π_old is π_θ: `logp`, without gradient."""
+  """Returns the batch with log π_old; where it has none yet, π_old is π_θ: `logp`, without gradient.
+
+  With a `prox_share` it lies between those of the sampler and of π_θ.
+  """
   logp = jax.lax.stop_gradient(jnp.where(batch.mask > 0, logp, 0.0))
-  if batch.old_logp is not None and batch.on_policy is not None:
+  if batch.prox_share is not None:
+    logp = batch.sampler_logp + batch.prox_share * (logp - batch.sampler_logp)
+  elif batch.old_logp is not None and batch.on_policy is not None:
     logp = jnp.where(batch.on_policy[..., None], logp, batch.old_logp)
   elif batch.old_logp is not None:
     logp = batch.old_logp
-  return batch._replace(old_logp=logp, on_policy=None)
+  return batch._replace(old_logp=logp, on_policy=None, prox_share=None)
 
 
 def name(fn: Callable) -> str:
@@ -159,6 +178,7 @@ def _clean(batch: Batch) -> Batch:
     old_logp=behind(batch.old_logp),
     ref_logp=behind(batch.ref_logp),
     entropy=behind(batch.entropy),
+    teacher_logp=behind(batch.teacher_logp),
   )
 
 
@@ -167,13 +187,28 @@ def _of_valid(advantage: Array, batch: Batch) -> Array:
   return jnp.where(_like(batch.valid, advantage), advantage, 0.0)
 
 
-def _of_kept(objective: Objective, batch: Batch, logp: Array | None) -> Batch:
-  """Returns the batch whose mismatch weight is 0 where `batch_veto` drops a token."""
+def _known(logp: Array | None, batch: Batch) -> Array:
+  """Returns log π_θ [P, G, T] of the whole batch, without gradient and 0 behind the mask."""
   if logp is None:
     raise ValueError(
-      "config.objective.batch_veto needs the policy's log-probs of the whole batch: pass them to prepare."
+      "config.objective.batch_veto and config.objective.preference need the policy's log-probs of the whole "
+      "batch: pass them to prepare."
     )
-  logp = jax.lax.stop_gradient(jnp.where(batch.mask > 0, logp, 0.0))
+  return jax.lax.stop_gradient(jnp.where(batch.mask > 0, logp, 0.0))
+
+
+def _own_terms(objective: Objective, logp: Array, batch: Batch) -> Iterator[tuple[str, Array]]:
+  """Yields (metric, loss []) of the terms whose tokens are not those of the policy term."""
+  for component, weight in zip(objective.component, batch.component_weight or (), strict=True):
+    seen = with_old_logp(batch._replace(mask=jnp.where(weight != 0, 1.0, 0.0)), logp)
+    yield f"loss/{name(component.fn)}", terms.cost(component, weight, logp, seen)
+  for preference, tangent in zip(objective.preference, batch.preference or (), strict=True):
+    yield f"loss/{name(preference.fn)}", terms.along(tangent, logp)
+
+
+def _of_kept(objective: Objective, batch: Batch, logp: Array | None) -> Batch:
+  """Returns the batch whose mismatch weight is 0 where `batch_veto` drops a token."""
+  logp = _known(logp, batch)
   seen = with_old_logp(batch, logp)
   trust = jnp.ones_like(batch.mask) if batch.is_weight is None else batch.is_weight
   for keep in objective.batch_veto:

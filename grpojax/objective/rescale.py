@@ -69,6 +69,24 @@ def gpg(advantage: Array, batch: Batch) -> Array:
   return advantage * (batch.valid.sum() / jnp.maximum(rewarded, 1))
 
 
+def opd(advantage: Array, batch: Batch, *, scale=1.0, student="old", gamma=0.0) -> Array:
+  """A + scale · (log π_T − log π_S), each token its own: on-policy distillation, [P, G, T]
+
+  π_T is the teacher (config.teacher), π_S the policy that sampled: π_old (NeMo RL, slime), or with student
+  "sampler" μ (TRL).  On-policy the second part is REINFORCE on −KL(π_S‖π_T).  With `advantage.none` it is
+  all; on top of a group's advantage it is slime's.  gamma > 0: times 1 + gamma (1 − share of the completion's
+  Σ |gap| before the token), TRL's iw_opd, which has 0.5.
+  """
+  if student not in ("old", "sampler"):
+    raise ValueError(f"config.objective.rescale.student = '{student}'; it is 'old' or 'sampler'.")
+  old = field(batch, dict(old="old_logp", sampler="sampler_logp")[student])
+  gap = jnp.where(batch.mask > 0, field(batch, "teacher_logp") - old, 0.0)
+  size = jnp.abs(gap)
+  before = (size.cumsum(-1) - size) / jnp.maximum(size.sum(-1, keepdims=True), 1e-8)
+  advantage = advantage if advantage.ndim == gap.ndim else advantage[..., None]
+  return advantage + scale * gap * (1 + gamma * (1 - before))
+
+
 def gtpo_over_batch(
   advantage: Array, batch: Batch, *, alpha1=1.0, alpha2=0.1, low=1e-3, high=jnp.inf
 ) -> Array:

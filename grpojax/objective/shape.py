@@ -15,6 +15,18 @@ def bypass(batch: Batch) -> Batch:
   return batch._replace(old_logp=field(batch, "sampler_logp"))
 
 
+def log_linear(batch: Batch) -> Batch:
+  """log π_old := log μ + α (log π_θ − log μ), α = (d − 1) / d; d steps after μ.  A-3PO's proximal policy
+
+  AReaL; saves the pass that π_old takes.  d = 1 is `bypass`.  The weight π_old / μ depends on θ then, and is
+  `veto.proximal_is`.
+  """
+  lag = field(batch, "lag")
+  field(batch, "sampler_logp")
+  share = jnp.where(lag > 0, (lag - 1) / jnp.maximum(lag, 1), 0.0)
+  return batch._replace(old_logp=None, prox_share=share)
+
+
 def kl_k1(batch: Batch, *, beta) -> Batch:
   """R − beta Σ_t (log π_old − log π_ref): KL in the reward, before any baseline.  RLOO
 

@@ -2,7 +2,7 @@
 
 import inspect
 
-from grpojax.objective.build import functions
+from grpojax.objective.build import BESIDE, functions
 
 _FACTORS = ("correct", "veto", "batch_veto")  # of the policy term
 
@@ -13,11 +13,16 @@ def formula(config: dict) -> list[str]:
   factors = " · ".join(["c", gain] if any(map(config.get, _FACTORS)) else [gain])
   costs = [f"{_number(slot['beta'])} · {_call(slot, 'beta')}" for slot in _list(config, "penalty")]
   loss = f"loss(θ) = Σ w · ({' + '.join([*costs, ''])}− {factors})"
+  own = [(slot, one) for slot in ("component", "preference") for one in _list(config, slot)]
+  for slot, one in own:
+    over = one.get("stream", "pairs")
+    loss += f" + {_number(one['coef'])} · mean over {over} of {_call(one, *BESIDE[slot])}"
   lines = [loss.replace("+ −", "−")]
   slots = [("A", "advantage"), ("A", "rescale"), ("ℓ", "ratio"), ("w", "aggregate")]
   chosen = [(symbol, slot, config[slot]) for symbol, slot in slots]
   for symbol, slot in *(("c", slot) for slot in _FACTORS), ("w", "select"), ("R", "shape"):
     chosen += [(symbol, slot, one) for one in _list(config, slot)]
+  chosen += [("l", slot, {key: x for key, x in one.items() if key not in BESIDE[slot]}) for slot, one in own]
   chosen = [one for one in chosen if one[2]["fn"] != "identity"]
   return lines + [f"{symbol}: {_call(one)}{_what(slot, one['fn'])}" for symbol, slot, one in chosen]
 

@@ -1,7 +1,7 @@
-"""What is dropped because of where θ has moved?  logp, batch -> factor, [P, G, T] or [P, G, 1].
+"""What is dropped, or weighted, because of where θ has moved?  logp, batch -> factor, [P, G, T] or [P, G, 1].
 
-Runs inside `loss`, on one microbatch, so it may look along a completion and no further.  The factor is 0, 1
-or between; it has no gradient, and denominators and penalties stay.
+Runs inside `loss`, on one microbatch, so it may look along a completion and no further.  The factor has no
+gradient, and denominators and penalties stay.
 """
 
 import jax.numpy as jnp
@@ -46,3 +46,12 @@ def taper_failures(logp: Array, batch: Batch, *, unit="sequence", sign="reward",
     log_ratio = log_ratio.sum(-1, keepdims=True)
   worth = batch.reward[..., None] if sign == "reward" else batch.advantage
   return jnp.where(worth > threshold, 1.0, jnp.minimum(stats.exp(log_ratio), 1.0))
+
+
+def proximal_is(logp: Array, batch: Batch, *, low=0.0, high=jnp.inf) -> Array:
+  """ρ = π_old / μ where low ≤ ρ ≤ high, else 0: of a π_old that depends on θ, `shape.log_linear`'s.  AReaL
+
+  For a known π_old it is `correct.icepop`.
+  """
+  rho = stats.exp(jnp.where(batch.mask > 0, batch.old_logp - field(batch, "sampler_logp"), 0.0))
+  return jnp.where((rho >= low) & (rho <= high), rho, 0.0)

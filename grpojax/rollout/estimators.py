@@ -29,15 +29,14 @@ def majority(answers: list[str | None], right) -> float:
 def per_question(right, answers, length, ended) -> dict[str, np.ndarray]:
   """Returns one number per question, each [P], of right, length, ended [P, k] and answers (P lists of k).
 
-  Trajectories have no answers (None) that could be counted.
+  Trajectories have no answers (None) that could be counted, so neither a majority nor a share that answers.
   """
-  voted = answers or [[None]] * len(right)
-  return {
-    "correct": right.sum(axis=1),
-    "majority": np.array([majority(a, r) for a, r in zip(voted, right, strict=True)]),
-    "answered": np.array([np.mean([bool(a) for a in group]) for group in voted]),
-    "length": length.mean(axis=1),
-    "ended": ended.mean(axis=1),
+  counted = {"correct": right.sum(axis=1), "length": length.mean(axis=1), "ended": ended.mean(axis=1)}
+  if answers is None:
+    return counted
+  return counted | {
+    "majority": np.array([majority(a, r) for a, r in zip(answers, right, strict=True)]),
+    "answered": np.array([np.mean([bool(a) for a in group]) for group in answers]),
   }
 
 
@@ -48,17 +47,17 @@ def summarise(questions: dict[str, np.ndarray], k: int) -> dict[str, float]:
   interval is 1.96 standard errors over questions (ddof 1), the unit that was sampled.
   """
   correct = questions["correct"]
+  optional = {"majority": f"maj@{k}", "answered": "answered", "return": "return", "turns": "turns"}
   pass1 = pass_at_k(correct, k, 1)
   return {
     "eval/pass@1": float(pass1.mean()),
     "eval/pass@1_ci95": float(1.96 * pass1.std(ddof=1) / np.sqrt(len(pass1))),
     f"eval/avg@{k}": float(correct.mean() / k),
     f"eval/pass@{k}": float(pass_at_k(correct, k, k).mean()),
-    f"eval/maj@{k}": float(questions["majority"].mean()),
-    "eval/answered": float(questions["answered"].mean()),
+    **{f"eval/{name}": float(questions[at].mean()) for at, name in optional.items() if at in questions},
     "eval/mean_length": float(questions["length"].mean()),
     "eval/clipped_ratio": float(1 - questions["ended"].mean()),
-  } | {f"eval/{name}": float(questions[name].mean()) for name in ("return", "turns") if name in questions}
+  }
 
 
 def estimate(questions: dict[str, np.ndarray], k: int) -> dict[str, np.ndarray]:
@@ -81,11 +80,16 @@ def estimate(questions: dict[str, np.ndarray], k: int) -> dict[str, np.ndarray]:
 def bootstrap(values: np.ndarray, resamples: int = 10_000, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
   """Returns the ends [M] of the 95 % percentile intervals of the M means of values [P, M] of P questions.
 
-  A resample draws whole questions.  Of equal values, as where nothing was solved, the interval is a
-  point: that is all that this method can say of them.
+  Of equal values, as where nothing was solved, the interval is a point: that is all that this method can
+  say of them.
   Source: Efron 1979, https://doi.org/10.1214/aos/1176344552; percentiles as in Efron 1981.
   """
-  rng, P = np.random.default_rng(seed), len(values)
-  means = [values[rng.integers(P, size=P)].mean(axis=0) for _ in range(resamples)]
-  low, high = np.quantile(means, [0.025, 0.975], axis=0)
+  low, high = np.quantile(resampled(values, resamples, seed), [0.025, 0.975], axis=0)
   return low, high
+
+
+def resampled(values: np.ndarray, resamples: int = 10_000, seed: int = 0) -> np.ndarray:
+  """Returns the means [resamples, M] of values [P, M] over draws of P whole questions with replacement."""
+  rng, P = np.random.default_rng(seed), len(values)
+  draws = (np.bincount(rng.integers(P, size=P), minlength=P) for _ in range(resamples))
+  return np.stack([times @ values for times in draws]) / P

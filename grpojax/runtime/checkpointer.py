@@ -40,7 +40,10 @@ def save(checkpoints, step: int, tree, host: dict) -> None:
   storage.check_room(checkpoints.directory, sum(x.nbytes for x in jax.tree.leaves(tree)))
   kept = {"host": host, "digests": checksums.of_leaves(tree)}
   kept["sha256"] = _digest(kept)
-  with _writing(checkpoints):
+  # One that is made in the background and cannot be made leaves threads that keep the process for 5 minutes.
+  context = ocp.Context()
+  context.asynchronous.create_directories_asynchronously = False
+  with _writing(checkpoints), context:
     begun = checkpoints.save_checkpointables_async(step, {"tree": tree}, custom_metadata=kept)
   if begun is None:  # Orbax saves no step below those that it finds
     raise OSError(f"{checkpoints.directory}: step {step} was not saved, because of a folder of a later step")

@@ -35,6 +35,7 @@ LABELS = {
   "eval/answered": ("with an answer, %", 100),
   "eval/mean_length": ("mean length, tokens", 1),
   "eval/clipped_ratio": ("truncated, %", 100),
+  "eval/turns": ("played, turns", 1),
 }
 
 

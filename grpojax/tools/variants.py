@@ -15,7 +15,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from grpojax.config import recipe
-from grpojax.objective.build import LISTS, SLOTS, functions, knobs_of
+from grpojax.objective.build import MENUS, functions, knobs_of
 
 NONE = "–"  # nothing chosen
 
@@ -35,7 +35,7 @@ def menu() -> list[dict[str, str]]:
       knobs=", ".join(_knob(parameter) for parameter in knobs_of(fn).values()),
       what=inspect.getdoc(fn).splitlines()[0],
     )
-    for slot in (*SLOTS, *LISTS)
+    for slot in MENUS
     for name, fn in functions(slot).items()
   ]
 
@@ -52,7 +52,7 @@ def _row(name: str, c: ConfigDict) -> dict[str, str]:
     surrogate=[o.surrogate],
     aggregate=[o.aggregate],
     mismatch=[*o.correct.values(), *o.veto.values(), *o.batch_veto.values()],
-    penalty=o.penalty.values(),
+    penalty=[*o.penalty.values(), *o.component.values(), *o.preference.values()],
     filter=[*o.select.values(), *refill],
     reward=[*rewards, *o.shape.values()],
   )

@@ -36,6 +36,8 @@ def restore(job: Job, checkpoints, stands_on: dict) -> Restored | None:
   with job.rollout.timer.phase("start"):
     frozen = adapters.frozen(config, job.workdir, job.model, job.mesh)
     manifest.compare_frozen(host["frozen"], frozen, config, host["step"])
+    if job.teacher:
+      manifest.compare_teacher(host.get("teacher", {}), job.teacher.checksums(), config, host["step"])
   console.say(f"resumed after step {host['step']} of {job.config.steps}")
   reward_average, known, moment = jax.tree.map(np.asarray, (reward_average, known, moment))
   state = RunState(host["step"], learner, policies or {}, reward_average, known, frozen, moment)
@@ -53,7 +55,8 @@ def checkpoint_tree(
   )
   tree = (state.learner, state.policies or None, *host_arrays, params or None, moment)
   host = {"step": state.step, "stream": job.data.stream.get_state(), "in_flight": plain}
-  return tree, host | {"stands_on": stands_on, "frozen": checksums.of_leaves(state.frozen)}
+  host |= {"stands_on": stands_on, "frozen": checksums.of_leaves(state.frozen)}
+  return tree, host | ({"teacher": job.teacher.checksums()} if job.teacher else {})
 
 
 def tree_layout(job: Job) -> tuple[tuple, tuple]:

@@ -45,6 +45,7 @@ def fingerprint(config: ConfigDict, model: Model, split, tokenizer) -> str:
   how = [] if split.split_special_tokens else ["special tokens"]
   if split.records[0].get("episode"):
     how.append(f"observations of {config.env.observation_tokens} tokens")
+    how += [f"memory of {config.env.memory} turns"] if config.env.memory else []
   spec = config.model.to_dict()
   if spec["head_dtype"] in ("", spec["dtype"]):
     del spec["head_dtype"]  # the head's products are what they are without the key
@@ -127,7 +128,8 @@ def train(config: ConfigDict, model: Model, mesh, split, tokenizer, writer: Writ
   update = supervised.program("cold-start update", model, mesh, rows.single(logp_fn), tx, schedule)
   init = jax.jit(make_init(model, tx), out_shardings=optimizer.state_shardings(model, tx, mesh))
   state = init(jax.random.key(c.seed))
-  shown = Demonstrations(config, split, tokenizer, c.batch_size, c.seed, env.observation_tokens)
+  how = env.observation_tokens, env.memory
+  shown = Demonstrations(config, split, tokenizer, c.batch_size, c.seed, *how)
   begin = lambda step: watchdog.progress(f"taking step {step} of the cold start")
   with console.bar(c.steps, 0, config.verbose, "cold start") as progress:
     steps = range(1, c.steps + 1)

@@ -62,14 +62,23 @@ def compare_frozen(saved: dict[str, int], frozen: dict, config: ConfigDict, step
     _refuse({"frozen": what}, config, step)
 
 
+def compare_teacher(saved: dict[str, int], now: dict[str, int], config: ConfigDict, step: int) -> None:
+  """Raises ValueError where the teacher's weights are not those of checkpoint `step`."""
+  if what := _other_weights(saved, now, f"config.teacher.path = '{config.teacher.path}'"):
+    _refuse({"frozen": what}, config, step)
+
+
 def frozen_differences(saved: dict[str, int], frozen: dict, config: ConfigDict) -> str:
   """Returns which of the weights under the adapters have other checksums than `saved`; "" for none."""
-  now = checksums.of_leaves(frozen)
+  path = config.model.get("path")
+  where = f"config.model.path = {path!r}" if path else "frozen/ of the workdir"
+  return _other_weights(saved, checksums.of_leaves(frozen), where)
+
+
+def _other_weights(saved: dict[str, int], now: dict[str, int], where: str) -> str:
   other = sorted(name for name in saved.keys() | now.keys() if saved.get(name) != now.get(name))
   if not other:
     return ""
-  path = config.model.get("path")
-  where = f"config.model.path = {path!r}" if path else "frozen/ of the workdir"
   more = f" and {len(other) - 3} more" if len(other) > 3 else ""
   return f"{where} holds other weights: {', '.join(other[:3])}{more}"
 

@@ -1,7 +1,8 @@
 """The group of a step that completions.jsonl keeps: texts, rewards, advantages, and its tokens one by one.
 
 Of each token: its text, the log-prob under the policy that sampled it, and, where the step has computed
-log π_old before its updates, the entropy of the distribution that it was drawn from.
+log π_old before its updates, the entropy of the distribution that it was drawn from.  Tokens of a trajectory
+have a kind, and its turns an advantage, too.
 """
 
 import math
@@ -15,12 +16,15 @@ from grpojax.learner import batching
 from grpojax.rollout.score import sample_table
 from grpojax.runtime import sharding
 from grpojax.train.setup import Job
-from grpojax.types import Batch, Groups
+from grpojax.types import ACTION, INJECTED, OBSERVATION, Batch, Groups
 
 TOKENS = 4096  # of a group that are kept one by one: its first completions, whole, and one at least
 DECIMALS = 3  # of nats
 
+KINDS = {ACTION: "a", OBSERVATION: "o", INJECTED: "i"}  # a letter for each token of a trajectory
+
 _advantages = jax.jit(objective_lib.group_advantages)
+_turn_advantages = jax.jit(objective_lib.turn_advantages)
 
 
 def table(job: Job, groups: Groups, batches: list[Batch]) -> list[dict]:
@@ -38,8 +42,9 @@ def table(job: Job, groups: Groups, batches: list[Batch]) -> list[dict]:
     turns=jax.tree.map(lambda x: x[0], rollout.turns),
     extra={name: x[0] for name, x in scored.extra.items()},
   )
-  advantage = _advantages(job.objective, group)
-  known = {} if advantage is None else {"advantage": advantage}
+  known = {"advantage": _advantages(job.objective, group)}
+  known["turn_advantage"] = _turn_advantages(job.objective, group)
+  known = {name: advantage for name, advantage in known.items() if advantage is not None}
   return [row | known | _tokens(job, groups, batches)]
 
 
@@ -52,19 +57,29 @@ def _tokens(job: Job, groups: Groups, batches: list[Batch]) -> dict:
     "tokens": [text.pieces(job.data.tokenizer, rollout.tokens[0, i, :n]) for i, n in enumerate(kept)],
     "sampler_logp": [_rounded(chosen[i, :n]) for i, n in enumerate(kept)],
   }
+  if rollout.kind is not None:
+    kinds = rollout.kind[0].tolist()
+    row["kinds"] = ["".join(KINDS[kind] for kind in kinds[i][:n]) for i, n in enumerate(kept)]
   batch, place = _batch_of_first(job, groups, batches)
   return row if batch.entropy is None else row | {"entropy": (batch.entropy, place)}
 
 
 def on_host(rows: list[dict]) -> list[dict]:
   """Returns the rows with their advantages and entropies as plain numbers; waits for them."""
-  return [row | _fetched(row) for row in rows]
+  found = [row | _fetched(row) for row in rows]
+  return [{name: value for name, value in row.items() if name != "turn_advantage"} for row in found]
 
 
 def _fetched(row: dict) -> dict:
   found = {}
   if "advantage" in row:
     found["advantage"] = np.asarray(row["advantage"]).tolist()
+  if "turn_advantage" in row:
+    of_turns = np.asarray(row["turn_advantage"]).tolist()
+    found["turns"] = [
+      [turn | {"advantage": advantage} for turn, advantage in zip(one, advantages, strict=False)]
+      for one, advantages in zip(row["turns"], of_turns, strict=True)
+    ]
   if "entropy" in row:
     whole, place = row["entropy"]
     values, logps = sharding.to_host(whole)[place], row["sampler_logp"]

@@ -22,9 +22,8 @@ from grpojax.config import workdir as workdir_lib
 from grpojax.data import demonstrations, pipeline, templates, text
 from grpojax.learner import logprobs, optimizer, rows, update
 from grpojax.learner import state as learner_state
-from grpojax.learner.ess import EssConfig
+from grpojax.learner.grad_norm import make_grad_norm
 from grpojax.learner.packing import PackSpec
-from grpojax.learner.state import StatsConfig
 from grpojax.models import gguf, kernels, lora, peft
 from grpojax.objective import Objective, stats
 from grpojax.rollout import sampler, turns
@@ -45,7 +44,9 @@ from grpojax.runtime import (
 from grpojax.runtime.compile import aot_jit
 from grpojax.runtime.data_shards import SINGLE_PROCESS, ProcessShards
 from grpojax.runtime.timer import Timer
-from grpojax.train import memory
+from grpojax.train import memory, updates
+from grpojax.train import teacher as teacher_lib
+from grpojax.train.teacher import Teacher
 
 
 class Policy(NamedTuple):
@@ -62,6 +63,7 @@ class Programs(NamedTuple):
   sample: Engine
   sample_eval: Engine  # with config.eval's sampling, budget and number of samples
   logp: Callable  # update.make_old_logp's, of a whole optimiser batch
+  grad_norm: Callable  # grad_norm.make_grad_norm's, of a whole optimiser batch
   update: Callable  # (state, objective, batch, frozen) -> (state, metrics)
   fresh: Callable  # params -> State with a new optimiser
   sync_reference: Callable  # (reference, params, rate) -> the reference, moved towards the policy
@@ -79,6 +81,7 @@ class Job(NamedTuple):
   rollout: RolloutContext
   pack: PackSpec | None  # how the sequences of an optimiser batch share rows; None: a row each
   needs_old_logprobs: bool  # whether a step's first batch needs its log-probs before its update
+  teacher: Teacher | None = None  # whose log-probs distillation reads
 
   def with_programs(self, programs: Programs) -> "Job":
     """Returns the same run by other programs of the same shapes."""
@@ -134,10 +137,16 @@ def _prepare(config: ConfigDict, workdir: Path, functions: Mapping[str, Callable
     peft.check(Path(config.lora.path).expanduser(), config.lora, model)
   check_prompts(model, *splits)
   check_length(config)
-  memory.check(config, model, mesh)
+  pack, teacher = rows.pack_spec(config, model, mesh), None
+  if config.teacher.path:
+    teacher = teacher_lib.build(config, teacher_folder(config), data.tokenizer, mesh, pack)
+  memory.check(config, model, mesh, teacher and teacher.model)
   if config.cold_start.steps:
     demonstrations.check(data.train, config.cold_start.batch_size)
   programs = build_programs(config, model, data.tokenizer, mesh)
+  if config.teacher.divergence:
+    beside = updates.beside_teacher(config, model, mesh, frozen_layout(model, mesh), teacher.model)
+    programs = programs._replace(update=beside)
   policy = Policy(model, data.tokenizer, programs.logp)
   policies = {"policy": policy} | ({"reference": policy} if config.reference else {})
   rollout = RolloutContext(
@@ -145,8 +154,7 @@ def _prepare(config: ConfigDict, workdir: Path, functions: Mapping[str, Callable
   )
   first_pass = logprobs.needs_old_logprobs(config)
   processes.on_process_0(lambda: workdir_lib.check(workdir, config))
-  pack = rows.pack_spec(config, model, mesh)
-  return Job(config, workdir, mesh, objective, policies, programs, rollout, pack, first_pass)
+  return Job(config, workdir, mesh, objective, policies, programs, rollout, pack, first_pass, teacher)
 
 
 def build_scorer(
@@ -178,9 +186,17 @@ def model_folder(config: ConfigDict) -> Path:
   """Returns the tokenizer's folder: the model's own, fetched or converted first, or the embedded one."""
   if "path" not in config.model:
     return text.EMBEDDED
-  key = "config.model.path"
-  path = fetch.fetch(gguf.find(config.model.path, key), key, config.cache_dir)
-  return gguf.to_folder(path, config.cache_dir) if path.suffix == ".gguf" else path
+  return _folder(config.model.path, "config.model.path", config.cache_dir)
+
+
+def teacher_folder(config: ConfigDict) -> Path:
+  """Returns the teacher's folder, fetched or converted first."""
+  return _folder(config.teacher.path, "config.teacher.path", config.cache_dir)
+
+
+def _folder(name: str, key: str, cache_dir: str) -> Path:
+  path = fetch.fetch(gguf.find(name, key), key, cache_dir)
+  return gguf.to_folder(path, cache_dir) if path.suffix == ".gguf" else path
 
 
 def build_model(config: ConfigDict, tokenizer, mesh: Mesh | None = None) -> models.Model:
@@ -253,9 +269,7 @@ def build_programs(config: ConfigDict, model: models.Model, tokenizer, mesh: Mes
   schedule = optimizer.warmup_constant(config.optimizer)
   tx = optimizer.make_optimizer(config.optimizer, schedule, model.trained.axes)
   where, frozen = optimizer.state_shardings(model, tx, mesh), frozen_layout(model, mesh)
-  everywhere, by_prompt = sharding.replicated(mesh), sharding.batch_sharding(mesh)
-  layout = rows.build(config, model, mesh)
-  ess = EssConfig(config.optimizer.ess, config.optimizer.ess_base)
+  by_prompt, layout = sharding.batch_sharding(mesh), rows.build(config, model, mesh)
   train, evaluation = sampler.build.rollout_spec(config), sampler.build.eval_spec(config)
   given, env = dict(model=model, mesh=mesh, eos_ids=eos_ids(config, tokenizer)), config.env
   make = partial(sampler.build.build, config, **given)
@@ -269,18 +283,20 @@ def build_programs(config: ConfigDict, model: models.Model, tokenizer, mesh: Mes
     logp=aot_jit(
       "log-probs",
       update.make_old_logp(layout, bool(config.routing_replay)),
-      in_shardings=(frozen | where.params, *[by_prompt] * 5),
+      in_shardings=(frozen | where.params, *[by_prompt] * 6),
       out_shardings=by_prompt,
       compiler_options=compiler_options.options(mesh),
     ),
-    update=aot_jit(
-      "update",
-      update.make_update(layout, tx, schedule, config.load_balance, stats_config(config), ess),
-      in_shardings=(where, everywhere, by_prompt, frozen),
-      out_shardings=(where, everywhere),
-      donate_argnums=0,
+    grad_norm=aot_jit(
+      "gradient norms",
+      make_grad_norm(
+        model, config.rollout.max_tokens, temperature=config.rollout.temperature, chunk=config.logprob_chunk
+      ),
+      in_shardings=(where.params, frozen, *[by_prompt] * 4),
+      out_shardings=by_prompt,
       compiler_options=compiler_options.options(mesh),
     ),
+    update=updates.build(config, model, mesh, layout, frozen),
     fresh=jax.jit(lambda params: learner_state.create(params, tx), out_shardings=where),
     sync_reference=jax.jit(
       lambda reference, params, rate: stats.ema(reference, params, rate=rate),
@@ -288,13 +304,6 @@ def build_programs(config: ConfigDict, model: models.Model, tokenizer, mesh: Mes
       donate_argnums=0,
     ),
   )
-
-
-def stats_config(config: ConfigDict) -> StatsConfig:
-  """Returns the numbers of the updates' running statistics."""
-  r, k, g = config.rollout, config.kl_control, config.guard
-  n = r.prompts * r.group_size
-  return StatsConfig(config.updates_per_rollout, n, k.target, k.horizon, g.spike, g.rate)
 
 
 def state_layout(config: ConfigDict, model: models.Model, mesh: Mesh):

@@ -28,7 +28,7 @@ from grpojax.train.setup import Job
 from grpojax.train.supervised import Demonstrations
 
 OF_RL = (  # sections that say how RL samples and learns; an SFT run has what base.py has
-  "objective", "reference", "reference_sync", "kl_control", "baseline", "moment", "staleness",
+  "objective", "reference", "teacher", "reference_sync", "kl_control", "baseline", "moment", "staleness",
   "dynamic_sampling", "adaptive_group", "difficulty", "process", "routing_replay", "load_balance",
   "updates_per_rollout",
 )  # fmt: skip
@@ -143,7 +143,7 @@ def _updates(job: Job, session: Session, state):
     with job.rollout.timer.phase("update"):
       return job.programs.update(*inputs)
 
-  between = c.env.observation_tokens if not c.sft.path else c.rollout.max_tokens  # two answers
-  shown = Demonstrations(c, data.train, data.tokenizer, c.sft.batch_size, c.seed, between, job.pack)
+  how = (c.rollout.max_tokens, 0) if c.sft.path else (c.env.observation_tokens, c.env.memory)
+  shown = Demonstrations(c, data.train, data.tokenizer, c.sft.batch_size, c.seed, *how, job.pack)
   left = range(state.step + 1, c.steps + 1)
   return supervised.updates(update, shown, job.mesh, state.learner, state.frozen, left, session.begin)

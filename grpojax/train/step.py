@@ -2,13 +2,13 @@
 
 import jax
 
-from grpojax.learner import batching, logprobs
+from grpojax.learner import batching, divergence, logprobs
 from grpojax.rollout import curriculum, metrics
 from grpojax.rollout.context import rows_of
 from grpojax.rollout.groups import take
 from grpojax.rollout.prefetch import Collected
 from grpojax.runtime import sharding
-from grpojax.train import baseline, moment
+from grpojax.train import baseline, moment, teacher
 from grpojax.train.setup import Job
 from grpojax.train.state import RunState
 from grpojax.types import Batch
@@ -27,6 +27,7 @@ def make_batches(job: Job, state: RunState, collected: Collected, reward: float)
   """Returns the step's optimiser batches on the mesh; `reward` is the step's mean."""
   of_group, _ = _moment(job, state, collected)
   groups = moment.beside(collected.groups, of_group)
+  groups = batching.beside(job.config, groups, state.step)
   order = batching.balanced_order(job.config, job.mesh, job.pack, groups)
   if order is not None:
     groups = take(groups, order)
@@ -36,7 +37,7 @@ def make_batches(job: Job, state: RunState, collected: Collected, reward: float)
 
 
 def add_logprobs(job: Job, state: RunState, collected: Collected, batches: list[Batch]) -> list[Batch]:
-  """Returns the batches with log π_old, of the policy that sampled, and log π_ref.
+  """Returns the batches with log π_old, of the policy that sampled, log π_ref and log π_T.
 
   Of all batches, before any update moves the policy.
   """
@@ -45,9 +46,20 @@ def add_logprobs(job: Job, state: RunState, collected: Collected, batches: list[
     batches = logprobs.add_logprobs(
       job.policies["policy"].logp, policy, state.reference, batches, job.needs_old_logprobs
     )
+    batches = teacher.add_logprobs(job.teacher, batches)
+    if "grad_norm" in batching.extra_fields(job.config):
+      batches = [_with_grad_norm(job, state, collected, batch) for batch in batches]
     if not job.config.staleness:
       jax.block_until_ready(batches)
   return batches
+
+
+def _with_grad_norm(job: Job, state: RunState, collected: Collected, batch: Batch) -> Batch:
+  """Returns the batch with |∇ log π| of each completion, of the policy that sampled."""
+  norm = job.programs.grad_norm(
+    collected.params, state.frozen, batch.tokens, batch.prompt_length, batch.mask, batch.context
+  )
+  return batch._replace(extra=batch.extra | {"grad_norm": norm})
 
 
 def _moment(job: Job, state: RunState, collected: Collected) -> tuple:
@@ -86,7 +98,10 @@ def update(job: Job, state: RunState, batch: Batch) -> tuple[RunState, dict]:
   """Starts one optimiser step and waits for nothing.  Returns (state, metrics on the device)."""
   with job.rollout.timer.phase("update"):
     objective = sharding.everywhere(job.mesh, job.objective)  # its numbers are arguments
-    learner, found = job.programs.update(state.learner, objective, batch, state.frozen)
+    frozen = state.frozen
+    if job.config.teacher.divergence:
+      frozen = frozen | {divergence.TEACHER: job.teacher.params()}
+    learner, found = job.programs.update(state.learner, objective, batch, frozen)
   return state._replace(learner=learner), found
 
 

@@ -49,6 +49,7 @@ class Demonstrations(NamedTuple):
   batch_size: int
   seed: int
   observation_tokens: int  # of an observation's or a user's text between two answers, at most
+  memory: int = 0  # turns that a new context of an episode begins with; 0: all is one context
   pack: PackSpec | None = None  # how sequences share rows; None: a row each
 
 
@@ -89,11 +90,11 @@ def batch_of(shown: Demonstrations, number: int, mesh: Mesh) -> tuple[Batch, dic
   """Returns this process's rows of a batch, and counts of the whole one: tokens learned, answers cut."""
   demo = demonstrations.batch(
     shown.split, shown.tokenizer, shown.batch_size, shown.config.rollout.max_tokens, shown.seed, number,
-    shown.observation_tokens,
+    shown.observation_tokens, shown.memory,
   )  # fmt: skip
   counts = {"num_tokens": int(demo["mask"].sum()), "sft/cut": demo["cut"]}
   mine = data_shards.of(mesh).local(np.arange(shown.batch_size))
-  demo = {k: demo[k][mine, None] for k in ("tokens", "mask", "prompt_length", "length")}  # G = 1
+  demo = {k: demo[k][mine, None] for k in ("tokens", "mask", "context", "prompt_length", "length")}  # G = 1
   ones = np.ones(demo["prompt_length"].shape, np.float32)
   batch = Batch(
     mask=demo["mask"],
@@ -104,6 +105,7 @@ def batch_of(shown: Demonstrations, number: int, mesh: Mesh) -> tuple[Batch, dic
     tokens=demo["tokens"],
     prompt_length=demo["prompt_length"],
     length=demo["length"],
+    context=demo["context"] if shown.memory else None,
   )
   if shown.pack:
     index = batching.pack_index(shown.pack, mesh, batch.prompt_length, batch.length)

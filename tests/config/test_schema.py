@@ -6,7 +6,7 @@ import pytest
 from ml_collections import ConfigDict
 
 from grpojax.config import check_keys, schema, workdir
-from grpojax.recipes import base
+from grpojax.recipes import base, games
 
 SCALES = ("mini", "local")  # between them they have every key
 CONFIGS = {scale: base.get_config(scale) for scale in SCALES}
@@ -70,7 +70,7 @@ def test_a_key_without_range_or_choices_is_a_text_a_switch_or_known_to_take_any_
   assert {key for key in bare if kind_of(key) not in (str, bool)} == numbers
 
 
-@pytest.mark.parametrize("scale", ["mini", "tiny", "small", "local", "paper"])
+@pytest.mark.parametrize("scale", ["mini", "tiny", "small", "local", "paper", *games.SCALES])
 def test_every_scale_passes(scale):
   check_keys.check(base.get_config(scale))
 

@@ -1,5 +1,6 @@
 """What stands between two actions, against the whole chat as the template renders it."""
 
+import numpy as np
 import pytest
 
 from grpojax.data import dialogue, text
@@ -50,16 +51,50 @@ def test_what_is_too_long_is_cut_visibly_and_never_longer_than_the_budget(tokeni
 
 def test_an_episode_is_the_whole_chat_and_its_actions_are_in_the_mask(tokenizer):
   game = [["right", "ab"], ["down", "<|end|>" * 9], ["up", ""]]
-  tokens, chosen = dialogue.episode(tokenizer, game, max_tokens=100, observation_tokens=20)
+  tokens, chosen, context = dialogue.episode(tokenizer, game, max_tokens=100, observation_tokens=20)
   said = tokenizer.decode(tokens)
   assert said == (
     "right<|end|><|user|>ab<|assistant|>down<|end|><|user|><|end|><|e [... cut]<|assistant|>up<|end|>"
   )
   own = [token for token, mine in zip(tokens, chosen, strict=True) if mine]
   assert tokenizer.decode(own) == "right<|end|>down<|end|>up<|end|>"
+  assert context == [0] * len(tokens)
   for most in range(1, 60):
-    short, mine = dialogue.episode(tokenizer, game, most, observation_tokens=20)
+    short, mine, _ = dialogue.episode(tokenizer, game, most, observation_tokens=20)
     assert short == tokens[: len(short)] and mine == chosen[: len(short)] and len(short) <= most and mine[-1]
+
+
+def test_an_episode_with_a_memory_is_a_context_for_every_turn(tokenizer):
+  game = [["a", "x"], ["b", "y"], ["c", "z"], ["d", ""]]
+  seen = lambda memory: dialogue.episode(tokenizer, game, 200, 20, memory)
+  tokens, chosen, context = map(np.array, seen(1))
+  turn = "{0}<|end|><|user|>{1}<|assistant|>{2}<|end|>".format
+  texts = [tokenizer.decode(tokens[context == number]) for number in range(4)]
+  assert texts == ["a<|end|>", turn("a", "x", "b"), turn("b", "y", "c"), turn("c", "z", "d")]
+  assert tokenizer.decode(tokens[chosen]) == "a<|end|>b<|end|>c<|end|>d<|end|>"
+  whole, (tokens, _, context) = seen(0)[0], map(np.array, seen(9))
+  for number in range(4):
+    own = tokens[context == number].tolist()
+    assert own == whole[: len(own)]
+  assert own == whole
+
+
+@pytest.mark.parametrize(
+  "action", ["<think>why</think>\n\nup", "up", "<think>cut", "<think>a</think>b</think>up"]
+)
+def test_an_action_in_the_history_is_what_the_template_shows_of_it(tokenizer, action):
+  own = tokenizer.encode(action, add_special_tokens=False)
+  assert dialogue.in_history(tokenizer, own) == own  # this one shows all
+  tokenizer.chat_template = (
+    "{% for m in messages %}<|user|>{{ m.content.split('</think>')[-1].lstrip('\n') }}<|end|>{% endfor %}"
+    "{% if add_generation_prompt %}<|assistant|>{% endif %}"
+  )
+  asked, answered = dict(role="user", content="q"), dict(role="user", content="x")
+  chat = [asked, dict(role="assistant", content=action), answered]
+  whole = tokenizer.apply_chat_template(chat, return_dict=False)
+  first, last = (tokenizer.apply_chat_template(part, return_dict=False) for part in (chat[:1], chat[2:]))
+  opens, end = tokenizer.encode("<|user|>"), [tokenizer.eos_token_id]
+  assert [*first, *opens, *dialogue.in_history(tokenizer, own), *end, *last] == whole
 
 
 def test_a_template_without_a_second_turn_is_refused(tokenizer):

@@ -16,14 +16,14 @@ import subprocesses
 import test_local
 from study_toys import STUDY, finish, runs
 
-from experiments import dapo_ablation, epsilon_high, group_size, mismatch, variants
+from experiments import credit, dapo_ablation, epsilon_high, group_size, mismatch, variants
 from grpojax.config import schema
 from grpojax.data import templates
 from grpojax.runtime import metrics
 from grpojax.tools.study import figures, page, plan, results
 
 BROWSER = next((path for name in ("chromium", "google-chrome") if (path := shutil.which(name))), None)
-STUDIES = (dapo_ablation, epsilon_high, group_size, mismatch, variants)
+STUDIES = (credit, dapo_ablation, epsilon_high, group_size, mismatch, variants)
 
 
 OFTEN = (dapo_ablation,)
@@ -173,6 +173,31 @@ def test_a_killed_study_resumes_to_the_same_bytes(undisturbed, cache, tmp_path):
   assert texts[0] == texts[1]
   rows = json.loads(texts[0])["rows"]
   assert [row["name"] for row in rows] == ["+ overlong filtering", "+ clip-higher"]
+
+
+@pytest.mark.slow
+def test_credit_for_turns_is_compared_and_a_killed_row_resumes_to_the_same_bytes(cache, tmp_path):
+  """GRPO and ESSA on a tiny desk; killed while it plays, it has the results of one that nothing stopped."""
+  asked = ["--scale=tiny", "--seeds=2", "--parallel=1", "--rows=desk: trajectory,desk: ESSA"]
+  asked += [f"--config.cache_dir={cache}", "--config.steps=4", "--config.eval.every=4"]
+  command = lambda out: [sys.executable, "-m", "experiments.credit", *asked, f"--out={out}"]
+  done = run(command(tmp_path / "whole"))
+  assert done.returncode == 0, done.stdout + done.stderr
+  workdir = tmp_path / "cut" / "runs" / "desk-essa" / "seed0"
+  env = subprocesses.environment()
+  process = subprocess.Popen(command(tmp_path / "cut"), env=env, stdout=subprocess.PIPE, text=True)
+  wait_for(lambda: sum(r["kind"] == "train" for r in metrics.read(workdir)) >= 2, process)
+  process.kill()
+  process.communicate(timeout=60)
+  wait_for(lambda: not alive(workdir), None)
+  last = run(command(tmp_path / "cut"))
+  assert last.returncode == 0, last.stderr
+  texts = [(tmp_path / name / "results.json").read_text() for name in ("whole", "cut")]
+  assert texts[0].replace(str(tmp_path / "whole"), "OUT") == texts[1].replace(str(tmp_path / "cut"), "OUT")
+  first, essa = json.loads(texts[0])["rows"]
+  assert first["label"] == "desk: trajectory"
+  assert essa["over_first_at_equal_environment_steps"]["low"] is not None
+  assert essa["environment_steps"]["mean"] > 4 * 16  # four steps of 16 trajectories, resets among them
 
 
 def wait_for(true, process, seconds: float = 120.0) -> None:

@@ -4,6 +4,7 @@ import json
 import os
 import shutil
 import subprocess
+import threading
 import time
 
 import jax
@@ -187,6 +188,23 @@ def test_a_folder_that_has_gone_is_an_error_of_the_disk(finished, tmp_path):
   with pytest.raises(OSError, match="checkpoints"):
     checkpointer.save(checkpoints, 2, tree, host)
     checkpointer.finish(checkpoints)
+
+
+def test_a_save_that_cannot_begin_leaves_nobody_who_waits_for_it(finished, tmp_path, immutable):
+  """Threads that wait keep a process that has said its error."""
+  _, job = finished
+  tree, host = newest(finished[0], job)
+  checkpoints = checkpointer.open_checkpoints(tmp_path / "run", 3)
+  checkpointer.save(checkpoints, 2, tree, host | {"step": 2})
+  checkpointer.finish(checkpoints)
+  before = {thread for thread in threading.enumerate() if not thread.daemon}
+  immutable(tmp_path / "run")
+  with pytest.raises(OSError, match=r"checkpoints: a checkpoint could not be written .*not permitted"):
+    checkpointer.save(checkpoints, 4, tree, host)
+    checkpointer.finish(checkpoints)
+  for thread in {thread for thread in threading.enumerate() if not thread.daemon} - before:
+    thread.join(10)
+    assert not thread.is_alive(), thread
 
 
 @pytest.fixture

@@ -22,7 +22,7 @@ from grpojax.config import commandline
 from grpojax.config.schema import DATA_KEYS
 from grpojax.data import pipeline
 from grpojax.data.local import sources
-from grpojax.objective.build import LISTS, SLOTS, functions, knobs_of
+from grpojax.objective.build import BESIDE, LISTS, SLOTS, functions, knobs_of
 from grpojax.recipes import base
 from grpojax.runtime import errors
 
@@ -340,7 +340,8 @@ def test_a_command_with_a_slot_whose_knobs_are_impossible(command, share):
   menu = [(slot, *item) for slot in SLOTS + LISTS for item in functions(slot).items()]
   for i, rng in cases(120, "slots", share):
     slot, name, fn = rng.choice(menu)
-    knobs = {"fn": name} | ({"beta": 0.1} if slot == "penalty" else {})
+    beside = {key: "actions" if key == "stream" else 0.1 for key in BESIDE.get(slot, ())}
+    knobs = {"fn": name} | beside
     knob = rng.choice([*knobs_of(fn), "beta", "fn", "other"])
     knobs[knob] = rng.choice([None, "x", "", -1, 0, 10**30, [1], {"a": 1}, True, 1e-300, "\0", "a:b", ":"])
     entry = knobs if slot in SLOTS else {"it": knobs}

@@ -54,6 +54,19 @@ def made():
   return params, *jax.jit(jax.value_and_grad(by_hand, has_aux=True))(params)
 
 
+def echo(params):
+  """Minus the mean log π of the observations, one sequence after the other."""
+  (prompts, rollout, _), decoder, found = groups(), MODEL.bind(params), []
+  for p, g in np.ndindex(P, G):
+    prompt = prompts.tokens[p, L - prompts.length[p] :]
+    tokens = np.concatenate([prompt, rollout.tokens[p, g, : LENGTH[p, g]]])
+    hidden = decoder(jnp.asarray(tokens)[None], jnp.zeros(1, jnp.int32))[0]
+    logp = jax.nn.log_softmax(hidden @ decoder.unembedding().T)
+    for t in np.flatnonzero(rollout.kind[p, g] == OBSERVATION):
+      found.append(logp[prompts.length[p] + t - 1, rollout.tokens[p, g, t]])
+  return -sum(found) / len(found)
+
+
 def by_hand(params):
   """Loss −Σ reward · log π / actions, and log π of the actions, one sequence after the other."""
   (prompts, rollout, scored), decoder, sums, found = groups(), MODEL.bind(params), 0.0, {}
@@ -91,5 +104,24 @@ def test_an_observation_is_read_and_what_follows_it_is_trained_on(kind):
   before = learner_state.create(params, optax.identity())
   after, metrics = update(before, objective.build(OBJECTIVE), batch)
   assert float(metrics["loss"]) == pytest.approx(float(loss), abs=1e-6)
+  for x, y, g in zip(*map(jax.tree.leaves, (after.params, params, grads)), strict=True):
+    np.testing.assert_allclose(x - y, g, atol=1e-6)
+
+
+@pytest.mark.parametrize("kind", ["packed", pytest.param("single", marks=pytest.mark.slow)])
+def test_a_component_learns_to_predict_observations_which_the_policy_term_leaves_out(kind):
+  params = made()[0]
+  loss, grads = jax.jit(jax.value_and_grad(echo))(params)
+  config = CONFIG.copy_and_resolve_references()
+  config.rows, config.env.name = kind, "any"
+  config.objective.advantage = dict(fn="none")
+  config.objective.component.echo = dict(fn="ce", coef=1.0, stream="observations")
+  seen = batching.beside(config, groups(), 0)
+  batch = batching.make_batches(config, MESH, rows.pack_spec(config, MODEL, MESH), seen, None)[0]
+  layout = rows.build(config, MODEL, MESH)
+  update = jax.jit(make_update(layout, optax.identity(), optax.constant_schedule(0.0)))
+  before = learner_state.create(params, optax.identity())
+  after, metrics = update(before, objective.build(config.objective), batch)
+  assert float(metrics["loss/ce"]) == pytest.approx(float(loss), abs=1e-6)
   for x, y, g in zip(*map(jax.tree.leaves, (after.params, params, grads)), strict=True):
     np.testing.assert_allclose(x - y, g, atol=1e-6)

@@ -49,7 +49,70 @@ def by_moment(**shape):
 
 
 KL_IN_REWARD = dict(kl=dict(fn="kl_k1", beta=0.05))
+ECHO = dict(fn="ce", coef=0.1, stream="observations")
 SENTENCES = [
+  (
+    setting("objective.component.echo", dict(fn="ce", stream="right")),
+    "config.objective.component.echo needs coef, the factor of this component in the loss.",
+  ),
+  (
+    setting("objective.component.echo", dict(fn="ce", coef=0.1)),
+    "config.objective.component.echo needs stream, the tokens that it counts, a function of "
+    "grpojax/objective/stream.py.",
+  ),
+  (
+    setting("objective.component.echo", ECHO | dict(stream="wrong")),
+    "config.objective.component.echo.stream.fn = 'wrong', but grpojax/objective/stream.py has only actions, "
+    "right, observations.",
+  ),
+  (
+    setting("objective.component.echo", ECHO),
+    "config.objective needs 'kind', which this run does not have: set config.env.name, without which there "
+    "are no observations.",
+  ),
+  (
+    setting("objective.component.echo", ECHO | dict(fn="opd")),
+    "config.objective.component.echo: opd compares policies on tokens that they chose, and an environment "
+    "chose observations; set stream = 'actions'.",
+  ),
+  (
+    setting("objective.component.teach", dict(fn="ref_kl", coef=1.0, stream="actions")),
+    "config.objective needs 'teacher_logp', which this run does not have: set config.teacher.path.",
+  ),
+  (
+    setting("objective.component.teach", dict(fn="gkd", coef=1.0, stream="actions")),
+    "config.objective needs 'divergence', which this run does not have: set config.teacher.path and "
+    "config.teacher.divergence.",
+  ),
+  (
+    setting("objective.preference.dpo", dict(fn="dpo", coef=1.0)),
+    "config.objective needs 'ref_logp', which this run does not have: set config.reference = 'init'.",
+  ),
+  (
+    setting("objective.preference.dpo", dict(fn="dpo")),
+    "config.objective.preference.dpo needs coef, the factor of these pairs in the loss.",
+  ),
+  (
+    setting("objective.shape", dict(a=dict(fn="log_linear"), b=dict(fn="bypass"))),
+    "config.objective.shape: b follows a, whose log pi_old depends on theta and is made in the loss; "
+    "rename a to be the last in the order of names, or take one of them out.",
+  ),
+  (
+    lambda c: c.objective.update(
+      shape=dict(it=dict(fn="log_linear")), correct=dict(tis=dict(fn="truncated_is"))
+    ),
+    "config.objective.correct reads log pi_old before the update, and config.objective.shape: log_linear "
+    "makes it depend on theta; take config.objective.veto: proximal_is, the same weight inside the loss.",
+  ),
+  (
+    setting("objective.rescale", dict(fn="opd", student="new")),
+    "config.objective.rescale.student = 'new'; it is 'old' or 'sampler'.",
+  ),
+  (
+    setting("objective.advantage", dict(fn="none")),
+    "config.objective.advantage.fn = 'none' leaves nothing to learn from; add an entry to "
+    "config.objective.component or config.objective.preference, or set config.objective.rescale.fn = 'opd'.",
+  ),
   (
     setting("objective.ratio", dict(fn="sequense")),
     "config.objective.ratio.fn = 'sequense', but grpojax/objective/ratio.py has only token, "
@@ -118,7 +181,7 @@ SENTENCES = [
   (
     setting("objective.punishment", dict(fn="kl_k3")),
     "config.objective has no 'punishment'; it takes advantage, rescale, ratio, surrogate, "
-    "aggregate, shape, select, correct, veto, batch_veto, penalty.",
+    "aggregate, shape, select, correct, veto, batch_veto, penalty, component, preference.",
   ),
   *(
     (
@@ -252,7 +315,7 @@ def test_the_advantages_that_need_a_group_are_those_that_vanish_without():
     if not np.any(bound(fn)(jax.tree.map(lambda x: x[0], one._replace(reward=one.reward + 1))))
   }
   one_turn = {"turn_return", "gigpo", "hgpo"}  # compare turns, and this group has a single one
-  assert vanish - one_turn == set(NEED_A_GROUP)
+  assert vanish - one_turn - {"none"} == set(NEED_A_GROUP)  # which is 0 for every group
 
 
 def test_every_slot_has_a_file_and_every_file_a_menu():

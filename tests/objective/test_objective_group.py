@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from grpojax import objective as objective_lib
-from grpojax.types import Batch
+from grpojax.types import Batch, Turns
 
 ROOT_3 = 3**0.5
 
@@ -43,6 +43,25 @@ def by_token(batch):
 
 def needs_logp(batch):
   return batch.old_logp.sum(-1)
+
+
+def test_a_turn_has_the_mean_of_its_own_tokens():
+  """Turn 0 of row 0 has two tokens, with one of nobody's between them; a turn that was not played has 0."""
+  index = np.int32([[0, -1, 0, 1], [0, 1, 1, -1]])
+  mask = (index >= 0).astype(np.float32)
+  zeros = np.zeros((2, 3), np.float32)
+  turns = Turns(index, np.int32([2, 2]), zeros, zeros.astype(np.int32), zeros > 0)
+  reward, valid = np.float32([1, 0]), np.array([True, True])
+  batch = Batch(mask, reward, reward, valid, valid, length=mask.sum(-1), turns=turns, extra={})
+  fn = lambda objective: jax.jit(objective_lib.turn_advantages)(objective_lib.build(objective), batch)
+  by_place = changed(advantage={"fn": f"{__name__}:by_place"})
+  np.testing.assert_allclose(fn(by_place), [[1, 3, 0], [0, 1.5, 0]])
+  np.testing.assert_allclose(fn(changed()), [[0.5, 0.5, 0], [-0.5, -0.5, 0]])
+  assert objective_lib.turn_advantages(objective_lib.build(changed()), group()) is None
+
+
+def by_place(batch):
+  return np.arange(4, dtype=np.float32)[None] * batch.mask
 
 
 def changed(**slots):

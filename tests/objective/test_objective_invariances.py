@@ -60,6 +60,8 @@ def garbled(batch, logp, entropy):
     old_logp=poison(batch.old_logp, 2),
     ref_logp=poison(batch.ref_logp, 3),
     entropy=poison(batch.entropy, 4),
+    teacher_logp=poison(batch.teacher_logp, 7),
+    divergence=poison(batch.divergence, 8),
   )
   return dirty, poison(logp, 5), poison(entropy, 6)
 
@@ -162,7 +164,8 @@ def test_what_needs_pi_old_before_the_update_is_known_and_all_else_never_sees_it
   one, two = (jax.tree.leaves(found[variant]) for variant in ("unknown", "unknown_other"))
   same = all(np.array_equal(x, y) for x, y in zip(one, two, strict=True))
   config = recipe("grpo")
-  config.objective = CONFIGS[name]
+  config.objective, config.teacher.path = CONFIGS[name], "a teacher's folder"
+  config.teacher.divergence = "jsd"
   assert same != lib.reads_old_policy(config, tuple(EXTRA))
   if same:  # also where it is unknown of some rows only, and NaN
     assert_close(found["partly_unknown"], found["equal"])

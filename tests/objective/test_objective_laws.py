@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 from objective_toys import MENU, bound, menu, random_batch
 
-from grpojax.objective import advantage, aggregate, penalty, ratio, rescale
+from grpojax.objective import advantage, aggregate, component, penalty, preference, ratio, rescale, surrogate
+from grpojax.objective.preference import Pair
 from grpojax.types import Batch
 
 NO_BASELINE = (
@@ -133,7 +134,9 @@ def test_a_group_of_one_is_finite(fn):
 
 @pytest.mark.parametrize("fn", menu("advantage"))
 def test_a_group_advantage_sums_to_zero(fn):
-  several_scales = (advantage.leave_one_out_zscore, advantage.grpo_s, advantage.opo)
+  several_scales = (
+    advantage.leave_one_out_zscore, advantage.grpo_s, advantage.opo, advantage.optimal_baseline,
+  )  # fmt: skip
   one = group_of(random_batch(1)[0], 2)
   got = bound(fn)(one)
   if fn in NO_BASELINE or fn in several_scales or got.ndim == 2:
@@ -199,9 +202,12 @@ def test_where_the_policy_has_not_moved_nothing_is_vetoed(fn):
 
 @pytest.mark.parametrize("fn", menu("shape"))
 def test_shaping_touches_reward_valid_and_old_logp_only(fn):
+  """And what is to become of log π_old where it depends on θ."""
   batch, _ = random_batch(1)
   shaped = bound(fn).__wrapped__(batch)  # not compiled: it gives the same objects
-  restored = shaped._replace(reward=batch.reward, valid=batch.valid, old_logp=batch.old_logp)
+  restored = shaped._replace(
+    reward=batch.reward, valid=batch.valid, old_logp=batch.old_logp, prox_share=batch.prox_share
+  )
   assert all(x is y for x, y in zip(restored, batch, strict=True))
   assert any(x is not y for x, y in zip(shaped, batch, strict=True))
   assert not (np.asarray(shaped.valid) & ~batch.valid).any()
@@ -256,3 +262,94 @@ def test_a_divergence_is_never_negative(fn):
   batch, theta = random_batch(1)
   cost = bound(fn)(theta["logp"], batch, None)
   assert np.min(cost) >= -1e-6
+
+
+V, POLICY, TEACHER = 5, np.array([0.1, -0.4, 0.8, 0.0, -1.0]), np.array([0.5, 0.5, -0.2, -0.3, 0.1])
+
+
+def each_token(logits) -> tuple:
+  """log π [1, 1, V] of every token there is, and a batch of them, sampled from it."""
+  logp = jax.nn.log_softmax(logits)[None, None]
+  known, teacher = (x[None, None] - np.log(np.exp(x).sum()) for x in (POLICY, TEACHER))
+  ones = np.ones((1, 1, V))
+  row = np.ones((1, 1))
+  return logp, Batch(
+    ones, row, row, row > 0, row > 0, sampler_logp=known, old_logp=known, teacher_logp=teacher
+  )
+
+
+def to_the_teacher(cost, logits):
+  """Σ π cost over all tokens, with probabilities as they were: what is expected of a sample's loss."""
+  logp, batch = each_token(logits)
+  return (np.exp(batch.sampler_logp) * cost(logp, batch)).sum()
+
+
+def by_gap(logp, batch):
+  """The policy term whose advantage is the gap to the teacher."""
+  advantage = rescale.opd(np.zeros((1, 1)), batch)
+  return -surrogate.reinforce(logp - batch.old_logp, logp, advantage)
+
+
+@pytest.mark.parametrize("cost", [component.ref_kl, component.opd, by_gap])
+def test_on_policy_distillation_climbs_down_the_divergence_from_the_teacher(cost):
+  """∇ Σ π (log π − log π_T), enumerated over the vocabulary."""
+
+  def divergence(logits):
+    log_policy = jax.nn.log_softmax(logits)
+    return (np.e**log_policy * (log_policy - jax.nn.log_softmax(TEACHER))).sum()
+
+  with jax.enable_x64(True):
+    got = jax.jit(jax.grad(partial(to_the_teacher, cost)))(POLICY)
+    np.testing.assert_allclose(got, jax.grad(divergence)(POLICY), rtol=1e-9)
+  assert np.abs(got).max() > 0.01
+
+
+@pytest.mark.parametrize("fn", menu("component"))
+def test_where_teacher_and_policy_are_one_there_is_nothing_to_distil(fn):
+  if fn in (component.ce, component.gkd):
+    pytest.skip("it has no teacher; its cost is what the update has computed")
+  batch, _ = random_batch(1)
+  batch = batch._replace(old_logp=batch.teacher_logp, sampler_logp=batch.teacher_logp)
+  cost, slope = jax.jit(jax.value_and_grad(lambda x: bound(fn)(x, batch).sum()))(batch.teacher_logp)
+  np.testing.assert_allclose(cost, 0, atol=1e-6)
+  np.testing.assert_allclose(slope, 0, atol=1e-6)
+
+
+@pytest.mark.parametrize("fn", menu("stream"))
+def test_a_stream_is_zero_or_one_for_each_token_and_has_some_of_each(fn):
+  batch, _ = random_batch(1)
+  chosen = np.asarray(bound(fn)(batch))
+  assert chosen.shape == batch.mask.shape and set(np.unique(chosen)) == {0, 1}
+
+
+LOG_PROBS = [(-1.0, -3.0), (-3.0, -1.0), (-9.0, -2.0)]  # of the chosen and of the rejected completion
+
+
+def of_pair(fn, policy, reference=(-2.0, -2.5)):
+  cost = lambda x: bound(fn)(Pair(x, np.array(reference), np.array([2, 5])))
+  return jax.jit(jax.value_and_grad(cost))(np.array(policy))
+
+
+@pytest.mark.parametrize("policy", LOG_PROBS)
+@pytest.mark.parametrize("fn", menu("preference"))
+def test_a_pair_pulls_its_completions_apart(fn, policy):
+  """Those whose loss has no minimum."""
+  cost, (chosen, rejected) = of_pair(fn, policy)
+  if fn is not preference.ipo:  # which comes back beyond its distance
+    assert cost > 0 and chosen < 0 < rejected
+  length = np.array([1, 1]) if fn is preference.dpo else np.array([2, 5])
+  np.testing.assert_allclose(chosen * length[0], -rejected * length[1], rtol=1e-5)  # by what one gains
+
+
+@pytest.mark.parametrize("fn", menu("preference"))
+def test_a_pair_that_is_told_apart_costs_less(fn):
+  costs = [of_pair(fn, (x, -3.0))[0] for x in (-2.5, -2.0, -1.5)]
+  assert costs[0] > costs[1] > costs[2]
+
+
+@pytest.mark.parametrize("beta", [0.1, 2.0])
+def test_at_the_reference_a_pair_costs_log_two_and_is_pulled_by_half_of_beta(beta):
+  pair = Pair(np.array([-1.0, -7.0]), np.array([-1.0, -7.0]), np.array([3, 1]))
+  cost, slope = jax.value_and_grad(lambda x: preference.dpo(pair._replace(policy=x), beta=beta))(pair.policy)
+  np.testing.assert_allclose(cost, np.log(2), rtol=1e-6)
+  np.testing.assert_allclose(slope, [-beta / 2, beta / 2], rtol=1e-6)

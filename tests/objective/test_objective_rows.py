@@ -11,16 +11,20 @@ from grpojax.objective import (
   advantage,
   aggregate,
   batch_veto,
+  component,
   correct,
   penalty,
+  preference,
   ratio,
   rescale,
   select,
   shape,
+  stream,
   surrogate,
   veto,
 )
-from grpojax.types import Batch, Turns
+from grpojax.objective.preference import Pair
+from grpojax.types import ACTION, INJECTED, OBSERVATION, Batch, Turns
 
 LN2 = float(np.log(2))
 ONES = np.ones(3)
@@ -41,6 +45,12 @@ BOTH = batch([[1, 0]], TWO.mask[None], turns=jax.tree.map(lambda x: x[None], TUR
 RHO = np.log([[[2.0, 0.5], [4.0, 0.1]]])  # the last token is masked: Π ρ = 1, 4
 MISMATCH = batch([[1, 0]], [[[1, 1], [1, 0]]], old_logp=RHO, sampler_logp=0 * RHO)
 KL = batch([[1, 0]], old_logp=np.full((1, 2, 2), -np.log(3.0)), ref_logp=np.full((1, 2, 2), -LN2))
+# Of the sampler 1/2 and 1/4, of the teacher 1/8 and 1.
+TAUGHT = batch(
+  [[1]], [[[1, 1]]], sampler_logp=[[[-LN2, -2 * LN2]]], old_logp=[[[-LN2, -LN2]]],
+  teacher_logp=[[[-3 * LN2, 0]]], lag=[[[3, 0]]], kind=[[[ACTION, OBSERVATION]]],
+)  # fmt: skip
+PAIR = Pair(np.array([-1.0, -3]), np.array([-2.0, -2]), np.array([1, 2]))  # s = 1, -1
 THETA = np.zeros((1, 2, 2))  # log π_θ: x = log 2, r = 3
 
 
@@ -51,6 +61,7 @@ def weights(*rows):
 
 ROWS = [
   (advantage.raw, [group([1, 0])], {}, [1, 0]),
+  (advantage.none, [group([1, 0])], {}, [0, 0]),
   (advantage.center, [group([1, 0, 0, 1])], {}, [0.5, -0.5, -0.5, 0.5]),
   (advantage.zscore, [group([1, 0, 0, 0])], dict(eps=0.0), [1.5, -0.5, -0.5, -0.5]),
   (advantage.zscore, [group([1, 0, 0, 0])], dict(eps=0.5), [0.75, -0.25, -0.25, -0.25]),
@@ -68,6 +79,13 @@ ROWS = [
     [2 / 3**0.5 + 3 / 2**0.5, -1 / 3**0.5, -1 / 3**0.5 - 3 / 2**0.5],
   ),
   (advantage.leave_one_out, [group([3, 0, 0])], {}, [3, -1.5, -1.5]),
+  (  # weights 4 · 1, 1 · 4, 1 · 0: b = (4 · 1 + 4 · 3) / 8
+    advantage.optimal_baseline,
+    [group([1, 3, 9], [[1, 1], [1, 0], [1, 1]], grad_norm=[1.0, 2, 0], sampler_logp=np.zeros((3, 2)),
+           old_logp=[[LN2, 0], [0, 9], [0, 0]])],
+    {},
+    [-1, 1, 7],
+  ),
   (advantage.leave_one_out_std, [group([1, 0, 0, 0])], dict(eps=0.0), [2, -2 / 3, -2 / 3, -2 / 3]),
   (advantage.leave_one_out_zscore, [group([2, 1, 0])], dict(eps=NO_EPS), [1.5, 0, -1.5]),
   (advantage.mixed_baseline, [group([1, 0], baseline=[0.25] * 2)], dict(mix=0.5), [0.625, -0.375]),
@@ -155,6 +173,13 @@ ROWS = [
     [[[3, 3]], [[2, 2]]],
   ),
   (rescale.gpg, [np.array([[0.5, -0.5], [0, 0]]), batch([[1, 0], [-1, -1]])], {}, [[2 / 3, -2 / 3], [0, 0]]),
+  (rescale.opd, [np.ones((1, 1)), TAUGHT], dict(scale=0.5), [[[1 - LN2, 1 + LN2 / 2]]]),
+  (
+    rescale.opd,  # gaps of -2 and 2: half of their sizes is before the second
+    [np.ones((1, 1, 2)), TAUGHT],
+    dict(student="sampler", gamma=0.5),
+    [[[1 - 3 * LN2, 1 + 2.5 * LN2]]],
+  ),
   (
     rescale.batch_zscore,
     [np.array([[1.0], [0], [0], [0]]), batch([[1], [0], [0], [0]])],
@@ -230,6 +255,7 @@ ROWS = [
     dict(beta=0.5),
     dict(reward=[[1, -LN2]]),
   ),
+  (shape.log_linear, [TAUGHT], {}, dict(prox_share=[[[2 / 3, 0]]])),
   (
     shape.finished_only,
     [batch([[1, 0]], ended=[[True, False]])],
@@ -298,6 +324,7 @@ ROWS = [
     dict(unit="token", sign="advantage"),
     [[[0.5, 1], [1, 1]]],
   ),
+  (veto.proximal_is, [-RHO, MISMATCH], dict(low=0.5, high=3.0), [[[2, 0.5], [0, 1]]]),
   (
     batch_veto.m2po,  # log r = 0.1, 0.2, 0.3, A > 0: squares of mean 0.047, and 0.025 without the largest
     [np.array([[[0.1, 0.2], [0.3, -5]]]), batch([[1, 0]], old_logp=THETA, advantage=THETA + 1)],
@@ -324,6 +351,35 @@ ROWS = [
     [THETA, KL._replace(weight=THETA + 0.5, token_mean_weight=THETA + 0.25), THETA + 2],
     {},
     np.full((1, 2, 2), -1.0),
+  ),
+  (component.ce, [-LN2 * np.ones((1, 1, 2)), TAUGHT], {}, [[[LN2, LN2]]]),
+  (  # q = 1/4 and 2; the first fell by 3/8 and keeps its square
+    component.ref_kl,
+    [np.array([[[-3 * LN2, -LN2]]]), TAUGHT],
+    dict(tau=0.5),
+    [[[2 * LN2**2, -2 * LN2 + LN2**2 / 2]]],
+  ),
+  (component.ref_kl, [np.array([[[-2 * LN2, 0]]]), TAUGHT], dict(low=0.25, tau=0.0), [[[LN2 / 2, 0]]]),
+  (component.gkd, [THETA, KL._replace(divergence=THETA + 3)], {}, np.full((1, 2, 2), 3.0)),
+  (  # r = 1/2 and 2 of gaps -1 and 0; then 2 and 1/2 of -3 and 2
+    component.opd,
+    [np.array([[[-2 * LN2, 0]]]), TAUGHT],
+    dict(low=0.25),
+    [[[0.75 * LN2, 0]]],
+  ),
+  (component.opd, [np.array([[[0, -2 * LN2]]]), TAUGHT], {}, [[[6 * LN2, -LN2]]]),
+  (preference.dpo, [PAIR], dict(beta=np.log(3) / 2), np.log(4 / 3)),  # sigmoid(ln 3) = 3/4
+  (preference.dpo, [PAIR], dict(beta=np.log(3) / 2, smoothing=0.5), np.log(4 / 3) / 2 + np.log(4) / 2),
+  (preference.ipo, [PAIR], dict(beta=0.5), 0.25),  # 1 + 1/2 - 1
+  (preference.simpo, [PAIR], dict(beta=2.0, gamma=1.0 - np.log(3)), np.log(4 / 3)),  # -1 + 3/2
+  (stream.actions, [TAUGHT], {}, [[[1, 1]]]),
+  (stream.right, [MISMATCH], {}, [[[1, 1], [0, 0]]]),
+  (stream.observations, [TAUGHT], {}, [[[0, 1]]]),
+  (
+    stream.observations,
+    [TAUGHT._replace(extra=dict(kind=np.array([[[OBSERVATION, INJECTED]]])))],
+    {},
+    [[[1, 0]]],
   ),
 ]  # fmt: skip
 

@@ -307,6 +307,32 @@ def test_tokens_are_shown_with_the_numbers_that_belong_to_them():
     assert not shown.keys() & {"tokens", "logp", "entropy"}
 
 
+def test_trajectories_are_shown_turn_by_turn(tmp_path):
+  turn = dict(seen="\n[PF]\x07", action="left", reward=0.0, valid=True, advantage=-0.25)
+  last = dict(seen="[FP]", action=ATTACK, reward=1.0, valid=False, ending="done")
+  group = dict(completions=["left[FP]"], rewards=[1.0], lengths=[8], ended=[1], turns=[[turn, last]])
+  (first, second) = json.loads(completions.to_json(dict(group, step=1, prompt="p")))["turns"][0]
+  assert first == dict(turn, seen="\n[PF]\\x07", ending="") and "advantage" not in second
+  for spoilt in ([[turn]] * 2, [[3]], [turn], "turns", None):
+    assert "turns" not in json.loads(completions.to_json(dict(group, step=1, prompt="p", turns=spoilt)))
+  with metrics.Writer(tmp_path) as writer:
+    writer.write("train", 1, {"reward": 0.0})
+    writer.completions(1, [dict(prompt="", **group)])
+    writer.completions(2, [dict(prompt="", **group | dict(turns=[3]))])
+  page = report.write(tmp_path).read_text()
+  samples = page[page.index('id="samples"') : page.index("<h2>Command")]
+  assert samples.count('class="turns"') == 1 and "reward 0 advantage -0.25" in samples
+  assert "reward 1 not valid" in samples and "&lt;script&gt;" in samples and "(the prompt)" not in samples
+
+
+def test_tokens_have_kinds_where_all_of_them_have_one():
+  group = dict(step=1, prompt="p", completions=["abc"], rewards=[0], lengths=[3], ended=[1])
+  group |= dict(tokens=[["a", "b", "c"]], sampler_logp=[[-1.0, None, -2.0]])
+  assert json.loads(completions.to_json(group | dict(kinds=["aoa"])))["kind"] == ["aoa"]
+  for spoilt in (["ao"], ["aox"], [3], "aoa", []):
+    assert "kind" not in json.loads(completions.to_json(group | dict(kinds=spoilt)))
+
+
 def test_the_head_says_what_the_run_is(tmp_path):
   with metrics.Writer(tmp_path) as writer:
     writer.write("train", 1, {"reward": 0.5})

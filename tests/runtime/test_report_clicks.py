@@ -130,6 +130,30 @@ def test_a_click_colours_tokens_by_what_is_known_of_them(page):
   assert page.run(text) == plain and page.run("document.querySelectorAll('.completion span').length") == 0
 
 
+def test_a_trajectory_is_shown_turn_by_turn_and_token_by_kind(tab, tmp_path):
+  seen = [dict(seen="", action="left", reward=0.0, valid=True, advantage=-0.5)]
+  seen.append(dict(seen=ATTACK, action="up", reward=1.0, valid=True, advantage=1.0, ending="done"))
+  tokens = dict(tokens=[["left", ATTACK, "up"]], sampler_logp=[[-1.0, None, -2.0]], kinds=["aoa"])
+  with metrics.Writer(tmp_path) as writer:
+    writer.write("train", 1, {"reward": 0.25})
+    group = dict(prompt="PF", completions=["x"], rewards=[1.0], lengths=[3], ended=[True], turns=[seen])
+    writer.completions(1, [group | tokens])
+  tab.errors.clear()
+  tab.open(report.write(tmp_path).as_uri())
+  boxes = tab.run("[...document.querySelectorAll('#completions .turns > *')].map(box => box.innerText)")
+  first = ["1", "(the prompt)", "left", "reward 0 · advantage -0.5"]
+  assert boxes == [*first, "2", ATTACK, "up", "reward 1 · advantage 1"]
+  assert "2 turns · ended: done" in tab.run("document.querySelector('.completion').innerText")
+  colour = "getComputedStyle(document.querySelectorAll('#completions .action')[{}]).backgroundColor"
+  assert len({tab.run(colour.format(0)), tab.run(colour.format(1))}) == 2
+  tab.click("#browser [value=kind]")
+  spans = "[...document.querySelectorAll('#completions pre span')].map(one => [one.className, one.title])"
+  assert tab.run(spans) == [
+    ["kind-a", "action · log-prob -1"], ["kind-o", "observation"], ["kind-a", "action · log-prob -2"],
+  ]  # fmt: skip
+  assert tab.errors == []
+
+
 def test_without_scripts_the_pictures_are_there(tab, workdir):
   tab.send("Emulation.setScriptExecutionDisabled", value=True)
   try:

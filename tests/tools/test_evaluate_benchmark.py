@@ -28,6 +28,11 @@ def even(sample):
   return None if sample.length % 5 == 0 else sample.length % 2 == 0
 
 
+def short(sample):
+  """Prefers short completions, and abstains at times."""
+  return None if sample.length % 3 == 0 else -sample.length
+
+
 def tiny(cache, **changes):
   config = base.get_config("tiny")
   config.update(cache_dir=str(cache), verbose=False)
@@ -215,6 +220,24 @@ def test_an_unknown_suite_is_refused_with_those_there_are(cache):
     benchmark.prepare(tiny(cache), "", ["test", "train"], None)
 
 
+def test_an_unknown_reward_to_pick_by_is_refused_with_those_there_are(cache):
+  with pytest.raises(ValueError, match=r"--best_of names 'rm', and config.reward has accuracy\."):
+    benchmark.prepare(tiny(cache), "", [], None, best_of="rm")
+
+
+@pytest.mark.slow
+def test_a_second_reward_scores_every_sample_and_changes_no_verdict(whole, cache, tmp_path):
+  config = tiny(cache, **{"reward.short": dict(fn=f"{__name__}:short")})
+  job = benchmark.prepare(config, "", ["test"], 6, best_of="short")._replace(sample=whole[0].sample)
+  answered = benchmark.run(job, tmp_path, *benchmark.begin(job, tmp_path))["test"]
+  samples = [sample for item in answered for sample in item["samples"]]
+  assert all(s.pop("score") == (None if s["length"] % 3 == 0 else -s["length"]) for s in samples)
+  assert answered == whole[3]["test"]
+  alone = benchmark.prepare(config, "", ["test"], 6)
+  with pytest.raises(ValueError, match=r"other settings \(config.reward.short.fn: .* -> None\)"):
+    benchmark.begin(alone, tmp_path)
+
+
 def test_a_fingerprint_knows_every_bit_and_its_place_but_not_the_mesh():
   rng = np.random.default_rng(0)
   params = dict(a=rng.normal(size=(8, 16)).astype(np.float32), b=np.zeros(4, np.float32))
@@ -235,7 +258,7 @@ def test_a_fingerprint_knows_every_bit_and_its_place_but_not_the_mesh():
 @pytest.mark.slow
 def test_the_command_on_files_of_ones_own(cache, tmp_path):
   """Test sources alone, a folder as the checkpoint, greedy; the suite that is not named is not asked."""
-  folder = make_folder(tmp_path / "qwen")
+  folder, twin = make_folder(tmp_path / "qwen"), make_folder(tmp_path / "twin")
   rows = [dict(prompt=f"What is {i} + {i}?", answer=str(2 * i)) for i in range(5)]
   columns = dict(layout="columns", prompt="prompt", answer="answer")
   sources = {
@@ -249,7 +272,7 @@ def test_the_command_on_files_of_ones_own(cache, tmp_path):
   }  # fmt: skip
   command = [
     "grpojax", "evaluate", "--config=configs/grpo.py:local", f"--checkpoint={folder}",
-    f"--config.data.test={sources}",
+    f"--config.data.test={sources}", f"--before={twin}", "--curves",
     "--suite=some", f"--out={tmp_path / 'out'}", *(f"--config.{key}={value}" for key, value in small.items()),
   ]  # fmt: skip
   done = subprocesses.run_one(*command)
@@ -263,6 +286,11 @@ def test_the_command_on_files_of_ones_own(cache, tmp_path):
   assert all(sample["length"] <= 6 for item in stored for sample in item["samples"])
   written = json.loads((tmp_path / "out/summary.json").read_text())
   assert written["suites"]["some"]["metrics"]["pass@2"] == dict(value=0.0, low=0.0, high=0.0)
+  found = json.loads((tmp_path / "out/curves.json").read_text())
+  assert (found["checkpoint"], found["before"]) == (str(folder), str(twin)) and "change, points" in done.out
+  assert (tmp_path / "out/before/items.jsonl").read_text() == (tmp_path / "out/items.jsonl").read_text()
+  assert found["suites"]["some"]["curves"]["maj@k"]["change"]["high"] == [0.0, 0.0]
+  assert "<svg" in (tmp_path / "out/curves.html").read_text()
 
 
 def test_what_keys_a_draw_is_the_question_and_its_suite_not_its_row(whole):

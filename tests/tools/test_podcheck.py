@@ -68,7 +68,7 @@ def groups(config, model):
 def passes(config, model):
   """In the place of the log-prob program."""
 
-  def logp(_, tokens, prompt_length, routing, counted, place):
+  def logp(_, tokens, prompt_length, routing, counted, place, context):
     P, G, S = tokens.shape
     out, cost = jnp.zeros((P, G, config.rollout.max_tokens)), None
     if counted is not None:

@@ -209,6 +209,22 @@ def test_equal_tokens_are_the_thriftiest_runs_and_between_evaluations_a_line(out
   assert rows["a"]["at_equal_tokens"]["values"] == list(FINAL["a"])
 
 
+def test_other_things_that_runs_spend_are_made_equal_too(tmp_path):
+  for run in runs(tmp_path):
+    finish(run, **{"environment/steps": 30 if run.row.name == "a" else 10})
+  study = STUDY._replace(spends={"tokens": "num_tokens", "environment steps": "environment/steps"})
+  found = results.collect(study, runs(tmp_path), "python -m toy")
+  rows = {row["name"]: row for row in found["rows"]}
+  assert {row["equal_environment_steps"] for row in rows.values()} == {40}
+  third = [0.2 + (final - 0.2) / 3 for final in FINAL["a"]]
+  np.testing.assert_allclose(rows["a"]["at_equal_environment_steps"]["values"], third, rtol=1e-5)
+  over = rows["c"]["over_first_at_equal_environment_steps"]["mean"]
+  assert over == pytest.approx(0.6 - np.mean(third), rel=1e-4)
+  text = table.markdown(study, found)
+  assert "| at equal environment steps | over the first |" in text and "the first at equal environ" in text
+  assert "equal tokens are 0.00 M; equal environment steps are 0.00 M, as many as the thriftiest" in text
+
+
 def test_curves_of_training_are_means_over_the_last_steps_and_ratios_are_of_sums(out):
   curves = collected(out)["curves"]["a"]
   assert curves["entropy"]["steps"] == [1, 2, 3, 4]
@@ -264,7 +280,7 @@ def test_the_table_has_intervals_beside_every_mean(out):
 def test_words_follow_the_interval(low, high, word):
   difference = dict(mean=(low + high) / 2, low=low, high=high)
   keys = ("over_previous", "over_first", "over_first_at_equal_tokens")
-  (line,) = table.verdicts({"rows": [dict(label="b") | dict.fromkeys(keys, difference)]})
+  (line,) = table.verdicts(STUDY, {"rows": [dict(label="b") | dict.fromkeys(keys, difference)]})
   assert line.count(word) == 3 and line.count(f"[{100 * low:+.1f}, {100 * high:+.1f}]") == 3
 
 

@@ -14,7 +14,7 @@ from grpojax.recipes import base
 from grpojax.rollout.groups import take
 from grpojax.runtime import sharding
 from grpojax.train import samples
-from grpojax.types import ACTION, OBSERVATION, Groups, Prompts, Rollout, Scored
+from grpojax.types import ACTION, OBSERVATION, Groups, Prompts, Rollout, Scored, Turns
 
 TOKENIZER = text.load_tokenizer()
 P, G, L, T = 16, 2, 8, 12
@@ -72,6 +72,30 @@ def test_what_the_policy_did_not_choose_has_no_numbers(step):
   row = kept((job, groups._replace(rollout=groups.rollout._replace(kind=kind)), batches))
   for each in row["sampler_logp"], row["entropy"]:
     assert all(x[0] is None and None not in x[1:] for x in each)
+  assert row["kinds"] == ["o" + "a" * (n - 1) for n in groups.rollout.length[0].tolist()]
+
+
+def test_a_turn_has_its_reward_and_its_advantage(step):
+  """Two turns, of which the second row has played one; the environment pays the first row's last turn."""
+  job, groups, batches = step
+  index = np.full((P, G, T), -1, np.int32)
+  index[..., 0], index[:, 0, 1] = 0, 1
+  kind = np.where(index >= 0, ACTION, OBSERVATION).astype(np.int8)
+  count = np.broadcast_to(np.int32([2, 1]), (P, G))
+  reward = np.zeros((P, G, 2), np.float32)
+  reward[:, 0, 1] = 1
+  turns = Turns(index, count, reward, np.zeros((P, G, 2), np.int32), reward > 0)
+  rollout = groups.rollout._replace(
+    length=np.full((P, G), 2, np.int32), kind=kind, turns=turns, ending=np.zeros((P, G), np.int8)
+  )
+  scored = groups.scored._replace(reward=reward.sum(-1), accuracy=reward.sum(-1))
+  advantage = dict(fn="turn_return", std=False)
+  job.objective = objective.build(dict(base.get_config("tiny").objective, advantage=advantage))
+  row = kept((job, groups._replace(rollout=rollout, scored=scored), batches))
+  told = [[(turn["reward"], turn["valid"], turn["advantage"]) for turn in one] for one in row["turns"]]
+  third = pytest.approx(1 / 3, abs=1e-6)
+  assert told == [[(0, True, third), (1, False, third)], [(0, True, pytest.approx(-2 / 3, abs=1e-6))]]
+  assert row["turns"][0][1]["ending"] == "done" and row["kinds"][1] == "ao" and "turn_advantage" not in row
 
 
 def test_a_step_without_a_pass_of_pi_old_has_no_entropy(step):

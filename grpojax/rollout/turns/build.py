@@ -6,7 +6,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 import jax
-from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from jax.sharding import Mesh
 from ml_collections import ConfigDict
 
 from grpojax.data import dialogue
@@ -14,10 +14,13 @@ from grpojax.models import Model, Spec
 from grpojax.rollout.envs.interface import Environments
 from grpojax.rollout.sampler import GenerationSpec, kv_budget, turns, weights
 from grpojax.rollout.sampler.engine import Engine, PromptQueue
-from grpojax.rollout.turns.game import Budgets, Device, Game, Table
+from grpojax.rollout.turns.game import Game
+from grpojax.rollout.turns.table import Budgets, Device, Table
 from grpojax.runtime import compiler_options, sharding
 from grpojax.runtime.compile import aot_jit
 from grpojax.types import Prompts
+
+READING = 8  # slots for each that reads at a time
 
 
 class Pending(NamedTuple):
@@ -44,11 +47,14 @@ def build(
     )
   dialogue.check(tokenizer)
   model, mesh, where, sync, _ = weights.build_sync(config, name, model, mesh, spec.weights)
-  slots = slots_of(config, model.spec, mesh, spec)
-  programs = _programs(config, name, model, mesh, where, eos_ids, spec, slots)
+  between = len(dialogue.between(tokenizer, "x", newest=-1)[0])
+  slots, shards = slots_of(config, model.spec, mesh, spec, between), sharding.batch_shards(mesh)
+  readers = -(-slots // shards // READING) * shards
+  programs = _programs(config, name, model, mesh, where, eos_ids, spec, slots, readers, between)
   put, replicate = partial(sharding.to_device, mesh), partial(sharding.everywhere, mesh)
-  device = Device(*programs, slots, config.rollout.prefill_chunk, config.rollout.segment, put, replicate)
-  table = Table(device, budgets(config, spec), tokenizer)
+  steps = config.rollout.prefill_chunk, readers, config.rollout.segment
+  device = Device(*programs, slots, *steps, put, replicate, shards)
+  table = Table(device, budgets(config, spec, between), tokenizer)
 
   def start(params, prompts: Prompts, key, whole: bool = False) -> Pending:
     return Pending(params, prompts, key)
@@ -63,14 +69,25 @@ def build(
   return Engine(start, stream, sync, programs=(sync, *programs))
 
 
-def budgets(config: ConfigDict, spec: GenerationSpec) -> Budgets:
-  """Returns the limits of a trajectory."""
+def budgets(config: ConfigDict, spec: GenerationSpec, between: int) -> Budgets:
+  """Returns the limits of a trajectory; `between` two actions are so many tokens beside an observation."""
   env = config.env
-  limits = env.turns, env.action_tokens, env.observation_tokens, env.invalid_actions
-  return Budgets(spec.group_size, spec.max_tokens, *limits)
+  limits = env.turns, env.action_tokens, env.observation_tokens, env.invalid_actions, env.memory
+  return Budgets(spec.group_size, spec.max_tokens, *limits, context_tokens(config, spec, between))
 
 
-def slots_of(config: ConfigDict, spec: Spec, mesh: Mesh, generation: GenerationSpec) -> int:
+def context_tokens(config: ConfigDict, spec: GenerationSpec, between: int = 0) -> int:
+  """Returns the tokens behind the prompt that a slot's cache has room for: of a context, at the most."""
+  env = config.env
+  if not env.memory:
+    return spec.max_tokens
+  of_turn = env.action_tokens + env.observation_tokens + between
+  return min(spec.max_tokens, min(env.memory, env.turns - 1) * of_turn + env.action_tokens)
+
+
+def slots_of(
+  config: ConfigDict, spec: Spec, mesh: Mesh, generation: GenerationSpec, between: int = 0
+) -> int:
   """Returns the slots on the sampler's whole mesh: `config.rollout.slots`, or as many as memory holds.
 
   No more than trajectories, and as many on each shard.  ValueError if not one fits.
@@ -79,7 +96,7 @@ def slots_of(config: ConfigDict, spec: Spec, mesh: Mesh, generation: GenerationS
   all_of_them = c.prompts * generation.group_size
   own = -(-min(c.slots or all_of_them, all_of_them) // shards)
   if c.kv_memory_gb:
-    columns = config.data.prompt_budget + generation.max_tokens
+    columns = config.data.prompt_budget + context_tokens(config, generation, between)
     of_slot = kv_budget.kv_bytes(spec, columns, mesh.shape["tensor"])
     own = min(own, int(c.kv_memory_gb * 1e9 // of_slot))
     if own < 1:
@@ -92,27 +109,31 @@ def slots_of(config: ConfigDict, spec: Spec, mesh: Mesh, generation: GenerationS
 
 def _programs(
   config: ConfigDict, name: str, model: Model, mesh: Mesh, where: dict, eos_ids: tuple, spec: GenerationSpec,
-  slots: int,
+  slots: int, readers: int, between: int,
 ) -> tuple[Callable, ...]:  # fmt: skip
-  """Returns (empty, read, act) of sampler/turns.py, compiled at their first call."""
+  """Returns (empty, read, begin, act) of sampler/turns.py, compiled at their first call."""
   everywhere, rows = sharding.replicated(mesh), sharding.batch_sharding(mesh)
-  heads, batch = sharding.kv_sharding(mesh, model.spec.num_key_value_heads, model.rules).spec
-  kv = NamedSharding(mesh, PartitionSpec(batch, None, heads))
-  empty, read, act = turns.build(
+  kv = sharding.kv_sharding(mesh, model.spec.num_key_value_heads, model.rules)
+  empty, read, begin, act = turns.build(
     model,
     slots=slots,
-    columns=config.data.prompt_budget + spec.max_tokens,
+    readers=readers,
+    columns=config.data.prompt_budget + context_tokens(config, spec, between),
+    prompt_columns=config.data.prompt_budget,
     action_tokens=config.env.action_tokens,
     sampling=spec.sampling,
     eos_ids=eos_ids,
+    shards=sharding.batch_shards(mesh),
     kv_sharding=kv,
   )
   state = turns.Slots(kv, *[rows] * 7)
-  of_read = dict(in_shardings=(where, state, everywhere, rows), out_shardings=state, donate_argnums=1)
+  of_read = dict(in_shardings=(where, state, rows), out_shardings=(state, rows), donate_argnums=1)
+  of_begin = dict(in_shardings=(where, state, rows, everywhere, rows), out_shardings=state, donate_argnums=1)
   of_act = dict(in_shardings=(where, state, everywhere, rows), out_shardings=(state, everywhere, everywhere))
   decoding = dict(donate_argnums=1, compiler_options=compiler_options.options(mesh, decoding=True))
   return (
     jax.jit(empty, out_shardings=state),
     aot_jit(f"{name} read", read, **of_read, compiler_options=compiler_options.options(mesh)),
+    aot_jit(f"{name} begin", begin, **of_begin, compiler_options=compiler_options.options(mesh)),
     aot_jit(f"{name} act", act, **of_act, **decoding),
   )

@@ -5,12 +5,10 @@ go on; the device's half is sampler/turns.py.  A clock decides when an answer is
 what a trajectory holds depends on its address alone, (seed and step, prompt, sample).
 """
 
-import dataclasses
 import functools
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from collections.abc import Iterator
 
 import jax
 import jax.numpy as jnp
@@ -18,7 +16,9 @@ import numpy as np
 
 from grpojax.data import dialogue, text
 from grpojax.rollout.envs.interface import Environments, Turn
-from grpojax.rollout.sampler.turns import Chunk, Slots
+from grpojax.rollout.sampler.turns import Slots
+from grpojax.rollout.turns.reading import Reader
+from grpojax.rollout.turns.table import Player, Table
 from grpojax.rollout.turns.trajectory import Trajectory, to_rollout
 from grpojax.runtime import console
 from grpojax.types import (
@@ -37,51 +37,6 @@ from grpojax.types import (
 WAIT = 60.0  # seconds between two looks at environments of which none answers
 
 
-class Budgets(NamedTuple):
-  """Limits of a trajectory: config.env, and config.rollout.max_tokens."""
-
-  group_size: int  # G
-  max_tokens: int  # T, behind the prompt
-  turns: int  # U
-  action_tokens: int
-  observation_tokens: int  # of its own text; what is longer is cut
-  invalid_actions: int  # in a row; 0: any number
-
-
-class Device(NamedTuple):
-  """The programs of sampler/turns.py, and how values come to where they want them."""
-
-  empty: Callable
-  read: Callable
-  act: Callable
-  slots: int  # S
-  chunk: int  # W, columns that a slot reads at a time
-  segment: int  # decode steps between two looks of the host
-  put: Callable  # what has a row for each slot -> on the mesh
-  replicate: Callable  # any value -> on the whole mesh
-
-
-class Table(NamedTuple):
-  """All that the rollouts of a run have in common."""
-
-  device: Device
-  budgets: Budgets
-  tokenizer: Any
-
-
-@dataclasses.dataclass
-class Player:
-  """A slot that is taken."""
-
-  row: int  # of the prompt
-  sample: int
-  trajectory: Trajectory
-  unread: list[int]  # tokens behind those that the cache holds, in order
-  waits: bool = True  # for its environment
-  action: str | None = None  # that its environment could not be asked yet
-  asked: float = 0.0  # when
-
-
 class Game:
   """One rollout under way."""
 
@@ -98,18 +53,24 @@ class Game:
     self.free = deque(range(table.device.slots))
     self.acting: set[int] = set()  # slots whose action goes on
     self.slots: Slots = table.device.empty()
+    self.reader = Reader(table.device, table.budgets, params, prompts, self.key, counters)
+    self.paces = deque([0.0], maxlen=2)  # seconds of the last two readings and segments
 
   def play(self) -> Iterator[tuple[np.ndarray, Rollout]]:
     """Yields (number of the prompt [1], its trajectories [1, G, ...]) of each group that has ended."""
     while self.queue or self.players:
       while self.free and self.queue:
         self._seat(self.free.popleft(), *self.queue.popleft())
-      self._read()
-      sent = self._send()
-      for slot, turn in self._listen(idle=sent is None):
-        self._answer(slot, turn)
-      if sent is not None:
+      self._listen()
+      begun = time.perf_counter()
+      self.slots, acting = self.reader(self.slots, self.players)
+      self.acting |= acting
+      if self.acting:
+        sent = self._send()
+        for slot, turn in self.environments.poll():  # while the device decodes
+          self._answer(slot, turn)
         self._take_actions(*sent)
+        self.paces.append(time.perf_counter() - begun)
       yield from self._groups()
 
   def close(self) -> None:
@@ -119,41 +80,13 @@ class Game:
 
   def _seat(self, slot: int, row: int, sample: int) -> None:
     """Gives a free slot the next trajectory."""
-    prompts = self.prompts
-    tokens = prompts.tokens[row, prompts.tokens.shape[1] - prompts.length[row] :].tolist()
-    self.players[slot] = Player(row, sample, Trajectory(), tokens, asked=time.perf_counter())
-    self.environments.reset(slot, prompts.example[row], int(self.seeds[row, sample]))
-
-  def _read(self) -> None:
-    """Has every slot with unread tokens read as many as a chunk holds; behind the last of them it acts."""
-    reading = {slot: player for slot, player in self.players.items() if player.unread}
-    if not reading:
-      return
-    device, budgets = self.table.device, self.table.budgets
-    S, W = device.slots, device.chunk
-    numbers = lambda dtype=np.int32: np.zeros(S, dtype)
-    counts = (numbers() for _ in range(4))
-    chunk = Chunk(np.zeros((S, W), np.int32), numbers(), numbers(), numbers(bool), *counts)
-    for slot, player in reading.items():
-      one, part = player.trajectory, player.unread[:W]
-      held = self.prompts.length[player.row] + len(one.tokens)
-      chunk.start[slot] = held - len(player.unread)
-      chunk.tokens[slot, : len(part)], chunk.length[slot] = part, len(part)
-      player.unread = player.unread[W:]
-      chunk.acts[slot] = not player.unread
-      chunk.cap[slot] = min(budgets.action_tokens, budgets.max_tokens - len(one.tokens))
-      chunk.prompt[slot], chunk.sample[slot] = self.prompts.id[player.row], player.sample
-      chunk.turn[slot] = len(one.rewards)
-      if not player.unread:
-        self.acting.add(slot)
-    self.slots = device.read(self.params, self.slots, self.key, device.put(chunk))
-    self.counters["rollout/prefill_columns"] += S * W
-    self.counters["rollout/prompt_tokens"] += int(chunk.length.sum())
+    self.reader.leave(slot)
+    prompt = self.reader.prompt(row)
+    self.players[slot] = Player(row, sample, Trajectory(), prompt, asked=time.perf_counter())
+    self.environments.reset(slot, self.prompts.example[row], int(self.seeds[row, sample]))
 
   def _send(self):
-    """Sends a segment of decode steps on its way; returns what it makes, None if no slot acts."""
-    if not self.acting:
-      return None
+    """Sends a segment of decode steps on its way; returns what it makes."""
     device = self.table.device
     playing = np.isin(np.arange(device.slots), list(self.acting))
     self.slots, taken, fed = device.act(
@@ -161,14 +94,30 @@ class Game:
     )
     return self.slots, taken, fed
 
-  def _listen(self, idle: bool) -> list[tuple[int, Turn]]:
-    """Returns what environments have answered; waits for the first answer if nothing else is to be done."""
-    if not idle or any(player.unread for player in self.players.values()):
-      return self.environments.poll()
-    start = time.perf_counter()
-    answers = self.environments.wait(WAIT)
-    self.counters["environment/idle_seconds"] += time.perf_counter() - start
-    return answers
+  def _listen(self) -> None:
+    """Takes in what environments have answered, and waits for more of them as long as that pays.
+
+    A segment takes as long for few slots as for all.  So those who could go on wait for the others, at most
+    as long as a reading and segment take, times the share of the others; and nobody, for the first answer.
+    """
+    begun, since = time.perf_counter(), None
+    answers = self.environments.poll()
+    while True:
+      for slot, turn in answers:
+        self._answer(slot, turn)
+      due = sum(player.waits for player in self.players.values())
+      ready = len(self.acting) + sum(bool(player.unread) for player in self.players.values())
+      if not due:
+        break
+      left, now = WAIT, time.perf_counter()
+      if ready:
+        since = since or now
+        pace = min(self.paces)  # of the last two, as one may have compiled
+        left = since + pace * due / (due + ready) - now
+      if left <= 0:
+        break
+      answers = self.environments.wait(left)
+    self.counters["environment/idle_seconds"] += time.perf_counter() - begun
 
   def _take_actions(self, slots: Slots, taken, fed) -> None:
     """Fetches the segment, and hands the actions that have ended to their environments."""
@@ -181,6 +130,7 @@ class Game:
     for slot in sorted(slot for slot in self.acting if not acting[slot]):
       self.acting.remove(slot)
       player, n = self.players[slot], int(count[slot])
+      player.held += n - 1  # no step has fed its last token yet
       player.trajectory.act(actions[slot, :n].tolist(), logp[slot, :n].tolist())
       player.action = text.decode(self.table.tokenizer, actions[slot], count[slot])
       self.counters["rollout/sampled_tokens"] += n
@@ -231,11 +181,24 @@ class Game:
     self.counters["environment/cut_observations"] += cut
     newest = one.tokens[-1]
     tokens, closing = dialogue.between(tokenizer, observation, newest)
-    if len(one.tokens) + len(tokens) >= budgets.max_tokens:
+    if budgets.memory:
+      return self._remember(player, tokens)
+    if budgets.room(one) <= len(tokens):
       return TOKENS
     one.see(tokens[:closing], INJECTED)
     one.see(tokens[closing:], OBSERVATION)
-    player.unread = [newest, *tokens]  # no step has fed an action's last token yet
+    player.unread = [newest, *tokens]
+    return None
+
+  def _remember(self, player: Player, tokens: list[int]) -> int | None:
+    """Begins a context of the prompt, the turns remembered and these tokens; see `_observe`."""
+    one, budgets = player.trajectory, self.table.budgets
+    action = dialogue.in_history(self.table.tokenizer, one.action)
+    seen = one.remember(action, tokens, budgets.memory)
+    if len(seen) >= min(budgets.context_tokens, budgets.max_tokens - len(one.tokens)):
+      return TOKENS
+    one.begin_context(seen, new=len(tokens))
+    player.held, player.unread = 0, [*self.reader.prompt(player.row), *seen]
     return None
 
   def _end(self, slot: int, ending: int) -> None:
@@ -248,9 +211,9 @@ class Game:
     self.environments.end(slot)
     self.counters["environment/failures"] += ending == FAILED
     self.counters["rollout/responses"] += 1
-    self.counters["rollout/row_tokens"] += int(self.prompts.length[player.row]) + len(
-      player.trajectory.tokens
-    )
+    one = player.trajectory
+    own = len(one.tokens) - one.repeated
+    self.counters["rollout/row_tokens"] += int(self.prompts.length[player.row]) + own
 
   def _groups(self) -> Iterator[tuple[np.ndarray, Rollout]]:
     """Yields the groups that are whole, once."""
@@ -258,7 +221,7 @@ class Game:
     for row, found in enumerate(self.ended):
       if len(found) == budgets.group_size:
         group = [found.pop(sample) for sample in range(budgets.group_size)]
-        yield np.array([row]), to_rollout(group, budgets.max_tokens, budgets.turns)
+        yield np.array([row]), to_rollout(group, *budgets.shape)
 
 
 @functools.partial(jax.jit, static_argnums=2)

@@ -1,7 +1,8 @@
 """A trajectory as it grows: an append-only row of tokens, each with its kind and turn, and what its turns
 were.
 
-Text is decoded for the environment and never encoded again.
+Text is decoded for the environment and never encoded again, also where a new context begins with turns that
+the policy has had before: their tokens are repeated.
 """
 
 import dataclasses
@@ -10,7 +11,7 @@ from collections.abc import Hashable
 import numpy as np
 
 from grpojax.rollout import anchors
-from grpojax.types import ACTION, DONE, PADDING, TRUNCATED, Rollout, Turns
+from grpojax.types import ACTION, DONE, PADDING, PROMPT, TRUNCATED, Rollout, Turns
 
 
 @dataclasses.dataclass
@@ -21,6 +22,10 @@ class Trajectory:
   kind: list[int] = dataclasses.field(default_factory=list)
   turn: list[int] = dataclasses.field(default_factory=list)  # -1 on tokens of no action
   logp: list[float] = dataclasses.field(default_factory=list)  # 0 on tokens of no action
+  context: list[int] = dataclasses.field(default_factory=list)  # number of each token's context
+  action: list[int] = dataclasses.field(default_factory=list)  # tokens of the newest
+  remembered: list[list[int]] = dataclasses.field(default_factory=list)  # by turn: action and answer
+  repeated: int = 0  # tokens that another context has had before
   anchors: list[Hashable] = dataclasses.field(default_factory=list)  # of the turn that is being played, too
   rewards: list[float] = dataclasses.field(default_factory=list)
   invalid: list[bool] = dataclasses.field(default_factory=list)
@@ -29,16 +34,30 @@ class Trajectory:
   def act(self, tokens: list[int], logp: list[float]) -> None:
     """Appends the action of the turn that is being played."""
     self._append(tokens, ACTION, len(self.rewards), logp)
+    self.action = tokens
 
   def see(self, tokens: list[int], kind: int) -> None:
     """Appends tokens that the policy has not chosen."""
     self._append(tokens, kind, -1, [0.0] * len(tokens))
+
+  def remember(self, action: list[int], answer: list[int], memory: int) -> list[int]:
+    """Returns the last `memory` turns in tokens; `action` is what is kept of the newest, and its `answer`."""
+    self.remembered.append(action + answer)
+    return [token for turn in self.remembered[-memory:] for token in turn]
+
+  def begin_context(self, tokens: list[int], new: int) -> None:
+    """Begins a context with these tokens, of which the last `new` have been in no other."""
+    number = self.context[-1] + 1
+    self._append(tokens, PROMPT, -1, [0.0] * len(tokens))
+    self.context[len(self.context) - len(tokens) :] = [number] * len(tokens)
+    self.repeated += len(tokens) - new
 
   def _append(self, tokens: list[int], kind: int, turn: int, logp: list[float]) -> None:
     self.tokens += tokens
     self.kind += [kind] * len(tokens)
     self.turn += [turn] * len(tokens)
     self.logp += logp
+    self.context += [self.context[-1] if self.context else 0] * len(tokens)
 
   def finish_turn(self, reward: float, valid: bool) -> None:
     """Notes what came of the last action."""
@@ -46,13 +65,21 @@ class Trajectory:
     self.invalid.append(not valid)
 
   @property
+  def context_length(self) -> int:
+    """Returns the tokens of the newest context, behind the prompt."""
+    return next((i for i, n in enumerate(reversed(self.context)) if n != self.context[-1]), len(self.context))
+
+  @property
   def invalid_in_a_row(self) -> int:
     """Returns the number of invalid actions since the last valid one."""
     return next((i for i, bad in enumerate(reversed(self.invalid)) if not bad), len(self.invalid))
 
 
-def to_rollout(group: list[Trajectory], max_tokens: int, max_turns: int) -> Rollout:
-  """Returns the G trajectories of a prompt as arrays [1, G, ...], T = max_tokens, U = max_turns."""
+def to_rollout(group: list[Trajectory], max_tokens: int, max_turns: int, contexts: bool) -> Rollout:
+  """Returns the G trajectories of a prompt as arrays [1, G, ...], T = max_tokens, U = max_turns.
+
+  `contexts` says whether a trajectory may have several.
+  """
 
   def padded(rows, width: int, fill, dtype) -> np.ndarray:
     out = np.full((1, len(group), width), fill, dtype)
@@ -80,4 +107,5 @@ def to_rollout(group: list[Trajectory], max_tokens: int, max_turns: int) -> Roll
     kind=padded((one.kind for one in group), max_tokens, PADDING, np.int8),
     turns=turns,
     ending=ending,
+    context=padded((one.context for one in group), max_tokens, 0, np.int32) if contexts else None,
   )

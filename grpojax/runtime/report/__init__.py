@@ -16,7 +16,7 @@ from pathlib import Path
 import jinja2
 
 from grpojax.runtime import console, diagnosis, metrics, storage
-from grpojax.runtime.report import completions, curves, figures
+from grpojax.runtime.report import completions, curves, figures, over_k
 
 PAGES = Path(__file__).parent
 SCRIPTS = ("uplot/uPlot.iife.min.js", "charts.js", "browser.js", "start.js")
@@ -64,7 +64,7 @@ def render(workdir: Path, data: dict, live: bool = False) -> str:
     spoilt.append(f"{workdir / 'config.json'} is spoilt")
     settings = {}
   evals = [record for record in records if record["kind"] == "eval"]
-  groups = metrics.read(workdir, "completions")
+  groups = [group | dict(turns=completions.turns(group)) for group in metrics.read(workdir, "completions")]
   names = (*SCRIPTS[:-1], WATCH) if live else SCRIPTS
   scripts = [(PAGES / name).read_text(encoding="utf-8") for name in names]
   return page(PAGES).get_template("run.html").render(
@@ -77,6 +77,7 @@ def render(workdir: Path, data: dict, live: bool = False) -> str:
     evals=evals,
     rows=console.comparison(evals[0] if len(evals) > 1 else {}, evals[-1]) if evals else [],
     figures=data["charts"] if live else figures.draw(records),
+    over_k=None if live else _over_k(workdir),
     samples=[[g for g in groups if g["step"] == step][:2] for step in _first_and_last(groups)],
     runs=[run["name"] for run in data["runs"]],
     mean_of=max(run["main"]["mean_of"] for run in data["runs"]),
@@ -129,6 +130,14 @@ def _facts(records, config) -> str:
   facts += [console.duration(seconds)] if seconds else []
   facts.append(f"last record {datetime.fromtimestamp(records[-1]['wall'], UTC):%Y-%m-%d %H:%M} UTC")
   return " · ".join(facts)
+
+
+def _over_k(workdir: Path) -> dict | None:
+  """Returns what the newest step's curves.json shows (`grpojax evaluate --curves`); None of none."""
+  steps = {file.parent.name.removeprefix("step_"): file for file in workdir.glob("eval/step_*/curves.json")}
+  newest = max(filter(str.isdigit, steps), key=int, default=None)
+  found = _object(steps[newest]) if newest else None
+  return over_k.shown(found) if found else None
 
 
 def _about(workdir: Path) -> dict[str, str]:

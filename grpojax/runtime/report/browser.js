@@ -3,6 +3,7 @@
 function startBrowser(data) {
   const form = document.getElementById("browser"), out = document.getElementById("completions");
   const page = 10, darkest = {logp: 5, entropy: 3};  // nats
+  const kinds = {a: "action", o: "observation", i: "injected"};
   let shown = page, items = [];
 
   function element(name, text, kind) {
@@ -28,20 +29,46 @@ function startBrowser(data) {
     const parts = Object.entries(group.parts);
     const rewards = parts.length > 1 ? " (" + parts.map(([name, x]) => name + " " + number(x[i])).join(", ") + ")" : "";
     const advantage = group.advantage ? ["advantage " + number(group.advantage[i])] : [];
+    const turns = group.turns ? group.turns[i] : [], last = turns[turns.length - 1];
     return ["reward " + number(group.rewards[i]) + rewards, ...advantage, group.lengths[i] + " tokens",
-      group.ended[i] ? "ended" : "truncated"].join(" · ");
+      ...(group.turns ? [turns.length + " turns"] : []),
+      last && last.ending ? "ended: " + last.ending : group.ended[i] ? "ended" : "truncated"].join(" · ");
   }
 
-  // The completion's text; token by token where a colour is asked for and the tokens are kept.
-  function answer({group, i}) {
-    const box = element("pre"), {logp, entropy, tokens} = group, colour = form.elements.colour.value;
+  // A trajectory turn by turn: what was seen, what was done, and what that was worth.  An action is the greener
+  // the larger its advantage, the redder the further it is below 0, by the largest of its group.
+  function trajectory({group, i}) {
+    const box = element("div", undefined, "turns");
+    const most = Math.max(1e-9, ...group.turns.flat().map(turn => Math.abs(turn.advantage || 0)));
+    group.turns[i].forEach((turn, u) => {
+      const action = element("pre", turn.action || "(no text)", "action"), share = (turn.advantage || 0) / most;
+      const colour = share > 0 ? "var(--green) " : "var(--vermillion) ";
+      action.style.backgroundColor = "color-mix(in srgb, " + colour + Math.round(45 * Math.abs(share)) + "%, var(--box))";
+      const facts = [["reward", turn.reward], ["advantage", turn.advantage]].filter(([, x]) => x !== undefined);
+      const words = facts.map(([name, x]) => name + " " + number(x)).concat(turn.valid ? [] : ["not valid"]);
+      box.append(element("span", u + 1, "soft"), element("pre", turn.seen.trim() || "(the prompt)"), action,
+        element("span", words.join(" · "), "soft"));
+    });
+    return box;
+  }
+
+  // The completion's text, or its turns; token by token where a colour is asked for and the tokens are kept.
+  function answer(item) {
+    const {group, i} = item, {logp, entropy, kind, tokens} = group, colour = form.elements.colour.value;
     const coloured = colour && group[colour] && group[colour][i];
+    if (!coloured && group.turns) return trajectory(item);
+    const box = element("pre");
     if (!coloured) box.textContent = group.completions[i] || "(no text)";
     else tokens[i].forEach((text, t) => {
-      const token = element("span", text), share = Math.min(1, Math.abs(coloured[t]) / darkest[colour]);
-      token.style.backgroundColor = "color-mix(in srgb, var(--orange) " + Math.round(90 * share) + "%, transparent)";
+      const token = element("span", text);
+      if (colour === "kind") token.className = "kind-" + coloured[t];
+      else {
+        const share = Math.min(1, Math.abs(coloured[t]) / darkest[colour]);
+        token.style.backgroundColor = "color-mix(in srgb, var(--orange) " + Math.round(90 * share) + "%, transparent)";
+      }
       const facts = [[logp, "log-prob"], [entropy, "entropy"]].filter(([numbers]) => numbers && numbers[i][t] !== null);
-      token.title = facts.map(([numbers, name]) => name + " " + number(numbers[i][t])).join(" · ") || "not sampled";
+      const words = facts.map(([numbers, name]) => name + " " + number(numbers[i][t]));
+      token.title = [...(kind ? [kinds[kind[i][t]]] : []), ...words].join(" · ") || "not sampled";
       box.append(token);
     });
     return box;

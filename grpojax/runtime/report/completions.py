@@ -47,18 +47,39 @@ def _group(group: dict) -> dict:
     shown["parts"] = {console.visible(name): x for name, x in parts.items() if _numbers(x, size)}
   if _numbers(advantage, size):
     shown["advantage"] = advantage
+  if played := turns(group):
+    shown["turns"] = played
   return shown | _tokens(group, size)
 
 
+def turns(group: dict) -> list[list[dict]]:
+  """Returns the turns of the group's trajectories: texts, numbers, words; [] of none, or of spoilt ones."""
+  found = group.get("turns")
+  lists = isinstance(found, list) and len(found) == len(group["completions"])
+  if not lists or not all(isinstance(one, list) and all(isinstance(t, dict) for t in one) for one in found):
+    return []
+  return [[_turn(turn) for turn in one] for one in found]
+
+
+def _turn(turn: dict) -> dict:
+  """Returns what is shown of a turn; a number that is spoilt or was not kept is left out."""
+  texts = {name: console.visible(_text(turn.get(name))) for name in ("seen", "action", "ending")}
+  kept = [name for name in ("reward", "advantage") if name in turn and metrics.is_number(turn[name])]
+  return texts | {name: turn[name] for name in kept} | {"valid": bool(turn.get("valid", True))}
+
+
 def _tokens(group: dict, size: int) -> dict:
-  """Returns the tokens of the group's first completions, and of each log-prob and entropy as far as kept."""
+  """Returns tokens of the group's first completions, and each one's log-prob, entropy and kind, if kept."""
   texts, known = group.get("tokens"), {"logp": group.get("sampler_logp"), "entropy": group.get("entropy")}
   lists = isinstance(texts, list) and len(texts) <= size and all(isinstance(each, list) for each in texts)
   if not lists or not all(isinstance(text, str) for each in texts for text in each):
     return {}
   fits = lambda x: isinstance(x, list) and len(x) == len(texts) and all(map(_numbers, x, map(len, texts)))
   tokens = [[console.visible(text) for text in each] for each in texts]
-  return {"tokens": tokens} | {name: numbers for name, numbers in known.items() if fits(numbers)}
+  found = {"tokens": tokens} | {name: numbers for name, numbers in known.items() if fits(numbers)}
+  kinds = group.get("kinds")
+  spelt = isinstance(kinds, list) and all(isinstance(each, str) and set(each) <= set("aoi") for each in kinds)
+  return found | ({"kind": kinds} if spelt and list(map(len, kinds)) == list(map(len, texts)) else {})
 
 
 def _text(value) -> str:

@@ -83,6 +83,29 @@ CHARTS = (
     {"completions/clipped_ratio": "training", "eval/clipped_ratio": "held out"},
     "Cut by the response budget before they ended.",
   ),
+  Chart("Turns", "turns of a trajectory", {"turns/mean": "training", "eval/turns": "held out"}),
+  Chart(
+    "Ends of trajectories",
+    "% of trajectories",
+    {
+      "turns/ended/done": "the task was over",
+      "turns/ended/truncated": "the environment's limit",
+      "turns/ended/turns": "the budget of turns",
+      "turns/ended/tokens": "the budget of tokens",
+      "turns/ended/invalid": "invalid actions in a row",
+      "turns/ended/failed": "the environment failed",
+    },
+  ),
+  Chart(
+    "Turns to compare with",
+    "% of turns",
+    {
+      "turns/mates": "another met the same situation",
+      "turns/contrast": "and what followed differed",
+      "turns/invalid": "invalid action",
+    },
+    "Without contrast a turn's own advantage is 0.",
+  ),
   Chart("Entropy", "nats per token", {"entropy": "policy"}),
   Chart(
     "Clipped tokens",
@@ -91,6 +114,7 @@ CHARTS = (
     "0 is expected when a rollout feeds one update only: the policy has not moved yet.",
   ),
   Chart("KL from the reference", "nats per token", {"kl": "KL"}),
+  Chart("KL from the teacher", "nats per token", {"teacher_kl": "KL"}),
   Chart("KL from the old policy", "nats per token", {"ppo_kl": "KL"}),
   Chart("Gradient norm", "global L2 norm, before clipping", {"grad_norm": "gradient"}),
   Chart("Learning rate", "per update", {"learning_rate": "learning rate"}),

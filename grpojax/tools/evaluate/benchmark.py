@@ -40,18 +40,21 @@ class Job(NamedTuple):
   notes: list[str]  # the dataset's sentences about the suites
   train: pipeline.Split | None  # to make the cold start from
   tokenizer: Any
-  scorer: rewards.Rewards  # `accuracy` alone
+  scorer: rewards.Rewards  # `accuracy`, and the one that picks
+  best_of: str  # name of the reward that picks one of k answers; "" none
   mesh: Mesh
   model: Model
   sample: Callable  # (params, Prompts, key) -> Rollout on the host, counts of the work
 
 
-def prepare(config: ConfigDict, checkpoint: str, wanted: list[str], limit: int | None) -> Job:
+def prepare(
+  config: ConfigDict, checkpoint: str, wanted: list[str], limit: int | None, best_of: str = ""
+) -> Job:
   """Checks the config and the checkpoint's name, and reads the questions.  Raises ValueError.
 
   Collective: all processes must have the same code, config, checkpoint and questions.
   """
-  flags = {"--checkpoint": checkpoint, "--suite": wanted, "--limit": limit}
+  flags = {"--checkpoint": checkpoint, "--suite": wanted, "--limit": limit, "--best_of": best_of}
   processes.assert_equal(lambda: processes.code() | flatten(config.to_dict(), "config.") | flags)
   evaluated, config = policy.find(checkpoint, config)
   config_lib.check(config, jax.device_count())
@@ -60,7 +63,10 @@ def prepare(config: ConfigDict, checkpoint: str, wanted: list[str], limit: int |
       f"config.env.name = '{config.env.name}': this command asks questions of one turn; a run with an "
       "environment is evaluated while it trains (config.eval)."
     )
-  scorer = rewards.build({name: slot for name, slot in config.reward.items() if name == "accuracy"})
+  if best_of and best_of not in config.reward:
+    raise ValueError(f"--best_of names '{best_of}', and config.reward has {', '.join(config.reward)}.")
+  wanted_rewards = {name: slot for name, slot in config.reward.items() if name in ("accuracy", best_of)}
+  scorer = rewards.build(wanted_rewards)
   tokenizer, path, read = setup.reader(config, scorer.needs)
   chosen, notes = suites.find(config, path, read, wanted, limit)
   train = None if evaluated.folder else read("train")
@@ -70,7 +76,7 @@ def prepare(config: ConfigDict, checkpoint: str, wanted: list[str], limit: int |
   data_shards.check_sampler(mesh, sharding.sampler_mesh(config.mesh, mesh))
   model = setup.build_model(config, tokenizer, mesh)._replace(lora=None)  # merged when they are read
   sample = setup.build_programs(config, model, tokenizer, mesh).sample_eval
-  return Job(config, evaluated, chosen, notes, train, tokenizer, scorer, mesh, model, sample)
+  return Job(config, evaluated, chosen, notes, train, tokenizer, scorer, best_of, mesh, model, sample)
 
 
 def begin(job: Job, out: Path) -> tuple[dict, dict]:
@@ -86,7 +92,7 @@ def begin(job: Job, out: Path) -> tuple[dict, dict]:
 
 def _claimed(job: Job, out: Path, fingerprint: str) -> dict:
   """Returns the items that `out` holds already, if they are of this evaluation."""
-  done = items.claim(out, settings(job.config, fingerprint))
+  done = items.claim(out, settings(job.config, fingerprint, job.best_of))
   for suite in job.suites:
     for one, record in zip(suite.ids, suite.questions.records, strict=True):
       before = done.get((suite.name, one))
@@ -126,21 +132,26 @@ def answer(job: Job, params, suite: Suite, rows: np.ndarray) -> list[dict]:
   if graded.first_error:
     console.say_once(graded.first_error)
   # Texts cannot be gathered, tokens can: process 0 decodes them all.
-  seen = shards.gather((rollout.tokens, rollout.length, rollout.ended, graded.accuracy, graded.valid))
+  name = job.best_of or "accuracy"
+  verdict, score = (graded.accuracy, graded.known["accuracy"]), (graded.parts[name], graded.known[name])
+  seen = shards.gather((rollout.tokens, rollout.length, rollout.ended, *verdict, *score))
   if jax.process_index():
     return []
   return [item(job, suite, row, *(array[at] for array in seen)) for at, row in enumerate(rows)]
 
 
-def item(job: Job, suite: Suite, row: int, tokens, length, ended, accuracy, valid) -> dict:
+def item(job: Job, suite: Suite, row: int, tokens, length, ended, accuracy, graded, score, scored) -> dict:
   """Returns one line of items.jsonl, of one question: tokens [n, T], the others [n]."""
   record = suite.questions.records[row]
   texts = text.decode(job.tokenizer, tokens, length)
-  right = [bool(a == 1) if v else None for a, v in zip(accuracy, valid, strict=True)]
+  right = [bool(a == 1) if known else None for a, known in zip(accuracy, graded, strict=True)]
   samples = [
     dict(text=t, answer=job.scorer.answer(t), right=r, length=int(size), ended=bool(end))
     for t, r, size, end in zip(texts, right, length, ended, strict=True)
   ]
+  if job.best_of:
+    for sample, value, known in zip(samples, score, scored, strict=True):
+      sample["score"] = float(value) if known else None
   return dict(
     suite=suite.name,
     id=suite.ids[row],
@@ -155,11 +166,12 @@ def _asked(record: dict) -> dict[str, str]:
   return dict(question=record["question"], answer=str(record.get("answer", "")))
 
 
-def settings(config: ConfigDict, fingerprint: str) -> dict:
+def settings(config: ConfigDict, fingerprint: str, best_of: str = "") -> dict:
   """Returns the settings that decide the items, by config key."""
   flat = flatten(config.to_dict(), "config.")
   sampled = {key: flat[key] for key in (f"config.{name}" for name in SETTINGS)}
-  graded = {key: value for key, value in flat.items() if key.startswith("config.reward.accuracy.")}
+  rewards = tuple(f"config.reward.{name}." for name in ("accuracy", best_of) if name)
+  graded = {key: value for key, value in flat.items() if key.startswith(rewards)}
   return {"fingerprint of the policy": fingerprint} | sampled | graded
 
 

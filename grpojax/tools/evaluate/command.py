@@ -1,11 +1,14 @@
 """grpojax evaluate --config=configs/dapo.py:local --checkpoint=runs/dapo@200 --suite=aime24,math500
 
 config.eval sets temperature, top_k, top_p, min_p, samples and max_tokens.  A batch has
-config.rollout.prompts questions.  The same command goes on where it was stopped.
+config.rollout.prompts questions.  The same command goes on where it was stopped.  --curves adds pass@k and
+maj@k for every k up to config.eval.samples, and --before=CHECKPOINT compares them with another policy's.
 """
 
+import shlex
 import sys
 from pathlib import Path
+from typing import NamedTuple
 
 import jax
 import rich.console
@@ -13,8 +16,9 @@ from absl import flags
 from ml_collections import ConfigDict
 
 from grpojax.config import commandline
+from grpojax.rollout import subsets
 from grpojax.runtime import console
-from grpojax.tools.evaluate import benchmark, summary
+from grpojax.tools.evaluate import benchmark, curves, summary
 
 CHECKPOINT = flags.DEFINE_string(
   "checkpoint", "", "A run's workdir (its newest step), workdir@STEP, or a folder in Hugging Face's layout;"
@@ -23,23 +27,61 @@ CHECKPOINT = flags.DEFINE_string(
 SUITE = flags.DEFINE_list("suite", [], "Sources of config.data.test, comma-separated; default: all.")
 OUT = flags.DEFINE_string("out", None, "Where the results go; default WORKDIR/eval/step_N or runs/eval/NAME.")
 LIMIT = flags.DEFINE_integer("limit", None, "Only the first questions of each suite.", lower_bound=1)
+CURVES = flags.DEFINE_bool("curves", False, "Also pass@k and maj@k for every k up to config.eval.samples.")
+BEFORE = flags.DEFINE_string(
+  "before", None, "With --curves: a policy to compare with, as --checkpoint names it; --before= is what"
+  " config.model describes, untrained.",
+)  # fmt: skip
+BEST_OF = flags.DEFINE_string(
+  "best_of", "", "With --curves: a reward of config.reward that picks one of k answers."
+)
 
 
-def ready(config: ConfigDict) -> tuple[benchmark.Job, Path, dict, dict]:
-  """Returns (job, folder of its results, parameters, items so far); or exits with one sentence."""
+class Asked(NamedTuple):
+  """One policy's evaluation, ready to start."""
+
+  checkpoint: str
+  job: benchmark.Job
+  out: Path
+
+
+def prepare(config: ConfigDict) -> list[Asked]:
+  """Returns the evaluation of --checkpoint, and behind it that of --before.  Raises ValueError."""
+  n = config.eval.samples
+  if (BEFORE.value is not None or BEST_OF.value) and not CURVES.value:
+    raise ValueError("--before and --best_of are of the curves over k; give --curves too.")
+  if CURVES.value and not 2 <= n <= subsets.MOST:
+    raise ValueError(f"config.eval.samples = {n}: --curves needs 2 to {subsets.MOST} of each question.")
+  named = [CHECKPOINT.value] + [BEFORE.value] * (BEFORE.value is not None)
+  jobs = [benchmark.prepare(config, one, SUITE.value, LIMIT.value, BEST_OF.value) for one in named]
+  if len({str(job.policy) for job in jobs}) < len(jobs):
+    raise ValueError(f"--before and --checkpoint are both {jobs[0].policy}; name another policy.")
+  folders = [Path(OUT.value), Path(OUT.value) / "before"] if OUT.value else []
+  return [
+    Asked(name, job, folders[i] if folders else job.policy.results(config))
+    for i, (name, job) in enumerate(zip(named, jobs, strict=True))
+  ]
+
+
+def answer(asked: Asked) -> dict[str, list[dict]]:
+  """Answers what is left, and writes and prints the summary; returns suite -> its items."""
+  announce(asked)
+  job, out = asked.job, asked.out
   try:
-    job = benchmark.prepare(config, CHECKPOINT.value, SUITE.value, LIMIT.value)
-    out = Path(OUT.value) if OUT.value else job.policy.results(config)
-    announce(job, out)
-    return job, out, *benchmark.begin(job, out)
+    params, done = benchmark.begin(job, out)
   except ValueError as error:
     sys.exit(f"error: {error}")
+  answered = benchmark.run(job, out, params, done)
+  if jax.process_index() == 0:
+    report(job, out, answered)
+  return answered
 
 
-def announce(job: benchmark.Job, out: Path) -> None:
-  c, questions = job.config.eval, sum(len(suite.ids) for suite in job.suites)
-  console.say(f"{job.policy}: {c.samples} answer(s) to each of {questions} questions, into {out}")
-  if CHECKPOINT.value:
+def announce(asked: Asked) -> None:
+  job, c = asked.job, asked.job.config.eval
+  questions = sum(len(suite.ids) for suite in job.suites)
+  console.say(f"{job.policy}: {c.samples} answer(s) to each of {questions} questions, into {asked.out}")
+  if asked.checkpoint:
     console.say("  config.model is the checkpoint's own")
   for note in job.notes:
     console.say(f"  {note}")
@@ -59,15 +101,38 @@ def report(job: benchmark.Job, out: Path, answered: dict[str, list[dict]]) -> No
   console.say(f"every answer: {out / 'items.jsonl'}")
 
 
+def show_curves(asked: list[Asked], answered: list[dict[str, list[dict]]]) -> None:
+  """Writes curves.json and curves.html beside the results of --checkpoint, and prints the tables."""
+  job, (after, *before) = asked[0].job, answered
+  found = dict(
+    command=shlex.join(["grpojax", "evaluate", *sys.argv[1:]]),
+    checkpoint=str(job.policy),
+    before=str(asked[1].job.policy) if before else None,
+    suites={
+      name: curves.of_suite(items, before[0][name] if before else None, job.best_of)
+      for name, items in after.items()
+    },
+  )
+  written, terminal = curves.write(asked[0].out, found), rich.console.Console(highlight=False)
+  for table, sentences in curves.tables(found):
+    terminal.print(table)
+    for sentence in sentences:
+      console.say(sentence)
+  console.say(f"figures: {written}")
+
+
 def main(argv):
   config = commandline.start(argv)
   try:
-    job, out, params, done = ready(config)
-    answered = benchmark.run(job, out, params, done)
+    asked = prepare(config)
+  except ValueError as error:
+    sys.exit(f"error: {error}")
+  try:
+    answered = [answer(one) for one in asked]  # one after the other: their parameters need not fit together
   except KeyboardInterrupt:
     sys.exit("Interrupted; the same command goes on with the batches that are left.")
-  if jax.process_index() == 0:
-    report(job, out, answered)
+  if CURVES.value and jax.process_index() == 0:
+    show_curves(asked, answered)
 
 
 def command() -> None:

@@ -4,7 +4,8 @@
       {"text": "", "answer": "", "right": true, "length": 17, "ended": true}, ...]}
 
 `right` is null where the reward gave no verdict; that counts as wrong.  `length` is in tokens, EOS
-included.  Only process 0 reads and writes.
+included.  With --best_of a sample has a `score` too, null where that reward gave none.  Only process 0
+reads and writes.
 """
 
 import json

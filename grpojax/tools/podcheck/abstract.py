@@ -8,7 +8,7 @@ from jax import ShapeDtypeStruct
 from ml_collections import ConfigDict
 
 from grpojax import models
-from grpojax.learner import logprobs
+from grpojax.learner import batching, logprobs
 from grpojax.types import Batch
 
 
@@ -52,6 +52,7 @@ def batch(config: ConfigDict, model: models.Model) -> Batch:
     old_logp=_f32(P, G, T),
     on_policy=None if first_pass else _bool(P, G),
     ref_logp=_f32(P, G, T) if config.reference else None,
+    teacher_logp=_f32(P, G, T) if config.teacher.path else None,
     entropy=_f32(P, G, T) if first_pass else None,
     tokens=_i32(P, G, L + T),
     prompt_length=_i32(P, G),
@@ -78,6 +79,10 @@ def _extra(config: ConfigDict, P: int, G: int) -> dict:
   if config.process.scorer:
     K = config.process.max_steps
     extra |= dict(step_score=_f32(P, G, K), step_end=_i32(P, G, K))
+  if "grad_norm" in batching.extra_fields(config):
+    extra["grad_norm"] = _f32(P, G)
+  if "lag" in batching.extra_fields(config):
+    extra["lag"] = _i32(P, G, config.rollout.max_tokens)
   return extra
 
 

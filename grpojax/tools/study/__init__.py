@@ -53,6 +53,8 @@ class Study(NamedTuple):
   figures: tuple[Figure, ...] = ()
   seeds: int = 5
   metric: str = "eval/pass@1"  # of the table; a share of questions
+  # What runs spend -> metric of a training step; rows are compared at equal amounts of each, too.
+  spends: dict[str, str] = {"tokens": "num_tokens"}  # noqa: RUF012 (never written to)
   quoted: str = ""  # head of the column of published numbers; "" none
   swept: str = ""  # name of the swept number, for the axes
   minutes: float = 0.0  # of one run, as measured on `machine`; 0: unknown

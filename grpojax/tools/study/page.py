@@ -21,7 +21,7 @@ def write(out: Path, study: Study, results: dict, figures: list[dict], first: Ru
       head=table.head(study, results),
       body=table.body(study, results),
       notes=table.notes(study, results),
-      verdicts=table.verdicts(results),
+      verdicts=table.verdicts(study, results),
       figures=figures,
       window=WINDOW,
       command=results["command"],

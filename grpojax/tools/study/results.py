@@ -92,9 +92,8 @@ def _rows(study: Study, rows: list[Row], of: dict, runs: list[Run]) -> list[dict
   found = []
   for group in dict.fromkeys(row.group for row in rows):
     mine = [row for row in rows if row.group == group]
-    budget = int(min(_tokens(r)[-1] for row in mine for r in of[row.label].values()))
     finals = [_by_seed(of[row.label], lambda r: _final(r, study.metric)) for row in mine]
-    equal = [_by_seed(of[row.label], lambda r, b=budget: _at_tokens(r, study.metric, b)) for row in mine]
+    spent = [_at_equal(study, [of[row.label] for row in mine], word) for word in study.spends]
     for i, row in enumerate(mine):
       records = of[row.label]
       found.append(
@@ -105,14 +104,32 @@ def _rows(study: Study, rows: list[Row], of: dict, runs: list[Run]) -> list[dict
           final=_several(finals[i]),
           over_previous=_between(finals[i], finals[i - 1]) if i else None,
           over_first=_between(finals[i], finals[0]) if i else None,
-          tokens=_several(_by_seed(records, lambda r: _tokens(r)[-1])),
-          equal_tokens=budget,
-          at_equal_tokens=_several(equal[i]),
-          over_first_at_equal_tokens=_between(equal[i], equal[0]) if i else None,
           minutes=float(np.mean([_minutes(r) for r in records.values()])),
         )
+        | {key: value for columns in spent for key, value in columns[i].items()}
       )  # fmt: skip
   return found
+
+
+def _at_equal(study: Study, rows: list[dict[int, list]], word: str) -> list[dict]:
+  """Returns for each row of a group what it spends of `word`, and its metric where all have spent as much."""
+  counted, key = study.spends[word], key_of(word)
+  budget = int(min(_spent(records, counted)[-1] for row in rows for records in row.values()))
+  equal = [_by_seed(row, lambda r: _at(r, study.metric, counted, budget)) for row in rows]
+  return [
+    {
+      key: _several(_by_seed(row, lambda r: _spent(r, counted)[-1])),
+      f"equal_{key}": budget,
+      f"at_equal_{key}": _several(equal[i]),
+      f"over_first_at_equal_{key}": _between(equal[i], equal[0]) if i else None,
+    }
+    for i, row in enumerate(rows)
+  ]
+
+
+def key_of(word: str) -> str:
+  """Returns the word of what is spent as a key of results.json."""
+  return word.replace(" ", "_")
 
 
 def _by_seed(records: dict[int, list], value) -> dict[int, float]:
@@ -155,9 +172,9 @@ def _final(records: list[dict], metric: str) -> float:
   return _of_kind(records, "eval")[-1][metric]
 
 
-def _tokens(records: list[dict]) -> np.ndarray:
-  """Returns tokens generated until the end of each training step, [steps], evaluations not counted."""
-  return np.cumsum([record[TOKENS] for record in _of_kind(records, "train")])
+def _spent(records: list[dict], counted: str) -> np.ndarray:
+  """Returns what was spent until the end of each training step, [steps], evaluations not counted."""
+  return np.cumsum([record[counted] for record in _of_kind(records, "train")])
 
 
 def _minutes(records: list[dict]) -> float:
@@ -165,10 +182,10 @@ def _minutes(records: list[dict]) -> float:
   return sum(record.get("time/step", 0.0) for record in records) / 60
 
 
-def _at_tokens(records: list[dict], metric: str, budget: float) -> float:
-  """Interpolates the metric between two evaluations at the given number of generated tokens."""
+def _at(records: list[dict], metric: str, counted: str, budget: float) -> float:
+  """Interpolates the metric between two evaluations to where so much of `counted` was spent."""
   evals = _of_kind(records, "eval")
-  spent = np.concatenate([[0], _tokens(records)])
+  spent = np.concatenate([[0], _spent(records, counted)])
   return float(np.interp(budget, [spent[e["step"]] for e in evals], [e[metric] for e in evals]))
 
 
@@ -189,7 +206,7 @@ def _curve(metric: str, runs: list[list[dict]]) -> dict | None:
   values = np.array(parts[0])
   if len(parts) == 2:  # a mean of a part: sum over sum, and nothing where there is no such part
     values = np.divide(values, parts[1], out=np.full_like(values, np.nan), where=np.array(parts[1]) > 0)
-  spent = [np.concatenate([[0], _tokens(records)])[steps] for records in runs]
+  spent = [np.concatenate([[0], _spent(records, TOKENS)])[steps] for records in runs]
   return dict(steps=steps, tokens=np.array(spent).tolist(), values=[_short(v) for v in values])
 
 

@@ -3,6 +3,7 @@
 from rich.table import Table
 
 from grpojax.tools.study import Study, statistics
+from grpojax.tools.study.results import key_of
 
 
 def head(study: Study, results: dict) -> list[str]:
@@ -14,9 +15,7 @@ def head(study: Study, results: dict) -> list[str]:
     *quoted,
     "over the row before",
     "over the first",
-    "tokens, M",
-    "at equal tokens",
-    "over the first",
+    *(name for word in study.spends for name in (f"{word}, M", f"at equal {word}", "over the first")),
     "minutes",
   ]
 
@@ -33,13 +32,16 @@ def body(study: Study, results: dict) -> list[list[str]]:
         *quoted,
         change(row["over_previous"]),
         change(row["over_first"]),
-        f"{row['tokens']['mean'] / 1e6:.2f}",
-        level(row["at_equal_tokens"]),
-        change(row["over_first_at_equal_tokens"]),
+        *(cell for word in study.spends for cell in _at_equal(row, key_of(word))),
         f"{row['minutes']:.1f}",
       ]
     )
   return lines
+
+
+def _at_equal(row: dict, key: str) -> list[str]:
+  spent = f"{row[key]['mean'] / 1e6:.2f}"
+  return [spent, level(row[f"at_equal_{key}"]), change(row[f"over_first_at_equal_{key}"])]
 
 
 def markdown(study: Study, results: dict) -> str:
@@ -49,7 +51,7 @@ def markdown(study: Study, results: dict) -> str:
   text = "\n".join("| " + " | ".join(cells) + " |" for cells in lines)
   return (
     f"# {study.title}\n\n{text}\n\n"
-    + "\n".join(f"- {line}" for line in [*notes(study, results), *verdicts(results)])
+    + "\n".join(f"- {line}" for line in [*notes(study, results), *verdicts(study, results)])
     + "\n"
   )
 
@@ -69,8 +71,8 @@ def notes(study: Study, results: dict) -> list[str]:
     f"Accuracy is {results['metric']}, in % of the held-out questions, at the end; {before(results)} before. "
     f"Mean over {seeds(len(of))} with its 95 % bootstrap interval; differences are in points, paired by "
     "seed (same cold start, same prompts).",
-    "Tokens are those generated in training, kept or not; equal tokens are "
-    + ", ".join(f"{n / 1e6:.2f} M" for n in dict.fromkeys(row["equal_tokens"] for row in results["rows"]))
+    "Tokens are those generated in training, kept or not; "
+    + "; ".join(f"equal {word} are {_budgets(results, key_of(word))}" for word in study.spends)
     + ", as many as the thriftiest run of a group took.",
     "Minutes are those of a run's own clock, from its start to its last record, mean over seeds.",
     f"`{results['command']}`; commit {e['commit']}, {e['device']} ({e['processor']}), jax {e['jax']}.",
@@ -82,6 +84,11 @@ def notes(study: Study, results: dict) -> list[str]:
   if results["missing"]:
     lines.append(f"Missing: {'; '.join(results['missing'])}.")
   return lines
+
+
+def _budgets(results: dict, key: str) -> str:
+  """Formats the equal amounts of all groups: "0.32 M, 0.41 M"."""
+  return ", ".join(f"{n / 1e6:.2f} M" for n in dict.fromkeys(row[f"equal_{key}"] for row in results["rows"]))
 
 
 def before(results: dict) -> str:
@@ -106,21 +113,15 @@ def seeds(n: int) -> str:
   return f"{n} seed{'s' * (n != 1)}"
 
 
-def verdicts(results: dict) -> list[str]:
+def verdicts(study: Study, results: dict) -> list[str]:
   """Returns a sentence on each row that its intervals support."""
-  lines = []
-  for row in results["rows"]:
-    if row["over_previous"]:
-      before, first, equal = (
-        _verdict(row[key], of)
-        for key, of in (
-          ("over_previous", "the row before"),
-          ("over_first", "the first"),
-          ("over_first_at_equal_tokens", "the first at equal tokens"),
-        )
-      )
-      lines.append(f"{row['label']}: {before}; {first}; {equal}.")
-  return lines
+  compared = {"over_previous": "the row before", "over_first": "the first"}
+  compared |= {f"over_first_at_equal_{key_of(word)}": f"the first at equal {word}" for word in study.spends}
+  return [
+    f"{row['label']}: {'; '.join(_verdict(row[key], of) for key, of in compared.items())}."
+    for row in results["rows"]
+    if row["over_previous"]
+  ]
 
 
 def _verdict(difference: dict, of: str) -> str:

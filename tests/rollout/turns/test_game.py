@@ -12,7 +12,7 @@ from grpojax.learner.logprobs import response_logprobs
 from grpojax.rollout.envs.interface import Turn
 from grpojax.rollout.sampler import SamplingParams, turns
 from grpojax.rollout.turns import outcome
-from grpojax.rollout.turns.game import Device
+from grpojax.rollout.turns.table import Device
 from grpojax.runtime import sharding
 from grpojax.types import (
   ACTION,
@@ -80,7 +80,8 @@ def test_every_turn_has_draws_of_its_own():
 def test_every_token_is_computed_once():
   rollout, counts = plain()
   computed = counts["rollout/prompt_tokens"] + counts["rollout/fed_slot_steps"]
-  assert computed == counts["rollout/row_tokens"] - rollout.length.size  # but each row's last
+  shared = prompts().length.sum()  # the prompts of each group's other trajectory
+  assert computed == counts["rollout/row_tokens"] - rollout.length.size - shared  # nor each row's last
   assert counts["rollout/row_tokens"] == prompts().length.sum() * 2 + rollout.length.sum()
   assert (
     counts["rollout/sampled_tokens"] == (rollout.kind == ACTION).sum() == (rollout.turns.index >= 0).sum()
@@ -251,15 +252,19 @@ def test_eight_devices_play_the_tokens_of_one():
   tokenizer, model, _ = policy()
   on = mesh(data=8)
   rows, everywhere = sharding.batch_sharding(on), sharding.replicated(on)
-  empty, read, act = turns.build(
-    model, slots=8, columns=L + T, action_tokens=BUDGETS.action_tokens, sampling=SamplingParams(),
-    eos_ids=(tokenizer.eos_token_id,),
+  empty, read, begin, act = turns.build(
+    model, slots=16, readers=8, columns=L + T, prompt_columns=L, action_tokens=BUDGETS.action_tokens,
+    sampling=SamplingParams(), eos_ids=(tokenizer.eos_token_id,), shards=8,
   )  # fmt: skip
-  given = dict(in_shardings=(everywhere, rows, everywhere, rows))
   programs = (
     jax.jit(empty, out_shardings=rows),
-    jax.jit(read, **given, out_shardings=rows),
-    jax.jit(act, **given, out_shardings=(rows, everywhere, everywhere)),
+    jax.jit(read, in_shardings=(everywhere, rows, rows), out_shardings=rows),
+    jax.jit(begin, in_shardings=(everywhere, rows, rows, everywhere, rows), out_shardings=rows),
+    jax.jit(
+      act,
+      in_shardings=(everywhere, rows, everywhere, rows),
+      out_shardings=(rows, everywhere, everywhere),
+    ),
   )
   put, replicate = functools.partial(sharding.to_device, on), functools.partial(sharding.everywhere, on)
-  same(play(device=Device(*programs, 8, 7, 3, put, replicate))[0], plain()[0], exact=False)
+  same(play(device=Device(*programs, 16, 7, 8, 3, put, replicate, 8))[0], plain()[0], exact=False)

@@ -1,0 +1,74 @@
+"""Does credit by turn pay?  Trajectory, Monte-Carlo, GiGPO in two forms, HGPO and ESSA on three games.
+
+    python -m experiments.credit --dry_run                   # the plan, what it can detect, what it costs
+    python -m experiments.credit                             # 16 rows x 8 seeds on 2 CPU cores: an hour
+    python -m experiments.credit --rows="frozen_lake: trajectory,frozen_lake: GiGPO" --seeds=3     # a pilot
+    python -m experiments.credit --scale=tiny                # seconds a run; for tests
+
+Rows differ in the advantage alone; all else is configs/gigpo.py on the games of configs/games.py.  Rows of
+a game are compared with the trajectory's advantage (GRPO), by seed: the same cold start, prompts and first
+draws.  ESSA is GiGPO with other anchors, fingerprints of a validator's answers, and so on the desk alone; the
+other rows have the desk's whole answers as anchors.
+"""
+
+from grpojax.tools.study import Figure, Row, Study
+
+GAMES = {"frozen_lake": "lake", "sokoban": "sokoban", "desk": "desk"}  # as tables have it -> the scale
+TEXTS = {"env.knobs.anchor": "text"}  # the desk's answers themselves
+ADVANTAGES = {
+  "trajectory": dict(fn="zscore", eps=1e-6, ddof=1),
+  "Monte-Carlo": dict(fn="turn_return", gamma=0.95, baseline="turns", std=True),
+  "GiGPO": dict(fn="gigpo", form="trajectories", omega=1.0, gamma=0.95, std=True),
+  "GiGPO, its code": dict(fn="gigpo", form="rows", omega=1.0, gamma=0.95, std=False, penalty=0.1),
+  "HGPO": dict(fn="hgpo", history=2, alpha=1.0, gamma=0.95, std=True),
+}
+ESSA = dict(fn="gigpo", form="trajectories", omega=0.5, gamma=0.95, std=False)
+SIZES = {  # of a run: 45 s of one core
+  "mini": {
+    "steps": 16, "rollout.prompts": 8, "rollout.slots": 64, "cold_start.steps": 200,
+    "eval.prompts": 64, "eval.every": 8, "checkpoint.every": 8,
+  },
+  "tiny": {},
+}  # fmt: skip
+AT_EQUAL = {word: f"over_first_at_equal_{word.replace(' ', '_')}" for word in ("tokens", "environment steps")}
+FIGURES = (
+  *(
+    Figure(f"Against trajectories, at equal {word}", "points", {key: ""}, over="rows")
+    for word, key in AT_EQUAL.items()
+  ),
+  Figure("Against trajectories, after equal updates", "points", {"over_first": ""}, over="rows"),
+  Figure("Success by updates", "% of tasks", {"eval/pass@1": ""}),
+  Figure("Turns with contrast", "% of turns", {"turns/contrast": ""}),
+  Figure("Turns of a trajectory", "turns", {"turns/mean": ""}),
+)
+
+
+def rows(scale: str) -> tuple[Row, ...]:
+  """Returns the rows of all games; those of a game are a group."""
+  found = []
+  for game, size in GAMES.items():
+    config = f"configs/gigpo.py:{size if scale == 'mini' else f'{scale}_{size}'}"
+    common = SIZES[scale] | (TEXTS if game == "desk" else {})
+    made = {name: common | {"objective.advantage": advantage} for name, advantage in ADVANTAGES.items()}
+    if game == "desk":
+      made["ESSA"] = SIZES[scale] | {"objective.advantage": ESSA}
+    found += [Row(name, config, changes, group=game) for name, changes in made.items()]
+  return tuple(found)
+
+
+def study(scale: str) -> Study:
+  return Study(
+    name=f"credit-{scale}",
+    title=f"Credit for turns ({scale})",
+    question="One advantage for a trajectory, as GRPO, or one for each turn? Rows of a game differ in that.",
+    rows=rows(scale),
+    figures=FIGURES,
+    seeds=8,
+    spends={"tokens": "num_tokens", "environment steps": "environment/steps"},
+  )
+
+
+if __name__ == "__main__":
+  from grpojax.tools.study import command
+
+  command.run("experiments.credit", study, ("mini", "tiny"))

@@ -1,0 +1,47 @@
+"""What has been measured, a line of points.jsonl each: a run that was killed goes on to the same bytes."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+from experiments.turns_lab import measure
+from experiments.turns_lab.measure import Estimate
+from experiments.turns_lab.points import Point
+from experiments.turns_lab.size import Size
+
+Find = Callable[[Point, str], list[Estimate]]  # point, game -> an estimate for each policy
+
+
+def finder(path: Path, size: Size) -> Find:
+  """Returns a function that measures what `path` lacks, and appends it.
+
+  Raises ValueError where `path` was measured at another size.
+  """
+  kept = {}
+  for line in _whole_lines(path):
+    row = json.loads(line)
+    if row["size"] != list(size):
+      raise ValueError(f"{path} has groups and policies of another size: choose another --out or delete it.")
+    kept[row["key"]] = [Estimate(**e) for e in row["estimates"]]
+
+  def find(point: Point, game: str) -> list[Estimate]:
+    key = f"{game}: {point!r}"
+    if key not in kept:
+      kept[key] = measure.estimates(point, game, size)
+      row = dict(key=key, size=size, estimates=[e._asdict() for e in kept[key]])
+      with path.open("a") as file:
+        file.write(json.dumps(row, ensure_ascii=False) + "\n")
+    return kept[key]
+
+  return find
+
+
+def _whole_lines(path: Path) -> list[str]:
+  """Returns the lines of a file, and cuts off one that a killed run has not finished."""
+  if not path.is_file():
+    return []
+  text = path.read_text()
+  whole = text[: text.rfind("\n") + 1]
+  if whole != text:
+    path.write_text(whole)
+  return whole.splitlines()

@@ -1,0 +1,85 @@
+"""The divergence from a teacher in the log-prob pass, against full logits and a derivative by jax."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from grpojax import models
+from grpojax.learner import divergence, logprobs
+from grpojax.objective import vocabulary
+from grpojax.recipes import base
+
+P, G, L, T, V = 2, 2, 4, 7, 23
+LENGTH = np.array([[7, 3], [1, 6]])
+CHUNKS = [3, 7, pytest.param(1, marks=pytest.mark.slow)]
+
+
+def model_of(**sizes):
+  config = base.get_config("tiny").model
+  config.update(**sizes)
+  return models.build(config, V)
+
+
+STUDENT, TEACHER = model_of(), model_of(hidden_size=48, num_hidden_layers=3)
+
+
+def made():
+  rng = np.random.default_rng(0)
+  tokens, prompt_length = rng.integers(0, V, (P, G, L + T), np.int32), np.array([[4, 2], [3, 4]], np.int32)
+  sharp = lambda params: jax.tree.map(lambda x: 3 * x if x.ndim == 2 else x, params)
+  init = lambda model, seed: sharp(jax.jit(model.init)(jax.random.key(seed)))
+  return tokens, prompt_length, init(STUDENT, 0), init(TEACHER, 1)
+
+
+@pytest.mark.parametrize("chunk", CHUNKS)
+@pytest.mark.parametrize("kind", divergence.KINDS)
+def test_it_is_that_of_full_logits_of_each_completion_alone_and_so_is_its_gradient(kind, chunk):
+  tokens, prompt_length, params, teacher = made()
+  of, temperature = divergence.of(kind, 0.3), 0.7
+  logp = divergence.make_logp(STUDENT, TEACHER, of, T, temperature=temperature, chunk=chunk)
+  mask = np.arange(T) < LENGTH[..., None]
+
+  def ours(params):
+    *outs, found = logp(params | {divergence.TEACHER: teacher}, tokens, prompt_length)
+    return jnp.where(mask, found, 0.0).sum(), (found, outs[:2])
+
+  def by_hand(params):
+    total = 0.0
+    for p, g in np.ndindex(P, G):
+      n, last = prompt_length[p, g], L + LENGTH[p, g]
+      row = tokens[p, g, L - n : last][None]
+      both = [m.bind(x) for m, x in ((STUDENT, params), (TEACHER, teacher))]
+      hidden = [decoder(row, np.zeros(1, np.int32))[0, n - 1 : -1] for decoder in both]
+      logits = (decoder.logits(x) / temperature for decoder, x in zip(both, hidden, strict=True))
+      log_s, log_t = map(jax.nn.log_softmax, logits)
+      kl = lambda one, other: (jnp.exp(one) * (one - other)).sum()
+      if kind == "jsd":
+        mixed = jnp.log(0.3 * jnp.exp(log_t) + 0.7 * jnp.exp(log_s))
+        total += 0.3 * kl(log_t, mixed) + 0.7 * kl(log_s, mixed)
+      else:
+        total += kl(log_t, log_s) if kind == "forward_kl" else kl(log_s, log_t)
+    return total
+
+  (total, (found, outs)), grads = jax.jit(jax.value_and_grad(ours, has_aux=True))(params)
+  expected, slopes = jax.jit(jax.value_and_grad(by_hand))(params)
+  np.testing.assert_allclose(total, expected, rtol=1e-5)
+  for x, y in zip(*map(jax.tree.leaves, (grads, slopes)), strict=True):
+    np.testing.assert_allclose(x, y, rtol=1e-4, atol=1e-5 * np.abs(y).max() + 1e-6)
+  plain = logprobs.make_logp(STUDENT, response_budget=T, temperature=temperature, chunk=chunk)
+  jax.tree.map(np.testing.assert_array_equal, tuple(outs), jax.jit(plain)(params, tokens, prompt_length)[:2])
+  assert found.shape == (P, G, T)
+
+
+def test_a_teacher_gets_no_gradient():
+  tokens, prompt_length, params, teacher = made()
+  logp = divergence.make_logp(STUDENT, TEACHER, vocabulary.reverse_kl, T, temperature=1.0, chunk=4)
+  total = lambda teacher: logp(params | {divergence.TEACHER: teacher}, tokens, prompt_length)[-1].sum()
+  assert all(not np.any(x) for x in jax.tree.leaves(jax.jit(jax.grad(total))(teacher)))
+
+
+def test_heads_of_other_lengths_are_refused():
+  other = models.build(base.get_config("tiny").model, V + 1)
+  divergence.check_vocabularies(STUDENT, TEACHER)
+  with pytest.raises(ValueError, match="the teacher's head has 24 tokens for the policy's 23; take"):
+    divergence.check_vocabularies(STUDENT, other)

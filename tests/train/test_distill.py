@@ -1,0 +1,146 @@
+"""Whole jobs whose loss has terms of its own: a teacher's log-probs, right answers, pairs."""
+
+import importlib
+from types import SimpleNamespace
+
+import jax
+import numpy as np
+import pytest
+
+from grpojax import models, train
+from grpojax.data import text
+from grpojax.models import hf
+from grpojax.runtime import metrics
+from grpojax.tools import export
+from grpojax.train import step
+from grpojax.train import teacher as teacher_lib
+
+
+def tiny(cache, recipe="distill", **changes):
+  config = importlib.import_module(f"grpojax.recipes.{recipe}").get_config("tiny")
+  config.update(cache_dir=str(cache), verbose=False, **changes)
+  config.mesh.data = 1
+  return config
+
+
+def start(config, workdir, kind="train"):
+  train.run(train.prepare(config, workdir))
+  return [record for record in metrics.read(workdir) if record["kind"] == kind]
+
+
+def write_teacher(folder, seed: int):
+  """A model of other sizes than the student, whose logits are far from flat."""
+  config = tiny("").model
+  config.update(hidden_size=48, num_hidden_layers=3, num_attention_heads=6, num_key_value_heads=3)
+  tokenizer = text.load_tokenizer()
+  model = models.build(config, len(tokenizer))
+  params = jax.tree.map(lambda x: 4 * x if x.ndim == 2 else x, jax.jit(model.init)(jax.random.key(seed)))
+  export.write_folder(params, model.spec, text.EMBEDDED, folder, 10**9, "float32")
+  return folder
+
+
+@pytest.fixture(scope="module")
+def teacher(tmp_path_factory):
+  return write_teacher(tmp_path_factory.mktemp("teacher") / "one", 0)
+
+
+def test_a_teacher_of_another_tokenizer_is_refused():
+  numbers = lambda **tokens: SimpleNamespace(get_vocab=lambda: tokens)
+  more = numbers(a=0, b=1, c=2, d=3)
+  teacher_lib.check_tokenizer("folder", more, numbers(a=0, b=1))  # what it has beside them is never asked
+  for theirs in (numbers(a=1, b=0, c=2), numbers(c=2)):
+    with pytest.raises(ValueError) as error:
+      teacher_lib.check_tokenizer("folder", theirs, numbers(a=0, b=1, c=2))
+    assert str(error.value) == (
+      "config.teacher.path = 'folder' has another tokenizer: 2 of the policy's 3 tokens have another number "
+      "there, or none, and distillation compares log-probs of tokens; name a teacher of the policy's family."
+    )
+
+
+def test_a_teacher_that_nothing_reads_is_refused(cache, tmp_path):
+  config = tiny(cache, "grpo")
+  config.teacher.path = "anywhere"
+  with pytest.raises(ValueError, match=r"config.teacher.path = .anywhere. is read by nothing in"):
+    train.prepare(config, tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("quick_jobs")
+@pytest.mark.parametrize("rows", ["packed", "single"])
+def test_a_student_comes_nearer_to_its_teacher_and_no_other_takes_its_place(
+  cache, tmp_path, teacher, rows, monkeypatch
+):
+  """The teacher's log-probs are those of its own forward pass over each completion alone."""
+  seen, add = [], teacher_lib.add_logprobs
+  monkeypatch.setattr(step.teacher, "add_logprobs", lambda *args: seen.append(add(*args)) or seen[-1])
+  config = tiny(cache, steps=12, rows=rows, microbatches=2)
+  config.teacher.path = str(teacher)
+  config.optimizer.update(learning_rate=1e-2, warmup_steps=1)
+  config.rollout.update(prompts=8, group_size=4)
+  config.checkpoint.every = config.eval.every = 12
+  found = [record["teacher_kl"] for record in start(config, tmp_path / "run")]
+  assert len(found) == 12 and found[-1] < 0.75 * found[0]
+
+  model = models.from_spec(models.from_folder(teacher))
+  decoder = model.bind(hf.load(teacher, model, train.prepare(config, tmp_path / "other").mesh))
+  batch = jax.tree.map(np.asarray, seen[0][0])
+  L = config.data.prompt_budget
+  for p, g in ((0, 0), (3, 2), (7, 3)):
+    first, n = L - batch.prompt_length[p, g], batch.length[p, g]
+    tokens = batch.tokens[p, g, first : L + n]
+    hidden = decoder(np.asarray(tokens)[None], np.zeros(1, np.int32))[0]
+    logp = jax.nn.log_softmax(hidden @ decoder.unembedding().T)
+    expected = np.take_along_axis(np.asarray(logp[:-1]), tokens[1:, None], 1)[-n:, 0]
+    np.testing.assert_allclose(batch.teacher_logp[p, g, :n], expected, atol=2e-5)
+
+  config.steps = 13
+  config.teacher.path = str(write_teacher(tmp_path / "two", 1))
+  config.checkpoint.allow_changed = "config"
+  with pytest.raises(ValueError, match=r"differs in frozen .config.teacher.path = .* holds other weights"):
+    start(config, tmp_path / "run")
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("quick_jobs")
+def test_components_of_a_config_are_parts_of_the_loss_that_is_logged(cache, tmp_path, teacher):
+  """Beside GRPO's term: cross-entropy of the right answers, and two forms of distillation."""
+  config = tiny(cache, "grpo", steps=2, updates_per_rollout=1)
+  config.teacher.path = str(teacher)
+  config.objective.component = dict(
+    right=dict(fn="ce", coef=0.1, stream="right"),
+    all=dict(fn="ce", coef=0.5, stream="actions"),
+    near=dict(fn="ref_kl", coef=1.0, stream="actions"),
+    policy=dict(fn="opd", coef=2.0, stream="actions"),
+  )
+  for record in start(config, tmp_path):
+    parts = [record[f"loss/{name}"] for name in ("policy", "kl_k3", "ce", "ref_kl", "opd")]
+    np.testing.assert_allclose(record["loss"], sum(parts), rtol=1e-5)
+    gap = record["teacher_kl"]  # on-policy, where every ratio is 1
+    np.testing.assert_allclose(parts[3:], [gap, 2 * gap], rtol=1e-4)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("quick_jobs")
+def test_pairs_of_completions_at_the_reference_cost_log_two(cache, tmp_path):
+  """DPO beside no policy term; the shorter completion is the better one here."""
+  config = tiny(cache, "grpo", steps=2, updates_per_rollout=1)
+  config.objective.advantage = dict(fn="none")
+  config.objective.penalty = dict()
+  config.objective.preference = dict(dpo=dict(fn="dpo", coef=1.0, beta=0.5))
+  config.reward.short = dict(fn="shaping:soft_overlong", max_tokens=48, cache=48)
+  config.optimizer.update(learning_rate=1e-2, warmup_steps=1)
+  one, two = start(config, tmp_path)
+  np.testing.assert_allclose(one["loss/dpo"], np.log(2), rtol=1e-4)
+  assert one["loss/policy"] == 0 and one["grad_norm"] > 0 and two["loss/dpo"] != one["loss/dpo"]
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("quick_jobs")
+def test_of_the_whole_vocabulary_the_divergence_is_logged_and_falls(cache, tmp_path, teacher):
+  config = tiny(cache, "base", steps=6, updates_per_rollout=1, rows="single", microbatches=2)
+  config.teacher.update(path=str(teacher), divergence="jsd", beta=0.1)
+  config.objective.advantage = dict(fn="none")
+  config.objective.component.kd = dict(fn="gkd", coef=1.0, stream="actions")
+  config.optimizer.update(learning_rate=1e-2, warmup_steps=1)
+  found = [record["loss/gkd"] for record in start(config, tmp_path)]
+  assert 0 < found[-1] < 0.8 * found[0]
