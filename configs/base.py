@@ -51,7 +51,8 @@ def get_config(scale: str = "mini") -> ConfigDict:
   c.teacher.path = ""  # "" none; folder or hub name of a model of any size, and of this run's tokenizer
   c.teacher.divergence = ""  # of the component `gkd`: "forward_kl", "reverse_kl", "jsd"; needs rows "single"
   c.teacher.beta = 0.5  # share of the teacher in jsd's mixture (GKD, TRL)
-  c.reference = ""  # "" none; "init": the policy that RL starts from (needed by KL penalties)
+  c.reference = ""  # "" none; "init": the policy that RL starts from (needed by KL penalties); or the folder
+  # of another one of the same shapes, in a pipeline a stage's name
   c.reference_sync = ConfigDict()  # reference <- (1 - rate) reference + rate policy, in float32
   c.reference_sync.every = 0  # steps; 0: frozen.  TR-DPO, https://arxiv.org/abs/2404.09656: 512
   c.reference_sync.rate = 1.0  # 1: a copy; less: moving average (TR-DPO, TRL: 0.6)
@@ -218,6 +219,22 @@ def get_config(scale: str = "mini") -> ConfigDict:
   c.cold_start.warmup_steps = 20
   c.cold_start.seed = 0
 
+  c.sft = ConfigDict()  # of `grpojax sft`, in place of steps, objective and optimizer.learning_rate
+  c.sft.path = ""  # JSON Lines of {"messages": [...]}, docs/pipelines.md; "": the task's own demonstrations
+  c.sft.steps = 200  # updates
+  c.sft.batch_size = 32  # rows of an update, from the shuffled rows of an epoch
+  c.sft.optimizer = "adamw"  # its other numbers are those of config.optimizer
+  c.sft.learning_rate = 2e-3  # after warm-up; cosine to a tenth
+  c.sft.warmup_steps = 10
+
+  c.sample = ConfigDict()  # stages of a pipeline that sample training questions and keep what is right
+  c.sample.prompts = 1024  # of the training split, the first so many; 0: all
+  c.sample.samples = 8  # completions of each, of config.eval.max_tokens tokens at most
+  c.sample.temperature = 1.0  # STaR is greedy; ReST-EM and R1 sample
+  c.sample.keep = 4  # right completions of a prompt, different from each other, at most
+  c.sample.balance = "hard"  # "none": `keep` of each; "hard": where n of N were right, keep (1 - n/N) of it,
+  # rounded up, and one at least, so that easy prompts do not crowd out the others (DART-Math, 2407.13690)
+
   c.guard = ConfigDict()  # updates that are not finite in loss, gradient or result are skipped, always
   c.guard.nonfinite = 3  # so many steps in a row stop the run; 0: never
   c.guard.spike = 0.0  # skip updates whose gradient norm is so many times its moving average; 0: none
@@ -259,6 +276,8 @@ def _tiny(c):
   c.model.update(hidden_size=32, num_hidden_layers=2, head_dim=8, intermediate_size=64)
   c.model.moe_intermediate_size = 32
   c.cold_start.update(steps=4, batch_size=16, warmup_steps=1)
+  c.sft.update(steps=4, batch_size=4, warmup_steps=1)
+  c.sample.update(prompts=16, samples=4, keep=2)
   c.eval.update(every=2, prompts=8, samples=4)
   c.checkpoint.every = 1
 
@@ -279,6 +298,7 @@ def _small(c):
   c.logprob_chunk = 96
   c.optimizer.update(learning_rate=5e-5, warmup_steps=10)
   c.cold_start.update(steps=2000, batch_size=128, learning_rate=5e-3, warmup_steps=50)
+  c.sft.update(steps=500, batch_size=128, learning_rate=3e-4, warmup_steps=20)
   c.eval.update(every=20, prompts=512)
 
 
@@ -328,6 +348,8 @@ def _local(c):
   c.microbatches = 64
   c.logprob_chunk = 32  # of 2,048: logits are a 30th of what they would be at once
   c.optimizer.update(learning_rate=1e-6, warmup_steps=10)
+  c.sft.update(steps=500, batch_size=64, learning_rate=1e-5)  # Qwen2.5's and Tulu 3's are 5e-6 to 2e-5
+  c.sample.update(prompts=4096, samples=16)
   c.eval.update(every=50, prompts=256, samples=4)
   c.checkpoint.every = 20
 

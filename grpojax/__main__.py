@@ -11,6 +11,8 @@ from grpojax.runtime import errors
 
 COMMANDS = {  # name -> (module with a function `command()`, one line)
   "train": ("grpojax.main", "train a policy by a recipe of configs/"),
+  "sft": ("grpojax.tools.sft", "fine-tune on conversations or demonstrations"),
+  "pipeline": ("grpojax.tools.pipeline.command", "run stages of training that start from each other"),
   "evaluate": ("grpojax.tools.evaluate.command", "measure a checkpoint or a folder on held-out questions"),
   "export": ("grpojax.tools.export", "write a run's policy as a folder in Hugging Face's layout"),
   "podcheck": ("grpojax.tools.podcheck.command", "compile a run for a slice that is not here"),

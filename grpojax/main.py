@@ -4,7 +4,6 @@ Ends with 0 when the run is finished, with 75 (EX_TEMPFAIL: "start me again") wh
 SIGTERM and has saved, else with an error.
 """
 
-import os
 import sys
 
 import jax
@@ -13,6 +12,7 @@ from absl import flags
 from grpojax import train
 from grpojax.config import check as config_lib
 from grpojax.config import commandline
+from grpojax.runtime import errors
 from grpojax.train import print_sharding
 
 WORKDIR = flags.DEFINE_string("workdir", None, "Where the run lives: a folder or gs://...; default runs/NAME")
@@ -28,15 +28,7 @@ def main(argv):
     print_sharding.show(config)
     return
   job = train.prepare(config, workdir := WORKDIR.value or f"runs/{config.name}")
-  try:
-    finished = train.run(job)
-  except KeyboardInterrupt:  # before the first step, or a second one
-    sys.exit("Interrupted; the same command goes on from the last checkpoint, if there is one.")
-  except OSError as error:  # a disk that is full or has gone
-    how = "the same command goes on from the last checkpoint once that is mended"
-    raise OSError(f"{workdir}: {error}; {how}.") from error
-  if not finished:
-    sys.exit(os.EX_TEMPFAIL)
+  errors.to_the_end(workdir, lambda: train.run(job))
 
 
 def command() -> None:

@@ -1,4 +1,4 @@
-"""A cold start of three updates on eight demonstrations, and what it gave when sft.VERSION was last raised.
+"""A cold start of three updates on eight demonstrations, and what it gave at the last VERSION of it.
 
     python tests/cold_start_toy.py        writes tests/data/cold_start.json anew
 """
@@ -13,7 +13,7 @@ import numpy as np
 from grpojax.data import pipeline, text
 from grpojax.recipes import base
 from grpojax.runtime import checksums, metrics, sharding
-from grpojax.train import setup, sft
+from grpojax.train import cold_start, setup
 
 RECORD = Path(__file__).parent / "data" / "cold_start.json"
 TOKENIZER = text.load_tokenizer()
@@ -46,11 +46,11 @@ def run() -> dict:
   c = config()
   with tempfile.TemporaryDirectory() as folder:
     with metrics.Writer(Path(folder)) as writer:
-      params = sft.train(c, model(c), sharding.make_mesh(c.mesh), split(), TOKENIZER, writer)
+      params = cold_start.train(c, model(c), sharding.make_mesh(c.mesh), split(), TOKENIZER, writer)
     (record,) = metrics.read(Path(folder))
   leaves = zip(checksums.paths(params), map(np.ravel, jax.tree.leaves(params)), strict=True)
   shown = {name: x[:: max(1, x.size // SHOWN)][:SHOWN].astype(float).round(6).tolist() for name, x in leaves}
-  return {"version": sft.VERSION, "loss": round(record["loss"], 5), "parameters": shown}
+  return {"version": cold_start.VERSION, "loss": round(record["loss"], 5), "parameters": shown}
 
 
 if __name__ == "__main__":

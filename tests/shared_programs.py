@@ -4,7 +4,7 @@
 NO_PROGRAM = (
   "name", "steps", "seed", "cache_dir", "verbose", "reward", "objective", "checkpoint", "profile_steps",
   "data.train", "data.validation", "data.test", "eval.every", "eval.prompts", "cold_start", "reference",
-  "baseline", "difficulty", "staleness", "teacher",
+  "baseline", "difficulty", "staleness", "teacher", "sft", "sample",
 )  # fmt: skip
 BUILT = {}  # (mesh, config without those keys) -> programs
 

@@ -17,7 +17,7 @@ from grpojax.config import commandline
 from grpojax.data import pipeline
 from grpojax.rollout import generate, prefetch
 from grpojax.runtime import checkpointer
-from grpojax.train import session, sft
+from grpojax.train import cold_start, session
 
 
 def watch(enters: Callable[[str], None]) -> None:
@@ -53,7 +53,7 @@ def watch(enters: Callable[[str], None]) -> None:
 
   collects, prefetch._collect = prefetch._collect, collect
   before(pipeline.Stream, "next", drawn)
-  before(sft, "cold_start", lambda *_: enters("cold start"))
+  before(cold_start, "cold_start", lambda *_: enters("cold start"))
   before(generate, "start", lambda *_: enters("rollout"))
   before(checkpointer, "save", lambda *_: enters("save"))
   before(os, "rename", lambda old, new: "orbax-checkpoint-tmp" in str(old) and enters("commit"))

@@ -2,6 +2,7 @@
 
 import math
 import re
+from pathlib import Path
 
 from ml_collections import ConfigDict
 
@@ -125,7 +126,17 @@ def _check_groups(c: ConfigDict) -> None:
 
 
 def _check_reference(c: ConfigDict) -> None:
-  """Raises ValueError where a reference or a KL term is moved that the run does not have."""
+  """Raises ValueError for a reference that is none, and where one or a KL term is moved that is not there."""
+  if c.reference not in ("", "init"):
+    if not (Path(c.reference).expanduser() / "config.json").is_file():
+      raise ValueError(
+        f"config.reference = '{c.reference}' is neither '' nor 'init' nor a policy's folder; set one of them."
+      )
+    if c.lora.rank:
+      raise ValueError(
+        f"config.reference = '{c.reference}' has other weights than those under the adapters, which are there"
+        " once; set 'init', or config.lora.rank = 0."
+      )
   if c.reference_sync.every and not c.reference:
     raise ValueError("config.reference_sync.every moves a reference; set config.reference = 'init'.")
   if c.kl_control.target > 0 and not (c.reference and objective.has_kl(objective.build(c.objective))):

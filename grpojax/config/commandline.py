@@ -3,6 +3,9 @@
 import re
 import sys
 import traceback
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
 
 import jax
 from absl import app, flags, logging
@@ -30,37 +33,43 @@ HEARTBEAT = flags.DEFINE_integer(
 )  # fmt: skip
 
 
-def parse(argv):
-  """Parses flags as absl does.  Exits with one sentence, not a traceback, where there is a mistake."""
+def parse(argv, folder: Path = recipe.FOLDER):
+  """Parses flags as absl does.  Exits with one sentence, not a traceback, where there is a mistake.
+
+  `folder` has the recipes that a name stands for.
+  """
   try:
-    return _parse(argv, flags.FLAGS)
+    return _parse(argv, flags.FLAGS, folder)
   except Exception as error:
     sys.exit(f"error: {mistake(error)}")
 
 
-def config_of(arguments: list[str]) -> ConfigDict:
+def config_of(
+  arguments: list[str], folder: Path = recipe.FOLDER, check: Callable = check_keys.check
+) -> ConfigDict:
   """Returns the config of `--config=... --config.key=value ...`.  Raises ValueError for a mistake in them."""
   argv, values = ["grpojax", *arguments], flags.FlagValues()
   config_flags.DEFINE_config_file("config", None, "", values, sys_argv=argv, **_ANY_KEY)
   try:
-    _parse(argv, values)
+    _parse(argv, values, folder)
   except Exception as error:
     raise ValueError(mistake(error)) from error
   config, _ = _settle(values)
-  check_keys.check(config)
+  check(config)
   return config
 
 
 class _Parser(ConfigFileFlagParser):
   """Loads a recipe by name or file, with room for the keys that the command line sets."""
 
-  def __init__(self, argv: list[str]):
+  def __init__(self, argv: list[str], folder: Path):
     super().__init__("config", lock_config=False)
+    self.folder = folder
     self.keys = [match[1] for word in argv if (match := _OVERRIDE.match(word))]
 
   def parse(self, value: str) -> ConfigDict:
     try:
-      config = super().parse(recipe.find(value))
+      config = super().parse(recipe.find(value, folder=self.folder))
       config.to_dict()  # a file that could not be loaded raises only when it is read
       overrides.make_room(config, self.keys)
     except ValueError as error:
@@ -68,13 +77,13 @@ class _Parser(ConfigFileFlagParser):
     return config
 
 
-def _parse(argv: list[str], values: flags.FlagValues) -> list[str]:
+def _parse(argv: list[str], values: flags.FlagValues, folder: Path) -> list[str]:
   """Parses into `values`, and returns the words that no flag took."""
   if argv[1:] and not argv[1].startswith("-"):  # grpojax train gspo
     if any(_CONFIG.match(word) for word in argv[2:]):
       raise flags.Error(f"{argv[1]} is a recipe and --config names one too; leave one of them out.")
     argv = [argv[0], f"--config={argv[1]}", *argv[2:]]
-  values["config"].parser = _Parser(argv)
+  values["config"].parser = _Parser(argv, folder)
   rest = values(argv)
   if values["config"].value is None:
     raise flags.Error("no recipe is named; write one as in `grpojax train gspo`, and --help lists them.")
@@ -112,14 +121,17 @@ def set_up_jax(config: ConfigDict) -> None:
   program_cache.use(storage.cache(config.cache_dir, "programs"))
 
 
-def start(argv) -> ConfigDict:
-  """Sets JAX and the processes up by the config, and returns it; `argv` are the words that no flag took."""
+def start(argv, check: Callable = check_keys.check) -> ConfigDict:
+  """Sets JAX and the processes up by the config, and returns it; `argv` are the words that no flag took.
+
+  `check(config)` raises ValueError for a config that is none.
+  """
   if len(argv) > 1:
     raise app.UsageError(f"Unknown arguments {argv[1:]}; overrides are written --config.key=value.")
   config, notes = _settle(flags.FLAGS)
   try:
     limits.check()
-    check_keys.check(config)
+    check(config)
   except ValueError as error:
     sys.exit(f"error: {error}")
   jax.config.update("jax_numpy_rank_promotion", "raise")
@@ -133,11 +145,11 @@ def start(argv) -> ConfigDict:
   return config
 
 
-def run(main) -> None:
-  """Runs main(argv) under absl; a recipe is required."""
+def run(main, folder: Path = recipe.FOLDER) -> None:
+  """Runs main(argv) under absl; a recipe is required, of `folder` where it is named."""
   if {"-h", "--help"} & set(sys.argv[1:]):
     module = sys.modules[main.__module__]
-    print(help.text(sys.argv[0], module.__doc__, module.__name__))
+    print(help.text(sys.argv[0], module.__doc__, module.__name__, folder))
     return
   errors.take_flag()
-  app.run(processes.end_together(errors.guarded(main)), flags_parser=parse)
+  app.run(processes.end_together(errors.guarded(main)), flags_parser=partial(parse, folder=folder))

@@ -7,6 +7,7 @@ import shutil
 import textwrap
 import tokenize
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 
 from absl import flags
 
@@ -16,15 +17,15 @@ from grpojax.recipes import base, games
 _NAMES = 26  # columns of a name, at most; a longer one has a line of its own
 
 
-def text(program: str, doc: str, module: str) -> str:
-  """Returns the help of a program: its module's docstring, its own flags, recipes and keys."""
+def text(program: str, doc: str, module: str, folder: Path = recipe.FOLDER) -> str:
+  """Returns the help of a program: its module's docstring, its own flags, recipes of `folder`, and keys."""
   rails = __name__.replace(".help", ".commandline")
   found = [flag for name in (module, rails) for flag in flags.FLAGS.get_key_flags_for_module(name)]
   own = {f"--{flag.name}": flag.help for flag in found}
   parts = [
     f"usage: {program} RECIPE [--config.KEY=VALUE ...]\n\n{doc.strip()}",
     section("Flags", own.items()),
-    section("Recipes: NAME, NAME:SCALE, or a file of your own", recipe.purposes().items()),
+    section("Recipes: NAME, NAME:SCALE, or a file of your own", recipe.purposes(folder).items()),
     section("Scales", scales()),
     section("Keys, --config.KEY=VALUE, with what base has", keys()),
   ]

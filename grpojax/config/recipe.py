@@ -8,8 +8,13 @@ import ast
 import difflib
 from pathlib import Path
 
+from ml_collections import ConfigDict
+
+from grpojax.recipes import base
+
 FOLDER = Path(__file__).parents[1] / "recipes"
 SWEEPS = FOLDER / "sweeps"
+PIPELINES = FOLDER / "pipelines"
 NO_RECIPES = ("__init__", "games")  # files of the folder
 # Recipes for one model; their argument is no scale, but another recipe (smollm2:dapo) or a machine
 # (qwen_gsm8k:v5e8).
@@ -25,6 +30,11 @@ def names(folder: Path = FOLDER) -> list[str]:
 def variants() -> list[str]:
   """Returns the names of the recipes that are variants of the objective, `base` among them, at any scale."""
   return [name for name in names() if name not in OF_A_MODEL + OF_A_TEACHER]
+
+
+def defaults(scale: str) -> ConfigDict:
+  """Returns every key as base.py has it at this scale."""
+  return base.get_config(scale)
 
 
 def find(value: str, flag: str = "--config", folder: Path = FOLDER) -> str:
@@ -55,7 +65,7 @@ def nearest(word: str, known) -> list[str]:
   return difflib.get_close_matches(word.lower(), list(known), n=3, cutoff=0.6)
 
 
-def purposes() -> dict[str, str]:
+def purposes(folder: Path = FOLDER) -> dict[str, str]:
   """Returns the name of every recipe -> the first sentence of its file; nothing is imported."""
-  docs = {name: ast.get_docstring(ast.parse((FOLDER / f"{name}.py").read_text())) for name in names()}
+  docs = {name: ast.get_docstring(ast.parse((folder / f"{name}.py").read_text())) for name in names(folder)}
   return {name: doc.splitlines()[0].partition("  http")[0] for name, doc in docs.items() if doc}

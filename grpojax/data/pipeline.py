@@ -24,7 +24,7 @@ import grain
 import numpy as np
 import tensorflow_datasets as tfds
 
-from grpojax.data import checksums, dialogue, templates, text
+from grpojax.data import checksums, templates
 from grpojax.runtime import console, lock
 from grpojax.types import Prompts
 
@@ -170,6 +170,13 @@ def load_split(
     for field in ("question", *needs):
       if not str(record.get(field, "")).strip():
         raise ValueError(f"Row {row} of split '{split}' has no '{field}'; mend the data in {path}.")
+  return encode_split(config, split, records, tokenizer, form, _notes(path, split))
+
+
+def encode_split(
+  config, split: str, records: list[dict[str, Any]], tokenizer, form: templates.Form, notes: tuple[str, ...]
+) -> Split:
+  """Returns the rows as a split: prompts encoded in `form`, those over the budget dropped or refused."""
   prompts = templates.encode(form, tokenizer, records)
   fits = np.array([len(prompt) <= config.prompt_budget for prompt in prompts])
   if config.overlong_prompts == "error" and not fits.all():
@@ -191,7 +198,7 @@ def load_split(
     ids=ids,
     budget=config.prompt_budget,
     dropped=int((~fits).sum()),
-    notes=(*_notes(path, split), *_note_of_special_tokens(form, tokenizer, records)),
+    notes=(*notes, *_note_of_special_tokens(form, tokenizer, records)),
     split_special_tokens=form.split_special_tokens,
   )
 
@@ -270,7 +277,7 @@ def left_pad(rows: list[np.ndarray], width: int, pad: int) -> np.ndarray:
   return padded
 
 
-def _order(rows: int, batch: int, seed: int):
+def epoch_order(rows: int, batch: int, seed: int):
   """Returns a map from batch number to indices [batch]: a fresh shuffle every epoch, no row twice in one.
 
   The rows % batch remaining rows wait for the next epoch's order, so that no batch has a row twice.
@@ -307,7 +314,7 @@ class Stream:
     share = prompts // process_count
     self.position = 0
     self._mine = slice(process_index * share, (process_index + 1) * share)
-    self._order = _order(len(split.records), prompts, seed)
+    self._order = epoch_order(len(split.records), prompts, seed)
     self._draw = functools.partial(_draw, batch=prompts, seed=seed)
     self._split = split
     self._pad = tokenizer.pad_token_id
@@ -341,54 +348,4 @@ def take(split: Split, indices: np.ndarray, pad: int) -> Prompts:
     length=np.array([len(row) for row in rows], np.int32),
     id=split.ids[indices],
     example=[split.records[i] for i in indices],
-  )
-
-
-def check_demonstrations(split: Split, batch_size: int) -> None:
-  """Raises ValueError where the split has no demonstrations, or too few for a batch."""
-  if batch_size > len(split.records):
-    raise ValueError(
-      f"config.cold_start.batch_size = {batch_size} is more than the {len(split.records)} rows of"
-      f" split '{split.name}'; lower it."
-    )
-  if "demonstration" not in split.records[0] and not split.records[0].get("episode"):
-    raise ValueError(
-      f"Split '{split.name}' has no demonstrations to imitate; set config.cold_start.steps = 0."
-    )
-
-
-def demonstrations(
-  split: Split, tokenizer, batch_size: int, max_tokens: int, seed: int, step: int,
-  observation_tokens: int = 0, memory: int = 0,
-):  # fmt: skip
-  """Returns batch number `step` for supervised fine-tuning, a pure function of (seed, step).
-
-  The batch is tokens [rows, L + T] int32 (left-padded prompt, then demonstration and EOS), mask
-  [rows, T] float32, context [rows, T] int32, prompt_length and length [rows] int32, and cut: how many
-  responses were longer than T = max_tokens.  Those end at T without an EOS, as running into the budget does.
-  A row with an `episode`, JSON [[action, observation], ...], shows a game of many turns, of which the actions
-  are in the mask; with a `memory` it has a context for every turn.
-  """
-  indices = _order(len(split.records), batch_size, seed)[step]
-  prompts = take(split, indices, tokenizer.pad_token_id)
-  if prompts.example[0].get("episode"):
-    games = [json.loads(row["episode"]) for row in prompts.example]
-    rows = [dialogue.episode(tokenizer, game, max_tokens, observation_tokens, memory) for game in games]
-    responses, chosen, contexts = zip(*rows, strict=True)
-  else:
-    shown = [row["demonstration"] for row in prompts.example]
-    responses = text.encode_responses(tokenizer, shown, split.split_special_tokens)
-    chosen, contexts = ([[value] * len(response) for response in responses] for value in (True, 0))
-  tokens = np.full((batch_size, max_tokens), tokenizer.pad_token_id, np.int32)
-  mask, context = np.zeros((batch_size, max_tokens), np.float32), np.zeros((batch_size, max_tokens), np.int32)
-  length = np.array([min(len(response), max_tokens) for response in responses], np.int32)
-  for i, n in enumerate(length):
-    tokens[i, :n], mask[i, :n], context[i, :n] = responses[i][:n], chosen[i][:n], contexts[i][:n]
-  return dict(
-    tokens=np.concatenate([prompts.tokens, tokens], axis=1),
-    mask=mask,
-    context=context,
-    prompt_length=prompts.length,
-    length=length,
-    cut=sum(len(response) > max_tokens for response in responses),
   )

@@ -56,7 +56,7 @@ def make_batches(
   )
   parts = _deal(config, batch)
   if pack:
-    index = [_pack(pack, mesh, part.prompt_length, part.length) for part in parts]
+    index = [pack_index(pack, mesh, part.prompt_length, part.length) for part in parts]
     parts = [part._replace(packing_index=i) for part, i in zip(parts, index, strict=True)]
   return [sharding.to_device(mesh, part) for part in parts]
 
@@ -103,7 +103,7 @@ def score_responses(
   lengths = np.repeat(prompts.length[:, None], length.shape[1], axis=1)
 
   def one(tokens, prompt_length, length):
-    packing_index = _pack(pack, mesh, prompt_length, length) if pack else None
+    packing_index = pack_index(pack, mesh, prompt_length, length) if pack else None
     tokens, prompt_length, packing_index = sharding.to_device(mesh, (tokens, prompt_length, packing_index))
     return logp(params, tokens, prompt_length, None, None, packing_index, None)[0]
 
@@ -117,7 +117,7 @@ def restore_prompt_order(parts: list) -> np.ndarray:
   return stacked.reshape(-1, *stacked.shape[2:])
 
 
-def _pack(pack: PackSpec, mesh: Mesh, prompt_length, length) -> np.ndarray:
+def pack_index(pack: PackSpec, mesh: Mesh, prompt_length, length) -> np.ndarray:
   """Returns the packing index of this process's sequences of one batch."""
   return packing.pack_sequences(prompt_length, length, pack._replace(shards=_own_shards(mesh)))
 

@@ -40,6 +40,13 @@ def integer_answer(sample, *, marker: str) -> float | None:
   return float(extract(sample.text, marker) == truth)
 
 
+def marked_line(sample, *, marker: str) -> float:
+  """Returns 1 if the text ends in a line of the marker and an integer, and has no other marker; else 0."""
+  head, found, tail = sample.text.rpartition(marker)
+  alone = bool(found) and marker not in head and (not head or head.endswith("\n"))
+  return float(alone and _NUMBER.fullmatch(tail.strip()) is not None)
+
+
 def _check_marker(*, marker):
   if not isinstance(marker, str) or not marker:
     raise ValueError(f"marker = {marker!r} must be a text, such as '#'.")
@@ -47,6 +54,7 @@ def _check_marker(*, marker):
 
 integer_answer.needs = ("answer",)
 integer_answer.check = _check_marker
+marked_line.check = _check_marker
 integer_answer.answer = extract
 
 _STEP = re.compile(r"(?<![0-9.=])([0-9]{1,9})([-+*])([0-9]{1,9})=([0-9]{1,9})(?![0-9.])")

@@ -20,6 +20,7 @@ from tqdm.auto import tqdm  # in a notebook its widget
 _NOTEBOOK = False if "ipykernel" in sys.modules else None  # of a bar's `disable`, None: unless a terminal
 STATUS = {
   "cold_start/loss": "loss {:.3f}",
+  "sft/loss": "loss {:.3f}",
   "reward": "reward {:.3g}",
   "accuracy": "acc {:.2g}",
   "completions/mean_length": "length {:.0f}",

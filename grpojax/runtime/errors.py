@@ -52,6 +52,22 @@ def guarded(main: Callable) -> Callable:
   return run
 
 
+def to_the_end(workdir, run: Callable[[], bool]) -> None:
+  """Calls `run`, which returns whether all is done; ends the process as launchers are told where it is not.
+
+  Raises OSError, with what to do, where a disk is full or has gone.
+  """
+  try:
+    finished = run()
+  except KeyboardInterrupt:  # before the first step, or a second one
+    sys.exit("Interrupted; the same command goes on from the last checkpoint, if there is one.")
+  except OSError as error:
+    how = "the same command goes on from the last checkpoint once that is mended"
+    raise OSError(f"{workdir}: {error}; {how}.") from error
+  if not finished:
+    sys.exit(os.EX_TEMPFAIL)
+
+
 def _reader_has_gone() -> bool:
   """Returns True where nobody reads what this process prints; other pipes may break, too."""
   output = select.poll()

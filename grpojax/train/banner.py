@@ -13,8 +13,20 @@ from grpojax.train.setup import Job
 
 
 def announce(job: Job) -> None:
-  """Prints model size, mesh, data, how completions are sampled, and notices."""
-  config, model = job.config, job.model
+  """Prints model size, mesh, data, how completions are sampled, and notices on the objective."""
+  announce_setup(job)
+  config = job.config
+  if config.dynamic_sampling.enabled and not job.rollout.streams:
+    console.say("dynamic sampling: in rounds of all prompts; slots are fed with one process and staleness 0")
+  for notice in objective_lib.notices(config):
+    console.say(f"note: {notice}")
+  if config.updates_per_rollout == 1 and not config.staleness:
+    console.say("One update per rollout is on-policy: ratios are 1, nothing clips, loss is near 0.")
+
+
+def announce_setup(job: Job) -> None:
+  """Prints model size, mesh, data, and how completions are sampled."""
+  model = job.model
   _announce_model(job, model)
   for split in (job.data.train, job.data.held_out):
     dropped = f", {split.dropped} dropped over config.data.prompt_budget" if split.dropped else ""
@@ -22,12 +34,6 @@ def announce(job: Job) -> None:
     for note in split.notes:
       console.say(f"  {note}")
   _announce_sampler(job, model)
-  if config.dynamic_sampling.enabled and not job.rollout.streams:
-    console.say("dynamic sampling: in rounds of all prompts; slots are fed with one process and staleness 0")
-  for notice in objective_lib.notices(config):
-    console.say(f"note: {notice}")
-  if config.updates_per_rollout == 1 and not config.staleness:
-    console.say("One update per rollout is on-policy: ratios are 1, nothing clips, loss is near 0.")
 
 
 def _announce_model(job: Job, model: Model) -> None:

@@ -31,7 +31,7 @@ def check(config: ConfigDict, step: int, nonfinite_steps: int, metrics: dict[str
       "finite (their batches are in bad_batches/ of the workdir); lower config.optimizer.learning_rate, or "
       "see what the batches have"
     )
-  graded = metrics["rewards/graded"]
+  graded = metrics.get("rewards/graded", 0.0)
   for name, failed in metrics.items():
     if FAILED.fullmatch(name) and c.failed_rewards and failed > c.failed_rewards * graded:
       raise ArithmeticError(

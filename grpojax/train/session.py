@@ -6,7 +6,7 @@ the next step's is pushed, or before an evaluation and a checkpoint, so that no 
 
 import contextlib
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import jax
 
@@ -106,9 +106,13 @@ class Session:
     self.profile(step)
 
   def push(
-    self, step: int, updates: list[dict], metrics: dict, groups: Groups, batches: list[Batch]
-  ) -> None:
-    """Takes a step's metrics, its updates' still on the device; writes the record of the step before."""
+    self, step: int, updates: list[dict], metrics: dict, groups: Groups | None = None,
+    batches: Sequence[Batch] = (),
+  ) -> None:  # fmt: skip
+    """Takes a step's metrics, its updates' still on the device; writes the record of the step before.
+
+    `groups` are None where nothing was sampled.
+    """
     times = self.timer.take()
     waited = times.pop("time/update_wait", 0.0)  # for updates of the step before
     if self.pending:
@@ -117,7 +121,7 @@ class Session:
     else:  # its record is written
       times = step_log.add_times(times, {"time/update": waited})
     self.timer.follow(updates[-1])
-    table = samples.table(self.job, groups, batches)
+    table = samples.table(self.job, groups, batches) if groups else []
     self.pending = step_log.PendingRecord(step, updates, metrics, table, times, groups)
 
   def flush(self) -> None:
@@ -152,8 +156,11 @@ class Session:
     self.writer.write("eval", step, found | times)
     console.evaluation(step, found, times["time/eval"])
 
-  def save(self, state: RunState, rollouts: Prefetcher) -> None:
-    """Collective: starts to save the state, after all records up to it are on disk; each step once."""
+  def save(self, state: RunState, rollouts: Prefetcher | None = None) -> None:
+    """Collective: starts to save the state, after all records up to it are on disk; each step once.
+
+    `rollouts` has what is in flight; None: nothing is.
+    """
     self.flush()
     self.writer.flush()
     self.upload()
@@ -163,7 +170,8 @@ class Session:
     if self.interrupt.asked:
       console.say(f"saving step {state.step} ...")
     stands_on = self.stands_on | {"records": self.writer.digests()}
-    tree, host = checkpoint.checkpoint_tree(self.job, state, rollouts.checkpoint(), stands_on)
+    in_flight = rollouts.checkpoint() if rollouts else ((), [])
+    tree, host = checkpoint.checkpoint_tree(self.job, state, in_flight, stands_on)
     self.owner.check()
     checkpointer.save(self.checkpoints, state.step, tree, host)
     self.owner.note_saved(self.saved)  # the one before is on disk now

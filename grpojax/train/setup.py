@@ -19,7 +19,7 @@ from grpojax import objective as objective_lib
 from grpojax.config import check as config_lib
 from grpojax.config import check_keys, schema
 from grpojax.config import workdir as workdir_lib
-from grpojax.data import pipeline, templates, text
+from grpojax.data import demonstrations, pipeline, templates, text
 from grpojax.learner import logprobs, optimizer, rows, update
 from grpojax.learner import state as learner_state
 from grpojax.learner.grad_norm import make_grad_norm
@@ -142,7 +142,7 @@ def _prepare(config: ConfigDict, workdir: Path, functions: Mapping[str, Callable
     teacher = teacher_lib.build(config, teacher_folder(config), data.tokenizer, mesh, pack)
   memory.check(config, model, mesh, teacher and teacher.model)
   if config.cold_start.steps:
-    pipeline.check_demonstrations(data.train, config.cold_start.batch_size)
+    demonstrations.check(data.train, config.cold_start.batch_size)
   programs = build_programs(config, model, data.tokenizer, mesh)
   if config.teacher.divergence:
     beside = updates.beside_teacher(config, model, mesh, frozen_layout(model, mesh), teacher.model)

@@ -1,210 +1,149 @@
-"""Trains the cold start, supervised on the task's own demonstrations; cached by all that decides it.
+"""A run of supervised fine-tuning: the workdir, records, checkpoints and evaluations of any run.
 
-SFT is REINFORCE with advantage one on somebody else's tokens, so the learner's update is used as it
-is: one completion per prompt, weight 1 / tokens.
+    answers -> batches -> update -> checkpoint, evaluate, report
+
+It learns the conversations of config.sft.path, or the demonstrations of the task, from config.model.path or
+the cold start, with adapters too.  config.data has the questions that it is evaluated on.
 """
 
-import contextlib
-import hashlib
-import json
-import os
-import time
+import math
 from collections.abc import Callable
-from functools import partial
-from importlib import metadata
 from pathlib import Path
 
-import jax
-import numpy as np
-import optax
 from ml_collections import ConfigDict
-from orbax.checkpoint import v1 as ocp
 
-from grpojax import objective as objective_lib
-from grpojax.data import pipeline
+from grpojax.config import recipe
+from grpojax.data import demonstrations, messages, templates
+from grpojax.data.pipeline import Split
 from grpojax.learner import logprobs, optimizer, rows
-from grpojax.learner.state import make_init
-from grpojax.learner.update import make_update
-from grpojax.models import Model
-from grpojax.runtime import (
-  checksums,
-  compiler_options,
-  console,
-  data_shards,
-  lock,
-  processes,
-  sharding,
-  storage,
-  watchdog,
+from grpojax.learner.packing import PackSpec
+from grpojax.learner.rows import Rows
+from grpojax.runtime import sharding
+from grpojax.train import setup, supervised
+from grpojax.train import state as run_state
+from grpojax.train.banner import announce_setup, finish
+from grpojax.train.loop import due
+from grpojax.train.session import Session
+from grpojax.train.setup import Job
+from grpojax.train.supervised import Demonstrations
+
+OF_RL = (  # sections that say how RL samples and learns; an SFT run has what base.py has
+  "objective", "reference", "teacher", "reference_sync", "kl_control", "baseline", "moment", "staleness",
+  "dynamic_sampling", "adaptive_group", "difficulty", "process", "routing_replay", "load_balance",
+  "updates_per_rollout",
 )  # fmt: skip
-from grpojax.runtime.compile import aot_jit
-from grpojax.runtime.data_shards import ProcessShards
-from grpojax.runtime.metrics import Writer
-from grpojax.types import Batch
-
-OBJECTIVE = ConfigDict(
-  dict(
-    advantage=dict(fn="raw"),
-    rescale=dict(fn="identity"),
-    ratio=dict(fn="token"),
-    surrogate=dict(fn="reinforce"),
-    aggregate=dict(fn="token_mean"),
-    shape={},
-    select={},
-    correct={},
-    penalty={},
-  )
-)
-OPTIMIZER = ConfigDict(
-  dict(fn="muon", b1=0.9, b2=0.95, momentum=0.95, weight_decay=0.0, clip_norm=1.0, state_dtype="float32")
-)
-# Raise it when the same config and demonstrations give other parameters: by another initialisation, forward
-# pass, loss, optimizer, schedule, mask or order of the rows.  A new name or comment is no reason.
-VERSION = 1
-LIBRARIES = ("jax", "jaxlib", "optax", "numpy", "flax", "grain")  # whose versions decide the numbers too
 
 
-def fingerprint(config: ConfigDict, model: Model, split, tokenizer) -> str:
-  """Returns a hash of all that decides the cold start's parameters; what only rounds them is not in it."""
-  names, shapes = checksums.paths(model.shapes), jax.tree.leaves(model.shapes)
-  how = [] if split.split_special_tokens else ["special tokens"]
-  if split.records[0].get("episode"):
-    how.append(f"observations of {config.env.observation_tokens} tokens")
-    how += [f"memory of {config.env.memory} turns"] if config.env.memory else []
-  spec = config.model.to_dict()
-  if spec["head_dtype"] in ("", spec["dtype"]):
-    del spec["head_dtype"]  # the head's products are what they are without the key
-  decides = {
-    "version": VERSION,
-    "libraries": {name: metadata.version(name) for name in LIBRARIES},
-    "objective": OBJECTIVE.to_dict(),
-    "optimizer": OPTIMIZER.to_dict(),
-    "model": spec,
-    "parameters": {name: f"{x.dtype}{list(x.shape)}" for name, x in zip(names, shapes, strict=True)},
-    "cold_start": config.cold_start.to_dict(),
-    "max_tokens": config.rollout.max_tokens,
-    "demonstrations": [split.budget, pipeline.fingerprint(split), *how],
-    "tokenizer": [tokenizer.pad_token_id, tokenizer.eos_token_id, tokenizer.backend_tokenizer.to_str()],
-  }
-  return hashlib.sha256(json.dumps(decides, sort_keys=True).encode()).hexdigest()[:16]
+def run_config(config: ConfigDict) -> ConfigDict:
+  """Returns the config that an SFT run has: config.sft in the places where every run has such numbers."""
+  c, default = config.copy_and_resolve_references(), recipe.defaults(config.scale)
+  with c.unlocked():
+    for section in OF_RL:
+      c[section] = default[section]
+    for slot, value in supervised.OBJECTIVE.items():
+      c.objective[slot] = value
+    c.steps, c.updates_per_rollout = config.sft.steps, 1
+    c.optimizer.update(
+      fn=config.sft.optimizer, learning_rate=config.sft.learning_rate, warmup_steps=config.sft.warmup_steps
+    )
+    c.optimizer.update(ess="", ess_base=default.optimizer.ess_base)  # of completions that were sampled
+  return c
 
 
-def cold_start(config: ConfigDict, model: Model, mesh, split, tokenizer, writer: Writer) -> dict:
-  """Collective: returns the parameters after SFT, sharded over `mesh`; from the cache where they are there.
+def prepare(config: ConfigDict, workdir: str | Path) -> Job:
+  """Returns the run, ready to start: its `data.train` are the rows that it learns.
 
-  One start at a time makes a cold start; another one of the same waits, and takes it.
+  Raises ValueError for all that can be wrong, as setup.prepare does.
   """
-  key = fingerprint(config, model, split, tokenizer)
-  cache = storage.cache(config.cache_dir, "cold_start") / key
-  if not config.cold_start.steps:
-    return train(config, model, mesh, split, tokenizer, writer)
-  params = _cached(cache, key, model, mesh)
-  if params is None:
-    with contextlib.ExitStack() as stack:
-      wait = partial(lock.hold, cache.with_suffix(".lock"), f"cold start {cache}", wait=True)
-      processes.on_process_0(lambda: stack.enter_context(wait()))
-      params = _cached(cache, key, model, mesh)  # another start may have made it meanwhile
-      if params is None:
-        params = train(config, model, mesh, split, tokenizer, writer)
-        ocp.save(cache, params, custom_metadata={"key": key, "digests": checksums.of_leaves(params)})
-  return params
+  rows_of_file = messages.read(config.sft.path) if config.sft.path else None
+  job = setup.prepare(run_config(config), workdir)
+  c, model, mesh = job.config, job.model, job.mesh
+  split = job.data.train if rows_of_file is None else _encoded(c, rows_of_file, job.data.tokenizer)
+  demonstrations.check(split, c.sft.batch_size, "sft")
+  setup.check_prompts(model, split)
+  pack = pack_spec(c, sharding.batch_shards(mesh))
+  schedule = supervised.cosine(c.sft.learning_rate, c.sft.warmup_steps, c.steps)
+  tx = optimizer.make_optimizer(c.optimizer, schedule, model.trained.axes)
+  update = supervised.program("SFT update", model, mesh, _rows(c, model, pack), tx, schedule)
+  job = job.with_programs(job.programs._replace(update=update))
+  rollout = job.rollout._replace(data=job.data._replace(train=split))
+  return job._replace(rollout=rollout, pack=pack)
 
 
-def _cached(cache: Path, key: str, model: Model, mesh) -> dict | None:
-  """Collective: returns the cached parameters, None where there are none; damaged ones are moved aside."""
-  if processes.any_process(not cache.exists()):  # all read, or all train
+def _encoded(c: ConfigDict, found: list[dict], tokenizer) -> Split:
+  """Returns the conversations of a file as a split, with a sentence on the answers that are cut."""
+  d = c.data
+  form = templates.build(d.template, d.system, d.chat, d.split_special_tokens)
+  split = messages.to_split(d, found, tokenizer, form)
+  if cut := messages.count_cut(split, tokenizer, c.rollout.max_tokens):
+    note = f"{cut} answers are cut at config.rollout.max_tokens = {c.rollout.max_tokens}, without an end"
+    return split._replace(notes=(*split.notes, note))
+  return split
+
+
+def pack_spec(config: ConfigDict, shards: int) -> PackSpec | None:
+  """Returns the static sizes of packed rows, each as long as the longest sequence may be; None: single rows.
+
+  Raises ValueError where the batch cannot be divided by shards, and in single rows by microbatches.
+  """
+  size, packed = config.sft.batch_size, config.rows == "packed"
+  pieces = shards if packed else shards * config.microbatches
+  if size % pieces:
+    raise ValueError(
+      f"config.sft.batch_size = {size} must be divisible by {pieces}, the mesh's shards"
+      f"{'' if packed else ' times config.microbatches'}."
+    )
+  if not packed:
     return None
-  where = sharding.param_shardings(mesh, model.axes, model.shapes, model.rules)
-  params, why = None, ""
-  try:
-    kept = ocp.metadata(cache).custom_metadata or {}
-    params = ocp.load(cache, sharding.abstract(model.shapes, where))
-    changed = [name for name, sum in checksums.of_leaves(params).items() if kept["digests"].get(name) != sum]
-    if changed or kept["key"] != key:
-      why = "it is not what was saved" if changed else f"it is cold start {kept['key']}"
-  except (jax.errors.JaxRuntimeError, MemoryError):  # no room here says nothing of the files
-    raise
-  except Exception as error:  # whatever Orbax and its storage make of a damaged file
-    why = f"{error!r:.300}"
-  why = next(filter(None, processes.gather_texts(why)), "")
-  if not why:
-    console.say(f"cold start: from {cache}")
-    return params
-  aside = cache.with_name(f"{cache.name}-damaged-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}")
+  T = config.rollout.max_tokens
+  of_microbatch = math.ceil(size / shards / config.microbatches)
+  return PackSpec(T, shards, of_microbatch, config.data.prompt_budget + T - 1, shared=False)
 
 
-  def move():
-    with contextlib.suppress(FileNotFoundError):  # another start was first
-      cache.rename(aside)
-
-  processes.on_process_0(move)
-  console.say(f"the cold start in the cache is damaged ({why}); it is now {aside}, and is trained anew")
-  return None
-
-
-def train(config: ConfigDict, model: Model, mesh, split, tokenizer, writer: Writer) -> dict:
-  """Returns the parameters after `config.cold_start.steps` updates of SFT from random parameters."""
-  c = config.cold_start
-  schedule = optax.schedules.warmup_cosine_decay_schedule(
-    0.0, c.learning_rate, c.warmup_steps, max(c.steps, c.warmup_steps + 1), 0.1 * c.learning_rate
-  )
-  tx = optimizer.make_optimizer(OPTIMIZER, schedule, model.axes)
-  where = optimizer.state_shardings(model, tx, mesh)
-  everywhere, by_prompt = sharding.replicated(mesh), sharding.batch_sharding(mesh)
-  init = jax.jit(make_init(model, tx), out_shardings=where)
-  state = init(jax.random.key(c.seed))
-  logp_fn = logprobs.make_logp(
-    model, response_budget=config.rollout.max_tokens, temperature=1.0, chunk=config.logprob_chunk
-  )
-  update = aot_jit(
-    "cold-start update",
-    make_update(rows.single(logp_fn), tx, schedule),
-    in_shardings=(where, everywhere, by_prompt),
-    out_shardings=(where, everywhere),
-    donate_argnums=0,
-    compiler_options=compiler_options.options(mesh),
-  )
-  objective = sharding.everywhere(mesh, objective_lib.build(OBJECTIVE))
-  batch_of = _reader(config, split, tokenizer, data_shards.of(mesh))
-  with console.bar(c.steps, 0, config.verbose, "cold start") as progress:
-    for step in range(1, c.steps + 1):
-      watchdog.progress(f"taking step {step} of the cold start")
-      state, metrics = update(state, objective, sharding.to_device(mesh, batch_of(step - 1)))
-      if step % 20 == 0 or step == c.steps:
-        metrics = {k: float(v) for k, v in jax.device_get(metrics).items()}
-        if metrics["update/nonfinite"]:
-          raise FloatingPointError(
-            f"cold start, step {step}: the update was not finite; lower config.cold_start.learning_rate = "
-            f"{c.learning_rate}"
-          )
-        writer.write("cold_start", step, {k: metrics[k] for k in ("loss", "grad_norm", "entropy")})
-        if not progress.disable or step % 200 == 0:
-          console.advance(progress, step, {"cold_start/loss": metrics["loss"]}, "cold start")
-  return state.params
+def _rows(config: ConfigDict, model, pack: PackSpec | None) -> Rows:
+  """Returns the layout of sequences in rows."""
+  how = dict(temperature=1.0, chunk=config.logprob_chunk)
+  if pack:
+    return rows.packed(logprobs.make_packed_logp(model, **how), pack)
+  logp = logprobs.make_logp(model, response_budget=config.rollout.max_tokens, **how)
+  return rows.single(logp, config.microbatches)
 
 
-def _reader(config: ConfigDict, split, tokenizer, shards: ProcessShards) -> Callable[[int], Batch]:
-  """Returns a function: step -> this process's rows of that step's demonstrations."""
-  c = config.cold_start
+def run(job: Job, on_step: Callable[[int, dict[str, float]], None] | None = None) -> bool:
+  """Trains until `config.steps`, from the newest checkpoint in the workdir or from the initial policy.
 
-  def batch_of(step: int) -> Batch:
-    turns = config.env.observation_tokens, config.env.memory
-    demo = pipeline.demonstrations(
-      split, tokenizer, c.batch_size, config.rollout.max_tokens, c.seed, step, *turns
-    )
-    mine = shards.local(np.arange(c.batch_size))
-    demo = {k: demo[k][mine, None] for k in ("tokens", "mask", "context", "prompt_length", "length")}  # G = 1
-    ones = np.ones(demo["prompt_length"].shape, np.float32)
-    return Batch(
-      mask=demo["mask"],
-      reward=ones,
-      accuracy=ones,
-      valid=ones > 0,
-      ended=ones > 0,
-      tokens=demo["tokens"],
-      prompt_length=demo["prompt_length"],
-      length=demo["length"],
-      context=demo["context"] if config.env.memory else None,
-    )
+  Returns True when config.steps was reached, False when the run was asked to stop (and has saved).
+  """
+  c = job.config
+  announce_setup(job)
+  with Session(job, on_step) as session:
+    state, _ = session.restored or run_state.initial(job, session.writer)
+    if state.step == 0:
+      session.evaluate(0, state.policy)
+    with session.watch():
+      for step, learner, metrics, counts in _updates(job, session, state):
+        state = state._replace(step=step, learner=learner)
+        session.push(step, [metrics | {"sft/loss": metrics["loss"]}], counts)
+        if due(c.eval.every, step, c.steps):
+          session.evaluate(step, state.policy)
+        if due(c.checkpoint.every, step, c.steps):
+          session.save(state)
+        if session.stop_requested():
+          break
+      session.save(state)
+  finish(job, session, state.step)
+  return state.step >= c.steps
 
-  return batch_of
+
+def _updates(job: Job, session: Session, state):
+  """Returns the updates that are left, as supervised.updates yields them; their seconds are a phase."""
+  c, data = job.config, job.data
+
+  def update(*inputs):
+    with job.rollout.timer.phase("update"):
+      return job.programs.update(*inputs)
+
+  how = (c.rollout.max_tokens, 0) if c.sft.path else (c.env.observation_tokens, c.env.memory)
+  shown = Demonstrations(c, data.train, data.tokenizer, c.sft.batch_size, c.seed, *how, job.pack)
+  left = range(state.step + 1, c.steps + 1)
+  return supervised.updates(update, shown, job.mesh, state.learner, state.frozen, left, session.begin)

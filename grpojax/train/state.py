@@ -1,5 +1,6 @@
 """All that a run carries from step to step: one pytree, which a checkpoint saves and a start restores."""
 
+from pathlib import Path
 from typing import NamedTuple
 
 import jax
@@ -13,7 +14,7 @@ from grpojax.rollout import curriculum
 from grpojax.rollout.curriculum import Difficulty
 from grpojax.rollout.survey import estimate_difficulty
 from grpojax.runtime.metrics import Writer
-from grpojax.train import adapters, setup, sft
+from grpojax.train import adapters, cold_start, setup
 from grpojax.train import moment as moment_lib
 from grpojax.train.setup import Job
 
@@ -53,15 +54,22 @@ def initial(job: Job, writer: Writer) -> tuple[RunState, list]:
       params = hf.load(setup.model_folder(config), model, job.mesh)
     else:
       base = model._replace(lora=None)
-      params = sft.cold_start(config, base, job.mesh, data.train, data.tokenizer, writer)
+      params = cold_start.cold_start(config, base, job.mesh, data.train, data.tokenizer, writer)
   frozen, params = adapters.begin(config, job.workdir, model, job.mesh, params)
-  policies = {"reference": jax.tree.map(jnp.copy, params)} if config.reference else {}
+  policies = {"reference": _reference(job, params)} if config.reference else {}
   known = new_curriculum(job)
   if config.difficulty.offline:
     known = estimate_difficulty(context, frozen, params, known)
   never = np.array(np.nan, np.float32)
   moment = moment_lib.start(config)
   return RunState(0, job.programs.fresh(params), policies, never, known, frozen, moment), []
+
+
+def _reference(job: Job, params: dict) -> dict:
+  """Returns the reference that a run begins with: the policy that it starts from, or that of a folder."""
+  if job.config.reference == "init":
+    return jax.tree.map(jnp.copy, params)
+  return hf.load(Path(job.config.reference).expanduser(), job.model, job.mesh)
 
 
 def new_curriculum(job: Job) -> Difficulty | None:

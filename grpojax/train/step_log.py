@@ -22,7 +22,7 @@ class PendingRecord(NamedTuple):
   metrics: dict[str, float]  # all that the host knows already
   samples: list[dict]  # for completions.jsonl, advantages and entropies still on the device
   times: dict[str, float]  # seconds by phase since the record before
-  groups: Groups  # to be kept if an update was skipped
+  groups: Groups | None  # to be kept if an update was skipped; None: nothing was sampled
 
 
 def write(config: ConfigDict, files: Path, writer, progress, pending: PendingRecord) -> dict:
@@ -39,7 +39,7 @@ def write(config: ConfigDict, files: Path, writer, progress, pending: PendingRec
   if found.get("dynamic_sampling/keep_rate") == 0:
     del shown["entropy"]  # of no token
   console.advance(progress, pending.step, shown)
-  if found["update/skipped"]:
+  if found["update/skipped"] and pending.groups:
     guard.keep(files, pending.step, jax.process_index(), pending.groups)
   guard.check(config, pending.step, nonfinite_steps, found)
   return found | {"step": pending.step}
@@ -64,7 +64,8 @@ def rates(config: ConfigDict, metrics: dict[str, float]) -> dict[str, float]:
   A phase has a speed only if the device is waited for in it.
   """
   phases = ("step",) if config.staleness else ("step", "rollout", "update")
-  shares = {f"tokens_per_second/{p}": metrics["num_tokens"] / metrics[f"time/{p}"] for p in phases}
+  tokens, seconds = metrics["num_tokens"], {p: metrics.get(f"time/{p}") for p in phases}
+  shares = {f"tokens_per_second/{p}": tokens / s for p, s in seconds.items() if s}
   if "rollout/slot_steps" in metrics:
     steps = max(metrics["rollout/slot_steps"], 1)
     shares["rollout/slot_utilisation"] = metrics["rollout/fed_slot_steps"] / steps

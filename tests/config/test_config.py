@@ -63,7 +63,7 @@ def test_the_default_is_legal():
     (dict(load_balance=-0.1), "config.load_balance = -0.1 must not be negative"),
     (dict(load_balance=0.1, routing_replay="R2"), "would count no token"),
     (dict(routing_replay="R3", difficulty__kind="beta"), "routing by the sampler is not k"),
-    (dict(reference="ref"), "config.reference = 'ref'; it is '' or 'init'"),
+    (dict(reference="ref"), "config.reference = 'ref' is neither '' nor 'init' nor a policy's folder"),
     (dict(eval__top_p=0.0), "config.eval.top_p = 0.0 must lie in"),
     (dict(baseline__kind="median"), "config.baseline.kind = 'median'; it is '' or 'mean' or 'prompt'"),
     (dict(baseline__kind="prompt"), "needs config.difficulty.kind"),

@@ -16,7 +16,7 @@ import pytest
 from ml_collections import ConfigDict
 
 from grpojax.config.schema import DATA_KEYS
-from grpojax.data import mini_aime, pipeline, text
+from grpojax.data import demonstrations, mini_aime, pipeline, text
 from grpojax.data.mini_aime import problems, scratchpad
 
 TOKENIZER = text.load_tokenizer()
@@ -339,7 +339,7 @@ def test_missing_and_empty_fields_name_split_row_and_field(toy):
   assert len(pipeline.load_split(keys, path, "gap", TOKENIZER, ()).records) == 2
   split = pipeline.load_split(keys, path, "train", TOKENIZER)
   with pytest.raises(ValueError, match=r"no demonstrations to imitate"):
-    pipeline.check_demonstrations(split, 2)
+    demonstrations.check(split, 2)
 
 
 def test_a_flipped_bit_is_found_at_start_up(folder, tmp_path):
@@ -437,12 +437,12 @@ def test_batches_that_cannot_be_are_refused(train):
   with pytest.raises(ValueError, match=r"config.rollout.prompts = 6 must be a multiple of the 4"):
     pipeline.Stream(train, TOKENIZER, 6, 0, 0, 4)
   with pytest.raises(ValueError, match=r"config.cold_start.batch_size = 301 is more"):
-    pipeline.check_demonstrations(train, 301)
+    demonstrations.check(train, 301)
 
 
 def test_demonstrations_are_conversations_and_long_ones_lose_their_end(train):
   T = 40
-  demo = pipeline.demonstrations(train, TOKENIZER, 64, T, seed=0, step=2)
+  demo = demonstrations.batch(train, TOKENIZER, 64, T, seed=0, step=2)
   assert demo["tokens"].shape == (64, 48 + T) and demo["mask"].shape == (64, T)
   assert demo["tokens"].dtype == np.int32 and demo["mask"].dtype == np.float32
   by_question = {record["question"]: record["demonstration"] for record in train.records}
@@ -462,7 +462,7 @@ def test_demonstrations_are_conversations_and_long_ones_lose_their_end(train):
 
 
 def test_demonstrations_are_addressed_by_their_step(train):
-  at = lambda step, seed=0: pipeline.demonstrations(train, TOKENIZER, 64, 80, seed, step)
+  at = lambda step, seed=0: demonstrations.batch(train, TOKENIZER, 64, 80, seed, step)
   np.testing.assert_array_equal(at(9)["tokens"], at(9)["tokens"])
   assert (at(9)["tokens"] != at(10)["tokens"]).any()
   assert (at(9)["tokens"] != at(9, seed=1)["tokens"]).any()

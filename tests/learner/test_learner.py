@@ -20,7 +20,7 @@ from grpojax.learner.state import make_init
 from grpojax.learner.update import make_old_logp, make_update
 from grpojax.recipes import base, dapo, grpo, gspo
 from grpojax.runtime import sharding
-from grpojax.train import sft
+from grpojax.train import supervised
 from grpojax.types import Batch
 
 slow = pytest.mark.slow
@@ -362,7 +362,7 @@ def test_supervised_objective_is_the_mean_negative_log_likelihood():
   ones = np.ones((P, G), np.float32)
   batch = batch._replace(reward=ones, accuracy=ones, old_logp=None, sampler_logp=None, entropy=None)
   update, state = plain_update()
-  _, metrics = update(state, objective_lib.build(sft.OBJECTIVE), batch)
+  _, metrics = update(state, objective_lib.build(supervised.OBJECTIVE), batch)
   rows, mask = np.asarray(batch.tokens).reshape(P * G, L + T), np.asarray(batch.mask).reshape(P * G, T)
 
   @jax.jit

@@ -14,7 +14,7 @@ from grpojax.data import text
 from grpojax.learner import batching, logprobs, optimizer
 from grpojax.rollout.dynamic_sampling import Groups
 from grpojax.runtime import metrics
-from grpojax.train import setup, sft
+from grpojax.train import cold_start, setup
 from grpojax.types import Scored
 
 pytestmark = pytest.mark.usefixtures("quick_jobs")
@@ -152,7 +152,7 @@ def test_replaying_the_choice_of_pi_old_is_exact_first_and_holds_when_the_router
 def test_muon_sees_each_expert_as_a_matrix_of_its_own():
   model = models.build(recipe("moe").model, 30)
   mixture = lambda tree: {"layers": {"moe": tree["layers"]["moe"]}}
-  tx = optimizer.make_optimizer(sft.OPTIMIZER, optax.constant_schedule(1.0), mixture(model.axes))
+  tx = optimizer.make_optimizer(cold_start.OPTIMIZER, optax.constant_schedule(1.0), mixture(model.axes))
   step = jax.jit(lambda grads: tx.update(grads, tx.init(grads), grads)[0])
   grads = mixture(model.init(jax.random.key(1)))
   stretch = lambda g: g.at[:, 0].multiply(jnp.arange(32.0)[:, None]) if g.ndim == 4 else g

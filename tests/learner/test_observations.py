@@ -15,7 +15,7 @@ from grpojax.learner import state as learner_state
 from grpojax.learner.update import make_old_logp, make_update
 from grpojax.recipes import base
 from grpojax.runtime import sharding
-from grpojax.train.sft import OBJECTIVE
+from grpojax.train.supervised import OBJECTIVE
 from grpojax.types import ACTION, OBSERVATION, PADDING, Groups, Prompts, Rollout, Scored
 
 P, G, L, T, V = 2, 2, 5, 12, 30

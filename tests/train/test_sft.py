@@ -1,211 +1,147 @@
-"""The cold start's cache: its key is of all that decides the parameters, and of nothing else."""
+"""A run of supervised fine-tuning: what it takes of a config, its first loss, resume, layouts, adapters."""
 
-import builtins
-import importlib.util
-import io
-import json
-import shutil
-import threading
-import time
-from importlib import metadata
-from pathlib import Path
-
-import cold_start_toy as toy
-import data_toys
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
-from orbax.checkpoint import v1 as ocp
 
-from grpojax.train import sft
+from grpojax.data import messages
+from grpojax.models import hf
+from grpojax.recipes import base, spo
+from grpojax.runtime import checkpointer, metrics
+from grpojax.tools import export
+from grpojax.train import checkpoint, setup, sft, supervised
+from grpojax.train.sft import run_config
 
-
-def key(module=sft, split=None, tokenizer=toy.TOKENIZER, shapes=None, **changes) -> str:
-  c = toy.config()
-  model = toy.model(c)
-  c.update_from_flattened_dict(changes)
-  model = model._replace(shapes=shapes(model.shapes)) if shapes else model
-  return module.fingerprint(c, model, split or toy.split(), tokenizer)
-
-
-def other_row(**changes):
-  split = toy.split()
-  return split._replace(records=[split.records[0] | changes, *split.records[1:]])
+ROWS = 24
 
 
-CONFIG = [
-  {"cold_start.steps": 4}, {"cold_start.batch_size": 8}, {"cold_start.learning_rate": 0.01},
-  {"cold_start.warmup_steps": 2}, {"cold_start.seed": 1}, {"rollout.max_tokens": 25},
-  {"model.rope_theta": 500.0}, {"model.rms_norm_eps": 1e-5}, {"model.dtype": "bfloat16"},
-  {"model.dtype": "bfloat16", "model.head_dtype": "float32"},
-]  # fmt: skip
-SPLITS = {
-  "a demonstration": lambda: other_row(demonstration="=8#8!"),
-  "a prompt's tokens": lambda: toy.split()._replace(prompts=toy.split().prompts[::-1]),
-  "fewer rows": lambda: toy.split()._replace(ids=toy.split().ids + 1),
-  "the prompt budget": lambda: toy.split()._replace(budget=17),
-  "whether they are trusted": lambda: toy.split()._replace(split_special_tokens=False),
-}
+def config(cache, tmp_path, **changes):
+  """Sums with answers of several lengths, in a file; a policy that has learned nothing."""
+  rows = []
+  for i in range(ROWS):
+    question, answer = f"{i}+{i % 7}=?", "1+1=2;" * (i % 4) + f"#{i + i % 7}"
+    rows.append(dict(messages=[dict(role="user", content=question), dict(role="assistant", content=answer)]))
+  messages.write(tmp_path / "chats.jsonl", rows)
+  c = base.get_config("tiny")
+  c.update(cache_dir=str(cache), verbose=False)
+  c.mesh.data, c.cold_start.steps = 1, 0
+  c.sft.update(path=str(tmp_path / "chats.jsonl"), learning_rate=0.01, batch_size=8)
+  c.eval.update(every=100, prompts=4, samples=4)
+  with c.unlocked():
+    c.update_from_flattened_dict(changes)
+  return c
 
 
-@pytest.mark.parametrize("changes", CONFIG, ids=str)
-def test_what_the_config_says_of_it_is_in_the_key(changes):
-  assert key(**changes) != key()
-
-
-def test_a_head_of_the_same_dtype_is_not_in_the_key():
-  assert key(**{"model.head_dtype": "float32"}) == key()
-  narrow = {"model.dtype": "bfloat16"}
-  assert key(**narrow, **{"model.head_dtype": "float32"}) != key(**narrow)
-
-
-@pytest.mark.parametrize("what", SPLITS)
-def test_the_demonstrations_are_in_the_key(what):
-  assert key(split=SPLITS[what]()) != key()
+def test_what_rl_is_told_means_nothing_to_it():
+  c = run_config(spo.get_config("tiny"))
+  plain = run_config(base.get_config("tiny"))
+  kept = ("name", "rollout", "eval")
+  same = [key for key in plain if key not in kept]
+  assert {key: c[key] for key in same} == {key: plain[key] for key in same}
+  assert c.objective.surrogate.fn == "reinforce" and c.objective.advantage.fn == "raw"
+  assert (c.steps, c.optimizer.learning_rate) == (c.sft.steps, c.sft.learning_rate)
 
 
 @pytest.mark.parametrize(
-  "change",
+  "changes, sentence",
   [
-    lambda tree: tree | {"other": tree["final_norm"]},
-    lambda tree: tree | {"final_norm": jax.ShapeDtypeStruct((33,), np.float32)},
-    lambda tree: tree | {"final_norm": jax.ShapeDtypeStruct((32,), np.float16)},
+    ({"sft.batch_size": 25}, "config.sft.batch_size = 25 is more than the 24 rows of split 'sft'; lower it"),
+    ({"rows": "single", "microbatches": 2, "sft.batch_size": 9}, "= 9 must be divisible by 2, the mesh's sh"),
+    ({"sft.path": "/none.jsonl"}, "config.sft.path = '/none.jsonl' is not on this machine"),
+    ({"sft.optimizer": "sgd", "optimizer.b1": 0.5}, "config.optimizer.b1 = 0.5: sgd has no b1"),
   ],
-  ids=["name", "shape", "dtype"],
 )
-def test_the_parameters_are_in_the_key(change):
-  assert key(shapes=change) != key()
+def test_one_sentence_before_anything_compiles(cache, tmp_path, changes, sentence):
+  with pytest.raises(ValueError, match=sentence):
+    sft.prepare(config(cache, tmp_path, **changes), tmp_path / "run")
 
 
-def test_the_tokenizer_is_in_the_key_by_its_content():
-  assert key(tokenizer=data_toys.tokenizer()) != key()
-  assert key(tokenizer=toy.text.load_tokenizer()) == key()
+@pytest.mark.parametrize("shards, microbatches, rows", [(1, 32, 1), (1, 2, 4), (2, 2, 2), (4, 1, 2)])
+def test_a_microbatch_has_its_share_of_the_most_rows(shards, microbatches, rows):
+  c = base.get_config("tiny")
+  c.update(microbatches=microbatches)
+  c.sft.batch_size = 8
+  spec = sft.pack_spec(c, shards)
+  assert (spec.rows, spec.shards) == (rows, shards) and not spec.shared
+  assert spec.columns == c.data.prompt_budget + c.rollout.max_tokens - 1
 
 
-@pytest.mark.parametrize("name", ["jax", "jaxlib", "optax", "numpy", "flax", "grain"])
-def test_the_version_of_a_library_is_in_the_key(monkeypatch, name):
-  before, version = key(), metadata.version
-  monkeypatch.setattr(sft.metadata, "version", lambda of: "0.0" if of == name else version(of))
-  assert key() != before
+class Killed(Exception):
+  """Stands for SIGKILL: nothing is saved once it is raised."""
 
 
-def test_the_objective_and_the_version_are_in_the_key(monkeypatch):
-  before = key()
-  monkeypatch.setattr(sft, "VERSION", sft.VERSION + 1)
-  raised = key()
-  monkeypatch.undo()
-  monkeypatch.setitem(sft.OBJECTIVE.aggregate, "fn", "sequence_mean")
-  assert len({before, raised, key()}) == 3
+def losses(workdir):
+  return [r["sft/loss"] for r in metrics.read(workdir) if r["kind"] == "train"]
 
 
-@pytest.mark.parametrize("of_training", ["seed", "steps", "rollout.group_size", "optimizer.b2", "eval.every"])
-def test_what_comes_after_the_cold_start_is_not_in_the_key(of_training):
-  assert key(**{of_training: 0.5 if of_training == "optimizer.b2" else 9}) == key()
+def final(c, workdir):
+  job = sft.prepare(c, workdir)
+  checkpoints = checkpointer.open_checkpoints(workdir, 2)
+  try:
+    return jax.tree.map(np.asarray, checkpointer.latest(checkpoints, *checkpoint.tree_layout(job))[0])
+  finally:
+    checkpoints.close()
 
 
-def test_a_renamed_file_and_a_comment_leave_the_key(tmp_path):
-  renamed = tmp_path / "warm_up.py"
-  renamed.write_text("# A comment.\n" + Path(sft.__file__).read_text())
-  spec = importlib.util.spec_from_file_location("warm_up", renamed)
-  module = importlib.util.module_from_spec(spec)
-  spec.loader.exec_module(module)
-  assert key(module) == key()
+def nll(job, params, batch) -> float:
+  """Mean −log p of the answers' tokens, in float64, from all logits at once."""
+  tokens = np.asarray(batch.tokens[:, 0])
+  L = tokens.shape[1] - batch.mask.shape[-1]
+  total = 0.0
+  decoder = job.model.bind(params)
+  for row, prompt, length in zip(tokens, batch.prompt_length[:, 0], batch.length[:, 0], strict=True):
+    own = row[L - prompt : L + length][None]
+    hidden, _ = decoder.forward(jnp.asarray(own[:, :-1]), jnp.ones((1, own.shape[1] - 1), jnp.int32))
+    logits = np.asarray(hidden, np.float64)[0] @ np.asarray(decoder.unembedding(), np.float64).T
+    logp = logits - np.log(np.exp(logits).sum(-1, keepdims=True))
+    total -= logp[np.arange(prompt - 1, own.shape[1] - 1), own[0, prompt:]].sum()
+  return total / batch.length.sum()
 
 
-def test_the_key_reads_no_file(monkeypatch):
-  model, split = toy.model(toy.config()), toy.split()
-  monkeypatch.setattr(sft.metadata, "version", lambda _: "1")
-  for where in (builtins, io):
-    monkeypatch.setattr(where, "open", lambda *_, **__: pytest.fail("a file was read"))
-  assert len(sft.fingerprint(toy.config(), model, split, toy.TOKENIZER)) == 16
+@pytest.mark.slow
+@pytest.mark.usefixtures("quick_jobs")
+def test_it_learns_goes_on_bit_for_bit_and_no_layout_of_rows_changes_a_loss(cache, tmp_path):
+  c = config(cache, tmp_path)
+  job = sft.prepare(c, tmp_path / "whole")
+  assert sft.run(job)
+  found = losses(tmp_path / "whole")
+  assert len(found) == c.sft.steps and found[-1] < found[0]
+  shown = supervised.Demonstrations(
+    job.config, job.data.train, job.data.tokenizer, c.sft.batch_size, c.seed, job.config.rollout.max_tokens
+  )
+  batch, counts = supervised.batch_of(shown, 0, job.mesh)
+  start = job.model.init(jax.random.key(c.cold_start.seed))
+  assert found[0] == pytest.approx(nll(job, start, batch), rel=1e-5)
+  assert counts["num_tokens"] == batch.length.sum()
+
+  def kill(step, _):
+    if step == 3:
+      raise Killed
+
+  with pytest.raises(Killed):
+    sft.run(sft.prepare(c, tmp_path / "cut"), kill)
+  assert sft.run(sft.prepare(c, tmp_path / "cut"))
+  assert losses(tmp_path / "cut") == found
+  jax.tree.map(np.testing.assert_array_equal, final(c, tmp_path / "cut"), final(c, tmp_path / "whole"))
+
+  single = config(cache, tmp_path, rows="single", microbatches=2)
+  assert sft.run(sft.prepare(single, tmp_path / "single"))
+  assert losses(tmp_path / "single") == pytest.approx(found, rel=2e-5)
 
 
-def test_the_arithmetic_is_that_of_the_version():
-  """A cached cold start of another arithmetic would be taken for one of today's."""
-  recorded, now = json.loads(toy.RECORD.read_text()), toy.run()
-  assert recorded["version"] == sft.VERSION, "record it anew: python tests/cold_start_toy.py"
-  remedy = "the cold start computes something else: raise sft.VERSION, then python tests/cold_start_toy.py"
-  assert recorded["parameters"].keys() == now["parameters"].keys(), remedy
-  assert now["loss"] == pytest.approx(recorded["loss"], abs=1e-4), remedy
-  for name, expected in recorded["parameters"].items():
-    # Compilers round up to 3e-6 apart; updates move an element by 2e-3 and more.
-    np.testing.assert_allclose(now["parameters"][name], expected, rtol=0, atol=3e-5, err_msg=remedy)
-
-
-@pytest.fixture
-def cached(tmp_path, monkeypatch):
-  """cached(): what a start takes for its cold start, of a `train` that costs nothing; trained: how often."""
-  c = toy.config()
-  c.cache_dir = str(tmp_path)
-  model, mesh = toy.model(c), toy.sharding.make_mesh(c.mesh)
-  where = toy.sharding.param_shardings(mesh, model.axes, model.shapes, model.rules)
-  trained = []
-
-  def fake(*_):
-    trained.append(True)
-    time.sleep(0.2)  # so that another start comes meanwhile
-    draw, put = np.random.default_rng(0).normal, jax.device_put
-    return jax.tree.map(lambda x, to: put(draw(size=x.shape).astype(x.dtype), to), model.shapes, where)
-
-  monkeypatch.setattr(sft, "train", fake)
-  return lambda: sft.cold_start(c, model, mesh, toy.split(), toy.TOKENIZER, None), trained
-
-
-def entry(folder):
-  (found,) = [one for one in (folder / "cold_start").iterdir() if one.is_dir() and "damaged" not in one.name]
-  return found
-
-
-def biggest(folder):
-  return max((file for file in folder.rglob("*") if file.is_file()), key=lambda file: file.stat().st_size)
-
-
-def flip(file):
-  data = bytearray(file.read_bytes())
-  data[len(data) // 2] ^= 4
-  file.write_bytes(data)
-
-
-def another_value(folder):
-  """Sound files, other weights."""
-  kept = ocp.metadata(folder).custom_metadata
-  params = jax.tree.map(lambda x: x + 1, ocp.load(folder))
-  ocp.save(folder, params, overwrite=True, custom_metadata=kept)
-
-
-def another_key(folder):
-  kept, params = ocp.metadata(folder).custom_metadata, ocp.load(folder)
-  ocp.save(folder, params, overwrite=True, custom_metadata=kept | {"key": "0" * 16})
-
-
-DAMAGE = {
-  "a flipped bit": lambda folder: flip(biggest(folder)),
-  "another value": another_value,
-  "of another seed": another_key,
-  "truncated": lambda folder: biggest(folder).write_bytes(b"half"),
-  "empty": lambda folder: (shutil.rmtree(folder), folder.mkdir()),
-  "without metadata": lambda folder: [file.unlink() for file in folder.rglob("_*") if file.is_file()],
-}
-
-
-@pytest.mark.parametrize("what", DAMAGE)
-def test_a_damaged_cold_start_is_moved_aside_and_trained_anew(what, cached, tmp_path, capsys):
-  start, trained = cached
-  whole = start()
-  DAMAGE[what](entry(tmp_path))
-  jax.tree.map(np.testing.assert_array_equal, start(), whole)
-  jax.tree.map(np.testing.assert_array_equal, start(), whole)
-  said = capsys.readouterr().out
-  assert len(trained) == 2 and f"it is now {entry(tmp_path)}-damaged-" in said and "from" in said
-
-
-def test_two_starts_at_once_make_one_cold_start(cached, tmp_path, capsys):
-  start, trained = cached
-  found = []
-  threads = [threading.Thread(target=lambda: found.append(start())) for _ in range(2)]
-  for thread in threads:
-    thread.start()
-  for thread in threads:
-    thread.join()
-  jax.tree.map(np.testing.assert_array_equal, *found)
-  assert len(trained) == 1 and "waiting for it" in capsys.readouterr().out
+@pytest.mark.slow
+@pytest.mark.usefixtures("quick_jobs")
+def test_adapters_are_all_that_changes_and_are_exported_merged(cache, tmp_path):
+  """From a folder, as a pipeline's stages do; the rows are packed."""
+  c = config(cache, tmp_path, **{"lora.rank": 2})
+  job = sft.prepare(c, tmp_path / "run")
+  assert sft.run(job) and losses(tmp_path / "run")[-1] < losses(tmp_path / "run")[0]
+  state = final(c, tmp_path / "run")[0]
+  assert set(state.params) == {"adapters"}
+  plain = job.model._replace(lora=None)
+  _, merged = export.checkpoint_params(tmp_path / "run", plain, job.mesh)
+  out = tmp_path / "policy"
+  export.write_folder(merged, plain.spec, setup.model_folder(job.config), out, 10**9, "float32")
+  again = hf.load(out, plain, job.mesh)
+  jax.tree.map(np.testing.assert_array_equal, again, merged)

@@ -14,7 +14,7 @@ from grpojax.data import pipeline, text
 from grpojax.models import Model, hf
 from grpojax.runtime import checkpointer, checksums, metrics, storage
 from grpojax.tools import export
-from grpojax.train import setup, sft
+from grpojax.train import cold_start, setup
 
 
 class Policy(NamedTuple):
@@ -84,7 +84,7 @@ def load(policy: Policy, config: ConfigDict, model: Model, mesh, train: pipeline
   if policy.folder:
     return hf.load(setup.model_folder(config), model, mesh)
   with metrics.Writer(out / "cold_start") as writer:
-    return sft.cold_start(config, model, mesh, train, text.load_tokenizer(), writer)
+    return cold_start.cold_start(config, model, mesh, train, text.load_tokenizer(), writer)
 
 
 def fingerprint(params: dict) -> str:

@@ -8,6 +8,8 @@ from ml_collections import ConfigDict
 
 from grpojax.data import pipeline
 
+TRAINING = "train"  # the questions that are trained on: a suite if it is named
+
 
 class Suite(NamedTuple):
   name: str
@@ -18,7 +20,8 @@ class Suite(NamedTuple):
 def find(config: ConfigDict, path, read, wanted: list[str], limit: int | None):
   """Returns (the suites of these names, all if none is `wanted`, of `limit` questions each; notes).
 
-  `read` loads a split of the dataset at `path`.  Raises ValueError for an unknown name.
+  `read` loads a split of the dataset at `path`.  The training split is a suite if it is named.  Raises
+  ValueError for an unknown name.
   """
   split = read(config.eval.split)
   if "source" in split.records[0]:  # each test source is a suite
@@ -29,6 +32,9 @@ def find(config: ConfigDict, path, read, wanted: list[str], limit: int | None):
     others = [name for name in pipeline.splits(path) if name not in ("train", split.name)]
     splits = [split, *map(read, others)]
     found = {s.name: (s, np.arange(len(s.records))) for s in splits}
+  if TRAINING in wanted:
+    splits.append(read(TRAINING))
+    found[TRAINING] = splits[-1], np.arange(len(splits[-1].records))
   for name in wanted:
     if name not in found:
       raise ValueError(f"--suite names '{name}', but config.data has questions of {', '.join(found)} only.")

@@ -1,0 +1,10 @@
+"""Pipelines: stages of training that start from each other, each in a folder of its own.
+
+    stages.py     config.stages -> the stages in order, each with its whole config
+    manifest.py   what a stage stands on and what it has left; which stages are done, stale or left
+    kinds.py      what a stage of each kind does
+    rejection.py  sampled answers -> those that are kept to be learned
+    chain.py      runs what is left, one stage after another
+    page.py       report.html of the whole chain
+    command.py    the flags of `grpojax pipeline`
+"""

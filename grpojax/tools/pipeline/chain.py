@@ -1,0 +1,171 @@
+"""Runs what is left of a chain, one stage after another, in this process."""
+
+import contextlib
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple
+
+import jax
+from ml_collections import ConfigDict
+
+from grpojax.runtime import console, errors, lock, processes
+from grpojax.tools.pipeline import manifest, page, stages
+from grpojax.tools.pipeline.kinds import KINDS, POLICY, Place
+from grpojax.tools.pipeline.manifest import DONE, ROWS, STALE, State
+from grpojax.tools.pipeline.stages import BASE, Stage
+from grpojax.tools.study import plan as study_plan
+
+REPLACED = "replaced"  # folder of stages that others have taken the place of
+
+
+class Chain(NamedTuple):
+  """A pipeline that is legal, and how far each of its stages is."""
+
+  name: str
+  workdir: Path
+  stages: list[Stage]
+  states: dict[str, State]
+
+  @property
+  def todo(self) -> list[Stage]:
+    """Returns the stages that are not done."""
+    return [stage for stage in self.stages if self.states[stage.name].what != DONE]
+
+
+def find(config: ConfigDict, workdir: Path) -> Chain:
+  """Returns the chain of a config.  Raises ValueError for all that can be wrong before a stage begins."""
+  if not isinstance(workdir, Path):
+    raise ValueError(
+      f"--workdir={workdir} is a bucket, and stages hand policies on as folders; name one on a disk that all"
+      " processes share."
+    )
+  found = stages.read(config, jax.device_count())
+  for stage in found:
+    path = stage.config.sft.path if stage.kind == "sft" else ""
+    if path and not Path(path).expanduser().is_file():
+      raise ValueError(
+        f"stage '{stage.name}': config.sft.path = '{path}' is not on this machine; name a file of JSON Lines."
+      )
+  return Chain(config.name, workdir, found, manifest.states(found, workdir))
+
+
+def choose(chain: Chain, since: str, only: str) -> list[Stage]:
+  """Returns the stages to run, which may be stale: those that --from and --only allow to be replaced.
+
+  Raises ValueError where a stale stage would be used or replaced unasked, or what a stage stands on is not
+  done.
+  """
+  names = [stage.name for stage in chain.stages]
+  for flag, name in ("--from", since), ("--only", only):
+    if name and name not in names:
+      raise ValueError(f"{flag}={name}: the stages are {', '.join(names)}; name one of them.")
+  if since and only:
+    raise ValueError("--from and --only say which stages to run; leave one of them out.")
+  first = names.index(since or only or names[0])
+  wanted = [stage for stage in chain.stages[first:] if stage in chain.todo and only in ("", stage.name)]
+  may = names[first:] if since else [only]
+  for stage in chain.todo:
+    what, why = chain.states[stage.name]
+    if what == STALE and stage.name not in may and (stage in wanted or not only):
+      raise ValueError(
+        f"stage '{stage.name}' is stale ({why}); --from={stage.name} moves it and what comes after it to"
+        f" {chain.workdir / REPLACED} and makes it anew, or give back what it was made from."
+      )
+  ready = {stage.name for stage in chain.stages if stage not in chain.todo}
+  for stage in wanted:
+    for parent in stage.parents:
+      if parent in names and parent not in ready:
+        raise ValueError(
+          f"stage '{stage.name}' stands on '{parent}', which is {chain.states[parent].what}; run that one"
+          f" first, by --from={parent}."
+        )
+    ready.add(stage.name)
+  return wanted
+
+
+def run(chain: Chain, wanted: list[Stage]) -> bool:
+  """Collective: runs these stages.  Returns False where one was asked to stop, and has saved."""
+  what = f"--workdir={chain.workdir} has a pipeline that goes on"
+  with contextlib.ExitStack() as stack:
+    hold = lambda: stack.enter_context(lock.hold(chain.workdir / ".lock", what))
+    processes.on_process_0(hold)
+    for stage in wanted:
+      if chain.states[stage.name].what == STALE:
+        processes.on_process_0(partial(_replace, chain.workdir, stage.name))
+    for stage in wanted:
+      if not _run(chain, stage):
+        return False
+  return True
+
+
+def _replace(workdir: Path, name: str) -> None:
+  """Moves a stale stage aside."""
+  aside = workdir / REPLACED
+  aside.mkdir(exist_ok=True)
+  number = sum(one.name.rpartition("-")[0] == name for one in aside.iterdir())
+  (workdir / name).rename(aside / f"{name}-{number}")
+  console.say(f"stage '{name}' was stale and is now {aside / f'{name}-{number}'}")
+
+
+def _run(chain: Chain, stage: Stage) -> bool:
+  """Collective: runs a stage and draws the chain's report.  Returns False where it was asked to stop."""
+  folder = chain.workdir / stage.name
+  _say(f"stage '{stage.name}' ({stage.kind}), from {stage.init or 'nothing'}")
+  try:
+    manifest.begin(stage, chain.workdir)
+    policy, reference = (_policy(stage, of, chain.workdir) for of in (stage.init, stage.reference))
+    rows = tuple(chain.workdir / name / ROWS for name in stage.samples)
+    for name in stage.samples:
+      if manifest.edited(chain.workdir, name):
+        console.say(f"note: {name}/{ROWS} was edited since stage '{name}' wrote it; it is learned as it is")
+    left = KINDS[stage.kind](stage, Place(folder, policy, rows, reference))
+  except ValueError as error:
+    raise ValueError(f"stage '{stage.name}': {error}") from error
+  if left is None:
+    return False
+  manifest.finish(stage, chain.workdir, left)
+  processes.on_process_0(lambda: _draw(chain))
+  return True
+
+
+def _draw(chain: Chain) -> None:
+  """Writes the chain's report.  What is done stays done where the report cannot be drawn."""
+  try:
+    page.write(chain.name, chain.stages, chain.workdir)
+  except Exception as error:
+    console.say(f"note: the report could not be drawn ({errors.sentence(error)}); the next stage tries again")
+
+
+def _policy(stage: Stage, of: str, workdir: Path) -> str:
+  """Returns the folder of the policy that stage `of` has left, as it was written; "" for none."""
+  if not of:
+    return ""
+  if of == BASE and "path" in stage.config.model:
+    return stage.config.model.path
+  manifest.check_policy(of, workdir)
+  return str(workdir / of / POLICY)
+
+
+def _say(text: str) -> None:
+  """Prints a line that stands out among those of the stages."""
+  console.say(f"\n== {text}")
+
+
+def describe(chain: Chain, wanted: list[Stage]) -> None:
+  """Prints each stage, how far it is, whether it is run now, and what that costs at most."""
+  for stage in chain.stages:
+    what, why = chain.states[stage.name]
+    how = f"{what}{'; now' if stage in wanted else ''}{f': {why}' if why else ''}{_cost(stage)}"
+    console.say(f"  {stage.name} ({stage.kind}, from {stage.init or 'nothing'}): {how}")
+
+
+def _cost(stage: Stage) -> str:
+  """Returns the most tokens that a stage samples or learns; "" where the number of questions is unknown."""
+  c = stage.config
+  if stage.kind == "rl":
+    return f"; at most {study_plan.cost(c).tokens:,} tokens are sampled"
+  if stage.kind == "sft":
+    return f"; at most {c.sft.steps * c.sft.batch_size * c.rollout.max_tokens:,} tokens are learned"
+  if stage.kind == "sample" and c.sample.prompts:
+    return f"; at most {c.sample.prompts * c.sample.samples * c.eval.max_tokens:,} tokens are sampled"
+  return ""

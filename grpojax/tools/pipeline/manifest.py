@@ -1,0 +1,169 @@
+"""What a stage stands on, and what it has left: manifest.json in its folder, without a clock or a path.
+
+    {"kind", "init", "samples", "reference", "config", "files": {name: SHA-256},
+     "parents": {stage: hash of its manifest}, "left": {name: SHA-256}}
+
+`left` is there once the stage is done.  A stage whose manifest is no longer what its config and its parents
+say is stale: it was made from something else.
+"""
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from grpojax.config import schema
+from grpojax.runtime import processes, storage
+from grpojax.tools.pipeline.stages import Stage
+from grpojax.train import sft
+
+NAME = "manifest.json"
+ROWS = "samples.jsonl"  # what a `sample` stage leaves; a person may edit it
+DONE, BEGUN, LEFT, STALE = "done", "begun", "left", "stale"
+# Sections of a config that decide what a stage of this kind leaves, of those that a run may not change.
+SECTIONS = {
+  "base": ("cold_start", "model", "data", "rollout.max_tokens", "env.observation_tokens"),
+  "sample": ("seed", "data", "eval", "reward", "sample"),
+  "evaluate": ("seed", "data", "eval", "reward"),
+}
+NOT_OF = {"sft": ("sample", "cold_start"), "rl": ("sft", "sample", "cold_start")}  # of kinds that are runs
+NEVER = ("name", "model.path")  # the first follows from the chain's, the second is of this machine
+AGAIN = ("optimizer.fn", "optimizer.learning_rate", "optimizer.warmup_steps")  # of `sft`: config.sft has them
+
+
+class State(NamedTuple):
+  """How far a stage is, and why where it is stale."""
+
+  what: str  # DONE, BEGUN, LEFT or STALE
+  why: str = ""
+
+
+def states(stages: list[Stage], workdir: Path) -> dict[str, State]:
+  """Returns how far each stage is."""
+  found = {}
+  for stage in stages:
+    found[stage.name] = _state(stage, workdir, found)
+  return found
+
+
+def _state(stage: Stage, workdir: Path, before: dict[str, State]) -> State:
+  folder = workdir / stage.name
+  if not (folder / NAME).exists():
+    return State(LEFT)
+  for parent in stage.parents:
+    if parent in before and before[parent].what != DONE:
+      return State(STALE, f"'{parent}', which it stands on, is {before[parent].what}")
+  saved = storage.read_json(folder / NAME)
+  if why := difference(saved, describe(stage, workdir)):
+    return State(STALE, why)
+  if "left" not in saved:
+    return State(BEGUN)
+  gone = [name for name in saved["left"] if not (folder / name).is_file()]
+  return State(STALE, f"{folder / gone[0]} has gone") if gone else State(DONE)
+
+
+def describe(stage: Stage, workdir: Path) -> dict[str, Any]:
+  """Returns the manifest of a stage before it begins; its parents have to be done."""
+  files = {f"{name}/{ROWS}": digest(workdir / name / ROWS) for name in stage.samples}
+  if stage.kind == "sft" and stage.config.sft.path:
+    files["config.sft.path"] = digest(Path(stage.config.sft.path).expanduser())
+  return {
+    "kind": stage.kind,
+    "init": stage.init,
+    "samples": list(stage.samples),
+    "reference": stage.reference,
+    "config": keys(stage),
+    "files": files,
+    "parents": {name: _hash_of(name, stage, workdir) for name in stage.parents},
+  }
+
+
+def keys(stage: Stage) -> dict[str, Any]:
+  """Returns the keys of the stage's config, dotted, that decide what it leaves."""
+  config = sft.run_config(stage.config) if stage.kind == "sft" else stage.config
+  flat = json.loads(json.dumps(schema.flatten(config.to_dict())))
+  of = lambda key, sections: any(key == one or key.startswith(f"{one}.") for one in sections)
+  found = {}
+  for key, value in flat.items():
+    row = schema.row(key)
+    free = row is not None and row.free and not (key == "steps" and stage.kind == "rl")
+    wanted = of(key, SECTIONS[stage.kind]) if stage.kind in SECTIONS else not of(key, NOT_OF[stage.kind])
+    if wanted and not free and key not in (*NEVER, *(AGAIN if stage.kind == "sft" else ())):
+      found[key] = value
+  return found
+
+
+def difference(saved: dict, now: dict) -> str:
+  """Returns in what a saved manifest differs from that of today, as a text; "" for nothing."""
+  before, after = saved["config"], now["config"]
+  changed = sorted(key for key in before.keys() | after.keys() if before.get(key) != after.get(key))
+  said = [f"config.{key}: {before.get(key)!r} -> {after.get(key)!r}" for key in changed]
+  of_stage = [key for key in ("kind", "init", "samples", "reference") if saved[key] != now[key]]
+  said += [f"{key}: {saved[key]!r} -> {now[key]!r}" for key in of_stage]
+  names = {**saved["files"], **now["files"]}
+  said += [f"{name} has changed" for name in names if saved["files"].get(name) != now["files"].get(name)]
+  names = {**saved["parents"], **now["parents"]}
+  said += [f"'{name}' is another" for name in names if saved["parents"].get(name) != now["parents"].get(name)]
+  return ", ".join(said)
+
+
+def begin(stage: Stage, workdir: Path) -> None:
+  """Collective: writes what the stage stands on into its folder."""
+
+  def write():
+    (workdir / stage.name).mkdir(parents=True, exist_ok=True)
+    _write(workdir / stage.name, describe(stage, workdir))
+
+  processes.on_process_0(write)
+
+
+def finish(stage: Stage, workdir: Path, names: list[str]) -> None:
+  """Collective: notes the files that the stage has left, whose names are relative to its folder."""
+  folder = workdir / stage.name
+
+  def write():
+    left = {name: digest(folder / name) for name in sorted(names)}
+    _write(folder, storage.read_json(folder / NAME) | {"left": left})
+
+  processes.on_process_0(write)
+
+
+def check_policy(name: str, workdir: Path) -> None:
+  """Raises ValueError where a file of the policy that stage `name` has left is not what it had written."""
+  folder = workdir / name
+  for file, written in storage.read_json(folder / NAME)["left"].items():
+    if digest(folder / file) != written:
+      raise ValueError(
+        f"stage '{name}': {folder / file} is not what the stage had written; bring it back, or delete"
+        f" {folder} and run it again."
+      )
+
+
+def edited(workdir: Path, name: str) -> bool:
+  """Returns True if the rows of a `sample` stage are no longer those that it had written."""
+  saved = storage.read_json(workdir / name / NAME)
+  return saved["left"][ROWS] != digest(workdir / name / ROWS)
+
+
+def digest(file: Path) -> str:
+  """Returns the SHA-256 of a file; "" where there is none."""
+  if not file.is_file():
+    return ""
+  with file.open("rb") as opened:
+    return hashlib.file_digest(opened, "sha256").hexdigest()
+
+
+def _hash_of(parent: str, stage: Stage, workdir: Path) -> str:
+  """Returns the hash of a parent's manifest; of a base in a folder, that of its files' names and sizes."""
+  file = workdir / parent / NAME
+  if file.exists():
+    content = storage.read_json(file)
+  else:  # only a base that was given
+    folder = Path(stage.config.model.get("path", "")).expanduser()
+    sizes = {one.name: one.stat().st_size for one in folder.iterdir()} if folder.is_dir() else {}
+    content = {"path": str(folder), "files": sizes}
+  return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+
+def _write(folder: Path, content: dict) -> None:
+  storage.write(folder / NAME, json.dumps(content, indent=1, sort_keys=True))

@@ -1,0 +1,158 @@
+"""report.html of a whole chain: accuracy after each stage, what each took, samples before and after."""
+
+import itertools
+from pathlib import Path
+from typing import NamedTuple
+
+import matplotlib
+import numpy as np
+
+from grpojax.runtime import console, metrics, report, storage
+from grpojax.runtime.report.figures import COLOURS, STYLE, axes, svg
+from grpojax.tools.pipeline import rejection
+from grpojax.tools.pipeline.manifest import ROWS
+from grpojax.tools.pipeline.stages import BASE, Stage
+
+QUESTIONS = 3  # that are shown with an answer of each evaluation
+HEAD = ("stage", "kind", "starts from", "pass@1, %", "length", "steps", "tokens", "time")
+
+
+class Accuracy(NamedTuple):
+  """pass@1 on held-out questions, with the ends of its 95 % interval, as shares."""
+
+  label: str
+  value: float
+  low: float
+  high: float
+
+  def text(self) -> str:
+    """Returns `41.2 [38.0, 44.5]` in %."""
+    return f"{100 * self.value:.1f} [{100 * self.low:.1f}, {100 * self.high:.1f}]"
+
+
+def write(title: str, stages: list[Stage], workdir: Path) -> Path:
+  """Writes the report of the stages that have left something; returns its path."""
+  begun = [stage for stage in stages if (workdir / stage.name / "metrics.jsonl").exists()]
+  records = {stage.name: metrics.read(workdir / stage.name) for stage in begun}
+  found = [accuracy(stage, workdir / stage.name, records[stage.name]) for stage in begun]
+  first = _before(begun, records)
+  points = [*([first] if first else []), *filter(None, found)]
+  rows = [_row(*one, records[one[0].name]) for one in zip(begun, found, strict=True)]
+  html = (
+    report.page(Path(__file__).parent, report.PAGES)
+    .get_template("pipeline.html")
+    .render(
+      title=title,
+      head=HEAD,
+      rows=rows,
+      differences=differences(begun, workdir),
+      figures=[_figure(points)] if points else [],
+      kept=[_kept(stage, workdir, records[stage.name]) for stage in begun if stage.kind == "sample"],
+      questions=_questions(begun, workdir),
+      groups=[_groups(stage, workdir) for stage in begun if stage.kind == "rl"],
+      palette=COLOURS,
+    )
+  )
+  return report.put(workdir / "report.html", html)
+
+
+def accuracy(stage: Stage, folder: Path, records: list[dict]) -> Accuracy | None:
+  """Returns the accuracy of the policy that a stage leaves; None of a stage that measures none."""
+  if stage.kind == "evaluate":
+    if not (folder / "summary.json").is_file():
+      return None
+    suites = storage.read_json(folder / "summary.json")["suites"]
+    found = suites.get(stage.config.eval.split, next(iter(suites.values())))["metrics"]["pass@1"]
+    return Accuracy(stage.name, found["value"], found["low"], found["high"])
+  measured = [record for record in records if "eval/pass@1" in record]
+  return _of_record(stage.name, measured[-1]) if measured else None
+
+
+def _of_record(label: str, record: dict) -> Accuracy:
+  value, half = record["eval/pass@1"], record["eval/pass@1_ci95"]
+  return Accuracy(label, value, value - half, value + half)
+
+
+def _before(stages: list[Stage], records: dict[str, list[dict]]) -> Accuracy | None:
+  """Returns the accuracy of the base, as the first stage that starts from it has measured it."""
+  for stage in stages:
+    measured = [record for record in records[stage.name] if "eval/pass@1" in record]
+    if stage.init == BASE and measured:
+      return _of_record(BASE, measured[0])
+  return None
+
+
+def _row(stage: Stage, found: Accuracy | None, records: list[dict]) -> list[str]:
+  """Returns a stage's line of the table."""
+  steps = max((record["step"] for record in records if record["kind"] == "train"), default=0)
+  tokens = sum(record.get("num_tokens") or 0 for record in records)
+  lengths = [record["eval/mean_length"] for record in records if "eval/mean_length" in record]
+  return [
+    stage.name,
+    stage.kind,
+    ", ".join(filter(None, (stage.init, *stage.samples))) or "-",
+    found.text() if found else "-",
+    f"{lengths[-1]:.1f}" if lengths else "-",
+    f"{steps:,}" if steps else "-",
+    f"{tokens:,.0f}" if tokens else "-",
+    console.duration(sum(metrics.phase_seconds(records).values())),
+  ]
+
+
+def differences(stages: list[Stage], workdir: Path) -> list[str]:
+  """Returns sentences on the evaluations: each against the first, paired by question."""
+  right = {}
+  for stage in stages:
+    if stage.kind == "evaluate":
+      items = metrics.read(workdir / stage.name, "items")
+      right[stage.name] = {(item["suite"], item["id"]): item["correct"] / item["n"] for item in items}
+  names = list(right)
+  return [_difference(names[0], right[names[0]], name, right[name]) for name in names[1:]]
+
+
+def _difference(first: str, before: dict, name: str, after: dict) -> str:
+  both = [key for key in before if key in after]
+  apart = 100 * np.array([after[key] - before[key] for key in both])
+  half = 1.96 * apart.std(ddof=1) / np.sqrt(len(apart)) if len(apart) > 1 else np.nan
+  return f"{name} against {first}: pass@1 {apart.mean():+.1f} ± {half:.1f} points, on {len(both)} questions"
+
+
+def _figure(points: list[Accuracy]) -> dict:
+  """Draws the accuracies from left to right, each with its interval."""
+  title = "Accuracy after each stage"
+  with matplotlib.rc_context(STYLE):
+    fig, ax = axes("% of held-out questions", x="")
+    value, low, high = (100 * np.array([getattr(p, key) for p in points]) for key in ("value", "low", "high"))
+    at = np.arange(len(points))
+    ax.errorbar(at, value, (value - low, high - value), color=COLOURS["blue"], marker="o", capsize=3, lw=1.6)
+    ax.set_xticks(at, [console.visible(p.label) for p in points], rotation=30, ha="right")
+    ax.set_ylim(bottom=0)
+    drawn = svg(fig, title)
+  note = "pass@1 with 95 % intervals over questions; evaluate stages ask all of them, the others the first."
+  return dict(title=title, unit="", note=note, legend=[], svg=drawn)
+
+
+def _kept(stage: Stage, workdir: Path, records: list[dict]) -> dict:
+  """Returns what a `sample` stage says of its answers, and its first rows."""
+  own = [key for key in records[-1] if key.startswith("sample/")]
+  counts = {key.removeprefix("sample/"): int(records[-1][key]) for key in own}
+  lines = (workdir / stage.name / ROWS).read_text(encoding="utf-8").split("\n")[:QUESTIONS]
+  return dict(name=stage.name, said=rejection.sentence(counts), rows=[line for line in lines if line])
+
+
+def _questions(stages: list[Stage], workdir: Path) -> list[dict]:
+  """Returns the first questions, each with the first answer of every evaluation."""
+  names = [stage.name for stage in stages if stage.kind == "evaluate"]
+  items = {name: metrics.read(workdir / name, "items") for name in names}
+  found = []
+  for item in itertools.islice(items[names[0]] if names else (), QUESTIONS):
+    same = {name: one for name in names for one in items[name] if one["id"] == item["id"]}
+    answers = [dict(stage=name, **one["samples"][0]) for name, one in same.items()]
+    found.append(dict(question=item["question"], answer=item["answer"], answers=answers))
+  return found
+
+
+def _groups(stage: Stage, workdir: Path) -> dict:
+  """Returns the first and the last group that an `rl` stage sampled."""
+  groups = metrics.read(workdir / stage.name, "completions")
+  return dict(name=stage.name, groups=[groups[0], groups[-1]] if len(groups) > 1 else groups)

@@ -1,0 +1,339 @@
+"""The graph of stages, what makes one stale, what is kept of sampled answers; nothing is trained here."""
+
+import json
+import shutil
+
+import pytest
+from ml_collections import ConfigDict
+
+from grpojax.config import commandline, recipe
+from grpojax.tools.pipeline import chain, manifest, page, rejection, stages
+from grpojax.tools.pipeline.manifest import BEGUN, DONE, LEFT, ROWS, STALE
+
+
+def config(*entries, **changes):
+  c = commandline.config_of(["--config=base:tiny", "--config.mesh.data=1"])
+  with c.unlocked():
+    c.stages = [ConfigDict(entry) for entry in entries]
+    c.update_from_flattened_dict(changes)
+  return c
+
+
+GROW = dict(name="grow", kind="sample", init="base")
+LEARN = dict(name="learn", kind="sft", init="base", samples="grow")
+RL = dict(name="rl", kind="rl", init="previous")
+LOOK = dict(name="look", kind="evaluate", init="previous")
+ALL = GROW, LEARN, LOOK, RL
+
+REFUSED = {
+  "config.stages has no stage": (),
+  "stage 1 has name = ''": (dict(kind="rl", init="base"),),
+  "stage 1 has name = 'base'": (dict(name="base", kind="rl"),),
+  "two stages have the name 'rl'": (RL, RL),
+  "stage 'x' has kind = 'judge'; the kinds are sft, rl, sample, evaluate": (dict(name="x", kind="judge"),),
+  "stage 'rl' has init = 'b'; it is base, previous or one of rl": (RL | dict(init="b"),),
+  r"stages start from each other \('a' -> 'b' -> 'a'\); let one of them have init = 'base'": (
+    dict(name="a", kind="rl", init="b"), dict(name="b", kind="rl", init="a"),
+  ),
+  "stage 'a' has init = 'b', which comes later": (
+    dict(name="a", kind="rl", init="b"), dict(name="b", kind="rl", init="base"),
+  ),
+  "stage 'rl' has samples and kind = 'rl'": (GROW, RL | dict(samples="grow")),
+  "stage 'learn' has samples = 'grow', and the sample stages before it are none": (LEARN, GROW),
+  "stage 'rl' sets model.hidden_size, which says what the base is": (RL | dict(model=dict(hidden_size=8)),),
+  "stage 'rl' sets data.template: its prompts": (RL | dict(data=dict(template="boxed")),),
+  r"stage 'rl': config has no 'stpes'; did you mean config\.steps\?": (RL | dict(stpes=3),),
+  r"stage 'rl': config.rollout.prompts = 3 must be divisible": (RL | dict(rollout=dict(prompts=3)),),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("sentence", REFUSED)
+def test_one_sentence_names_the_stage_and_what_to_change(sentence):
+  with pytest.raises(ValueError, match=sentence) as error:
+    stages.read(config(*REFUSED[sentence]))
+  assert "\n" not in str(error.value)
+
+
+def test_stages_that_train_nothing_hand_on_the_policy_that_they_have():
+  found = {one.name: one for one in stages.read(config(*ALL))}
+  assert list(found) == ["base", "grow", "learn", "look", "rl"]
+  assert {name: one.init for name, one in found.items()} == {
+    "base": "", "grow": "base", "learn": "base", "look": "learn", "rl": "learn",
+  }  # fmt: skip
+  assert found["learn"].parents == ("base", "grow") and found["rl"].config.name == "grpo-rl"
+
+
+def test_a_stage_sets_keys_of_its_own_alone():
+  found = stages.read(config(RL | dict(steps=7, reward=dict(form=dict(fn="shaping:r1_format"))), LOOK))
+  assert found[1].config.steps == 7 and found[2].config.steps == 2
+  longer = stages.read(config(RL | dict(rollout=dict(max_tokens=64))))[1].config
+  assert longer.eval.max_tokens == 64  # as in any run, where it is not set
+  assert "form" in found[1].config.reward and "form" not in found[2].config.reward
+
+
+def test_a_reference_is_the_policy_that_the_stage_starts_from_or_that_of_another_stage():
+  learn = dict(name="learn", kind="sft", init="base")
+  of = lambda reference: stages.read(config(learn, RL | dict(reference=reference)))[-1]
+  assert (of("init").reference, of("init").config.reference) == ("", "init")
+  assert (of("base").reference, of("base").config.reference, of("base").parents) == (
+    "base", "init", ("learn", "base"),
+  )  # fmt: skip
+  c = config(learn, RL, reference="base")
+  assert [(one.reference, one.config.reference) for one in stages.read(c)] == [
+    ("", "init"), ("", "init"), ("base", "init"),
+  ]  # fmt: skip
+  with pytest.raises(ValueError, match=r"stage 'rl': config\.reference = 'x' is neither '' nor 'init' nor"):
+    of("x")
+
+
+def test_a_folder_as_the_base_is_no_stage():
+  c = commandline.config_of(["--config=base:local", "--config.model.path=/models/x", "--config.data.path=x"])
+  with c.unlocked():
+    c.stages = [ConfigDict(RL)]
+  (only,) = stages.read(c)
+  assert only.init == "base" and only.parents == ("base",)
+
+
+@pytest.mark.parametrize("name", recipe.names(recipe.PIPELINES))
+@pytest.mark.parametrize("scale", ["mini", "tiny"])
+def test_every_pipeline_is_legal(name, scale):
+  c = commandline.config_of([f"--config={name}:{scale}"], recipe.PIPELINES, stages.check_keys_of)
+  assert c.name == name and len(stages.read(c)) > 3
+
+
+# Which stages are done, stale or left.  The files that stages leave are made up.
+
+FILES = {"base": "policy/w", "sample": ROWS, "sft": "policy/w", "rl": "policy/w", "evaluate": "summary.json"}
+
+
+def finish(found, workdir, content="x"):
+  """Every stage that is left leaves a file."""
+  for stage in found:
+    if manifest.states(found, workdir)[stage.name].what == LEFT:
+      file = workdir / stage.name / FILES[stage.kind]
+      manifest.begin(stage, workdir)
+      file.parent.mkdir(exist_ok=True)
+      file.write_text(f"{stage.name} {content}")
+      manifest.finish(stage, workdir, [FILES[stage.kind]])
+
+
+def whats(found, workdir):
+  return {name: state.what for name, state in manifest.states(found, workdir).items()}
+
+
+@pytest.fixture
+def done(tmp_path):
+  found = stages.read(config(*ALL))
+  finish(found, tmp_path)
+  return found, tmp_path
+
+
+def test_a_chain_that_is_done_is_done_and_its_manifests_have_no_clock_and_no_path(done, tmp_path):
+  found, workdir = done
+  assert set(whats(found, workdir).values()) == {DONE}
+  elsewhere = tmp_path / "elsewhere"
+  finish(found, elsewhere)
+  for stage in found:
+    assert (workdir / stage.name / manifest.NAME).read_bytes() == (
+      elsewhere / stage.name / manifest.NAME
+    ).read_bytes()
+
+
+@pytest.mark.parametrize(
+  "changes, stale",
+  [
+    ({"sample.keep": 3}, {"grow", "learn", "look", "rl"}),
+    ({"sft.steps": 9}, {"learn", "look", "rl"}),
+    ({"eval.samples": 2}, {"grow", "learn", "look", "rl"}),
+    ({"steps": 9}, {"rl"}),
+    ({"optimizer.learning_rate": 1e-3}, {"rl"}),
+    ({"objective.surrogate.high": 0.3}, {"rl"}),
+    ({"seed": 1}, {"grow", "learn", "look", "rl"}),
+    ({"cold_start.steps": 5}, {"base", "grow", "learn", "look", "rl"}),
+    ({"checkpoint.every": 2, "verbose": False, "eval.every": 7, "cache_dir": "/x", "microbatches": 1}, set()),
+    ({"name": "other"}, set()),
+  ],
+)
+def test_what_was_made_from_something_else_is_stale_and_says_why(done, changes, stale):
+  _, workdir = done
+  found = stages.read(config(*ALL, **changes))
+  states = manifest.states(found, workdir)
+  assert {name for name, state in states.items() if state.what == STALE} == stale
+  whys = [state.why for state in states.values() if state.what == STALE]
+  key = next(iter(changes))
+  assert not stale or any(f"config.{key}: " in why for why in whys)
+
+
+def test_edited_rows_make_stale_what_learned_them_and_nothing_else(done):
+  found, workdir = done
+  assert not manifest.edited(workdir, "grow")
+  (workdir / "grow" / ROWS).write_text("mended")
+  assert manifest.edited(workdir, "grow")
+  states = manifest.states(found, workdir)
+  assert whats(found, workdir) == {"base": DONE, "grow": DONE, "learn": STALE, "look": STALE, "rl": STALE}
+  assert states["learn"].why == f"grow/{ROWS} has changed" and "'learn'" in states["rl"].why
+
+
+def test_a_stage_that_was_made_anew_to_the_same_bytes_makes_nothing_stale(done):
+  found, workdir = done
+  shutil.rmtree(workdir / "grow")
+  assert whats(found, workdir)["learn"] == STALE
+  finish(found, workdir)
+  assert set(whats(found, workdir).values()) == {DONE}
+  shutil.rmtree(workdir / "grow")
+  finish(found, workdir, "other")
+  assert whats(found, workdir)["learn"] == STALE
+
+
+def test_a_file_that_has_gone_and_one_that_is_another_are_noticed(done):
+  found, workdir = done
+  (workdir / "learn" / "policy" / "w").write_text("other weights")
+  with pytest.raises(ValueError, match=r"stage 'learn': .*policy/w is not what the stage had written"):
+    manifest.check_policy("learn", workdir)
+  (workdir / "learn" / "policy" / "w").unlink()
+  assert whats(found, workdir) == {"base": DONE, "grow": DONE, "learn": STALE, "look": STALE, "rl": STALE}
+
+
+def chain_of(found, workdir):
+  return chain.Chain("toy", workdir, found, manifest.states(found, workdir))
+
+
+def names(wanted):
+  return [stage.name for stage in wanted]
+
+
+def test_what_is_left_is_chosen_and_what_is_stale_only_if_asked_for(done):
+  found, workdir = done
+  assert chain.choose(chain_of(found, workdir), "", "") == []
+  shutil.rmtree(workdir / "rl")
+  assert names(chain.choose(chain_of(found, workdir), "", "")) == ["rl"]
+  found = stages.read(config(*ALL, **{"sft.steps": 9}))
+  changed = chain_of(found, workdir)
+  with pytest.raises(ValueError, match=r"stage 'learn' is stale \(config.sft.steps: 4 -> 9\); --from=learn"):
+    chain.choose(changed, "", "")
+  with pytest.raises(ValueError, match="stage 'learn' is stale"):
+    chain.choose(changed, "rl", "")
+  assert names(chain.choose(changed, "learn", "")) == ["learn", "look", "rl"]
+  assert names(chain.choose(changed, "", "learn")) == ["learn"]
+  with pytest.raises(ValueError, match=r"stage 'rl' stands on 'learn', which is stale; run that one first"):
+    chain.choose(changed, "", "rl")
+  with pytest.raises(ValueError, match="--only=zz: the stages are base, grow"):
+    chain.choose(changed, "", "zz")
+  with pytest.raises(ValueError, match="leave one of them out"):
+    chain.choose(changed, "rl", "rl")
+
+
+def test_a_stage_that_was_stopped_has_begun_and_goes_on(tmp_path):
+  found = stages.read(config(*ALL))
+  manifest.begin(found[0], tmp_path)
+  assert whats(found, tmp_path)["base"] == BEGUN
+  assert names(chain.choose(chain_of(found, tmp_path), "", "")) == ["base", "grow", "learn", "look", "rl"]
+
+
+def test_a_stale_stage_is_moved_aside_and_never_deleted(done):
+  _, workdir = done
+  chain._replace(workdir, "learn")
+  (workdir / "learn").mkdir()
+  chain._replace(workdir, "learn")
+  assert {one.name for one in (workdir / "replaced").iterdir()} == {"learn-0", "learn-1"}
+  assert (workdir / "replaced" / "learn-0" / "policy" / "w").read_text() == "learn x"
+
+
+def test_a_dry_run_says_of_each_stage_how_far_it_is(done, capsys):
+  _, workdir = done
+  shutil.rmtree(workdir / "rl")
+  found = stages.read(config(*ALL, **{"sft.steps": 9}))
+  chain.describe(chain_of(found, workdir), [])
+  said = capsys.readouterr().out.splitlines()
+  shown = [line.split(":")[1].split(";")[0].strip() for line in said]
+  assert shown == ["done", "done", "stale", "stale", "left"]
+  assert "config.sft.steps: 4 -> 9" in said[2] and "tokens are learned" in said[2]
+
+
+def test_data_that_is_missing_and_a_bucket_are_refused_before_anything_runs(tmp_path):
+  mine = dict(name="mine", kind="sft", sft=dict(path=str(tmp_path / "none.jsonl")))
+  with pytest.raises(ValueError, match=r"stage 'mine': config.sft.path = .* is not on this machine"):
+    chain.find(config(mine), tmp_path)
+  with pytest.raises(ValueError, match="is a bucket"):
+    chain.find(config(RL), "gs://x/y")
+
+
+# Rejection sampling.
+
+
+def answer(text, right=True, ended=True):
+  return dict(text=text, right=right, ended=ended, length=3)
+
+
+def item(*samples, number=0):
+  correct = sum(one["right"] is True for one in samples)
+  return dict(suite="train", id=f"q{number}", correct=correct, n=len(samples), samples=list(samples))
+
+
+MIXED = item(
+  answer("a"), answer("b"), answer(" a\n"), answer("c", right=False), answer("d", right=None),
+  answer("e", ended=False), answer("f"), answer("g"), answer("h\ufffd"),
+)  # fmt: skip
+
+
+def test_every_answer_is_kept_or_counted_under_one_reason():
+  kept, counts = rejection.select([MIXED], keep=3, balance="none")
+  assert [text for _, text in kept] == ["a", "b", "f"]
+  reasons = dict(wrong=1, no_verdict=1, cut=1, unreadable=1, repeated=1, over_limit=1, kept=3)
+  assert counts == reasons | dict(sampled=9, prompts=1, prompts_kept=1, prompts_solved=0)
+  assert "kept 3 of 9 answers, of 1 of 1 prompts (1 wrong, 1 no verdict" in rejection.sentence(counts)
+
+
+@pytest.mark.parametrize("correct, most", [(1, 4), (4, 2), (5, 2), (7, 1), (8, 1)])
+def test_a_hard_prompt_keeps_more_than_an_easy_one(correct, most):
+  """ceil(keep · (1 − n/N)), one at least: keep = 4, N = 8."""
+  answers = [answer(str(i), right=i < correct) for i in range(8)]
+  kept, counts = rejection.select([item(*answers)], keep=4, balance="hard")
+  assert rejection.limit(item(*answers), 4, "hard") == most and len(kept) == min(most, correct)
+  assert counts["prompts_solved"] == (correct == 8)
+
+
+def test_what_is_kept_of_a_prompt_depends_on_no_other():
+  others = [item(answer("a"), answer("x", right=False), number=i) for i in range(3)]
+  alone, _ = rejection.select([MIXED], 3, "hard")
+  among, counts = rejection.select([*others, MIXED], 3, "hard")
+  assert [one for one in among if one[0] is MIXED] == alone and counts["prompts_kept"] == 4
+  assert sum(counts[name] for name in rejection.COUNTS[1:]) == counts["sampled"]
+
+
+# The report.
+
+
+def test_the_report_has_each_stage_with_its_interval_and_escapes_what_was_sampled(done):
+  found, workdir = done
+  at = lambda kind, step, **more: json.dumps(dict(step=step, wall=1.0, kind=kind) | more) + "\n"
+  evals = {"eval/pass@1": 0.25, "eval/pass@1_ci95": 0.05, "eval/mean_length": 9.0}
+  trained = at("eval", 0, **evals) + at("train", 1, num_tokens=100, **{"time/update": 5.0})
+  trained += at("eval", 1, **evals | {"eval/pass@1": 0.5})
+  for name in ("learn", "rl"):
+    (workdir / name / "metrics.jsonl").write_text(trained)
+  _, counts = rejection.select([MIXED], 3, "none")
+  said = {f"sample/{name}": n for name, n in counts.items()}
+  (workdir / "grow" / "metrics.jsonl").write_text(at("eval", 0, num_tokens=24, **said))
+  items = [item(answer("<script>"), answer("b", right=False)) | dict(question="1?", answer="1")]
+  value = dict(value=0.5, low=0.4, high=0.6)
+  summary = dict(suites=dict(test=dict(metrics={"pass@1": value})))
+  (workdir / "look" / "summary.json").write_text(json.dumps(summary))
+  (workdir / "look" / "items.jsonl").write_text("".join(json.dumps(one) + "\n" for one in items))
+  (workdir / "look" / "metrics.jsonl").write_text(at("eval", 0, num_tokens=6))
+  html = page.write("toy", found, workdir).read_text()
+  seen = "50.0 [45.0, 55.0]", "50.0 [40.0, 60.0]", "kept 3 of 9 answers", "Accuracy after each stage"
+  for wanted in seen:
+    assert wanted in html
+  assert "&lt;script&gt;" in html and "<script>" not in html
+
+
+def test_evaluations_are_compared_question_by_question(tmp_path):
+  found = stages.read(config(dict(name="a", kind="evaluate"), dict(name="b", kind="evaluate")))
+  for name, right in (("a", (0, 1, 2)), ("b", (1, 2, 4))):
+    (tmp_path / name).mkdir()
+    rows = [dict(suite="test", id=str(i), correct=n, n=4, samples=[]) for i, n in enumerate(right)]
+    (tmp_path / name / "items.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+  (sentence,) = page.differences(found, tmp_path)
+  # (25 + 25 + 50) / 3; 1.96 · sd(25, 25, 50; ddof 1) / √3
+  assert sentence == "b against a: pass@1 +33.3 ± 16.3 points, on 3 questions"

@@ -1,0 +1,147 @@
+"""Whole pipelines at the smallest size: killed anywhere; every recipe from its base to its report."""
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import subprocesses
+from subprocesses import PROGRAMS
+
+from grpojax.config import recipe
+from grpojax.runtime import metrics
+from grpojax.tools.pipeline.manifest import NAME
+
+ROOT = Path(__file__).parents[2]
+sys.path.append(str(ROOT))  # benchmarks/ is not installed
+
+from benchmarks.endurance import compare  # noqa: E402
+
+pytestmark = pytest.mark.slow
+CHAIN = """
+from ml_collections import ConfigDict
+
+from grpojax.recipes import base
+
+
+def get_config():
+  c = base.get_config("tiny")
+  c.name = "chain"
+  c.verbose, c.mesh.data, c.model.num_hidden_layers, c.remat = False, 1, 1, "none"
+  c.cold_start.steps = 60
+  c.rollout.update(max_tokens=32, segment=8)
+  c.data.update(train=24, test=4, validation=4)
+  c.eval.update(every=9, prompts=4, samples=4)
+  c.checkpoint.update(every=1, keep=5)
+  c.reward.accuracy = dict(fn="subprocesses:odd")
+  c.stages = [
+    ConfigDict(dict(name="grow", kind="sample", init="base")),
+    ConfigDict(dict(name="learn", kind="sft", init="base", samples="grow", sft=dict(batch_size=4))),
+    ConfigDict(dict(name="rl", kind="rl", init="previous")),
+    ConfigDict(dict(name="look", kind="evaluate", init="previous")),
+  ]
+  return c
+"""
+# While sampling; while learning; between what was learned and its note; in a save of RL, which is then done
+# again from the save before; between two stages.
+POINTS = "answers:2 batch:3 finish:1 save:2 begin:2"
+
+
+def run_chain(folder, points, cache):
+  """The driver's process; stages and policies have names that do not tell one folder from another."""
+  folder.mkdir()
+  (folder / "chain.py").write_text(CHAIN)
+  words = ["chain.py", "--workdir=runs", f"--config.cache_dir={cache}"]
+  driver = ROOT / "tests" / "tools" / "pipeline_killed.py"
+  done = subprocess.run(
+    [sys.executable, driver, points, *words],
+    cwd=folder, env=subprocesses.environment(), capture_output=True, text=True,
+  )  # fmt: skip
+  ended = re.findall(r"status (-?\d+)$", done.stdout, re.M)
+  return [int(status) for status in ended], done.stdout + done.stderr
+
+
+def files(folder):
+  """What stages hand on and stand on, and every answer, byte by byte."""
+  names = "manifest.json", "policy/*", "samples.jsonl", "learned.jsonl", "items.jsonl", "summary.json"
+  found = [path for name in names for path in (folder / "runs").glob(f"*/{name}")]
+  return {str(path.relative_to(folder)): path.read_bytes() for path in found}
+
+
+def test_a_chain_that_is_killed_in_stages_and_between_them_ends_with_the_bytes_of_a_whole_one(tmp_path):
+  cache = tmp_path / "cache"
+  cache.mkdir()
+  (cache / "programs").symlink_to(PROGRAMS)
+  ended, said = run_chain(tmp_path / "cut", POINTS, cache)
+  assert ended == [-9] * 5 + [0], said
+  ended, said = run_chain(tmp_path / "whole", "", cache)
+  assert ended == [0], said
+  cut, whole = files(tmp_path / "cut"), files(tmp_path / "whole")
+  assert cut.keys() == whole.keys() and len(whole) > 20
+  assert [name for name in whole if cut[name] != whole[name]] == []
+  for name in ("learn", "rl"):
+    different = compare.differences(*(tmp_path / of / "runs" / name for of in ("cut", "whole")))
+    assert not any(different.values()), (name, different)
+
+
+def command(cache, *words):
+  quiet = [f"--config.cache_dir={cache}", "--config.verbose=False", "--config.mesh.data=1"]
+  done = subprocesses.run_one("grpojax", "pipeline", *words, *quiet)
+  return done.code, done.out + done.err
+
+
+# A policy that writes characters and ends, and is right by a coin.
+COIN = "--config.reward.accuracy={'fn': 'subprocesses:odd'}", "--config.cold_start.steps=100"
+
+
+@pytest.mark.parametrize("name", recipe.names(recipe.PIPELINES))
+def test_a_recipe_runs_from_its_base_to_its_report_and_then_has_nothing_to_do(cache, tmp_path, name):
+  words = f"{name}:tiny", f"--workdir={tmp_path / 'run'}", *COIN
+  code, said = command(cache, *words)
+  assert code == 0, said
+  done = [p.parent.name for p in (tmp_path / "run").glob(f"*/{NAME}") if "left" in json.loads(p.read_text())]
+  assert {"base", "before", "after"} <= set(done)
+  html = (tmp_path / "run" / "report.html").read_text()
+  assert "Accuracy after each stage" in html and "after against before: pass@1 " in html
+  assert all(f'<th scope="row">{stage}<' in html for stage in done)
+  code, said = command(cache, *words)
+  assert code == 0 and "0 to run" in said, said
+  code, said = command(cache, *words, "--config.sft.steps=3", "--config.steps=3", "--dry_run")
+  assert code == 0 and "stale: config.s" in said, said
+
+
+def test_rows_that_a_person_edits_are_learned_as_they_are_and_only_if_asked_for(cache, tmp_path):
+  """A stale stage is refused, --from moves it aside, and nothing before it is done again."""
+  workdir = tmp_path / "run"
+  words = "star:tiny", f"--workdir={workdir}", *COIN
+  code, said = command(cache, *words, "--only=base")
+  assert code == 0 and not (workdir / "before").exists(), said
+  code, said = command(cache, *words, "--only=improve1")
+  assert code == 1 and "stage 'improve1' stands on 'grow1', which is left; run that one first" in said
+  for only in ("grow1", "improve1"):
+    code, said = command(cache, *words, f"--only={only}")
+    assert code == 0, said
+  rows = (workdir / "grow1" / "samples.jsonl").read_text().splitlines(keepends=True)
+  (workdir / "grow1" / "samples.jsonl").write_text("".join(rows[:-1]) + rows[0])
+  code, said = command(cache, *words)
+  assert code == 1 and "stage 'improve1' is stale (grow1/samples.jsonl has changed); --from=improve1" in said
+  code, said = command(cache, *words, "--only=improve1")
+  assert code == 0 and "was edited since stage 'grow1' wrote it" in said, said
+  assert (workdir / "replaced" / "improve1-0" / "policy").is_dir()
+  assert (workdir / "improve1" / "learned.jsonl").read_text() == "".join(rows[:-1]) + rows[0]
+  assert metrics.read(workdir / "improve1")[-1]["step"] == 4
+
+
+def test_a_policy_that_is_never_right_leaves_nothing_to_learn_and_the_answers_stay(cache, tmp_path):
+  code, said = command(cache, "star:tiny", f"--workdir={tmp_path / 'run'}", "--only=base", *COIN)
+  assert code == 0, said
+  env = subprocesses.environment(WRONG="1")
+  words = ["-m", "grpojax", "pipeline", "star:tiny", f"--workdir={tmp_path / 'run'}", "--only=grow1"]
+  words += [*COIN, f"--config.cache_dir={cache}", "--config.verbose=False", "--config.mesh.data=1"]
+  (done,) = subprocesses.forked([words], [env])
+  said = done.out + done.err
+  assert done.code == 1 and "error: stage 'grow1': kept 0 of 64 answers" in said, said
+  assert "raise config.sample.prompts or config.sample.samples, or start it from a better" in said
+  assert len(metrics.read(tmp_path / "run" / "grow1", "items")) == 16
