@@ -47,7 +47,7 @@ def _play(c: ConfigDict, environment: str, **knobs) -> None:
   c.data.task = "grpojax.rollout.envs.rows:Tasks"
   c.data.environment = c.env.get_ref("name")
   c.data.knobs = c.env.knobs
-  c.data.update(train=4096, validation=64, test=256, wrong=WRONG)
+  c.data.update(train=1024, validation=64, test=256, wrong=WRONG)  # 4x4 lakes repeat: more take minutes
   del c.data.rambling
   c.reward = ConfigDict()  # the environment's
   c.steps = 24
