@@ -53,7 +53,7 @@ def _play(c: ConfigDict, environment: str, **knobs) -> None:
   c.steps = 24
   c.rollout.update(prompts=16, group_size=8, slots=64, segment=8)
   c.optimizer.learning_rate = 1e-3
-  c.cold_start.update(steps=300, batch_size=32)
+  c.cold_start.update(steps=200, batch_size=32)
   c.eval.update(every=12, prompts=64, samples=8)
   c.checkpoint.every = 12
 
