@@ -1,11 +1,12 @@
 """Games: scales at which a recipe plays an environment of many turns, cold-started from a planner that errs.
 
     python -m grpojax.main --config=configs/gigpo.py                     # `lake` is its default
-    python -m grpojax.main --config=configs/grpo.py:lake                 # any recipe, the same game
+    python -m grpojax.main --config=configs/grpo.py:lake                 # the same game
     python -m grpojax.main --config=configs/essa.py:desk --config.env.knobs.goals=2
     python -m grpojax.main --config=configs/hgpo.py:tiny_sokoban         # seconds; for tests
 
-`configs/base.py` takes these names as scales.  A letter of a board, a call or an answer is a token.
+`configs/base.py` takes these names as scales, and so any recipe without rewards of its own for completions
+does.  A letter of a board, a call or an answer is a token.
 """
 
 from collections.abc import Callable
@@ -46,15 +47,15 @@ def _play(c: ConfigDict, environment: str, **knobs) -> None:
   c.data.task = "grpojax.rollout.envs.rows:Tasks"
   c.data.environment = c.env.get_ref("name")
   c.data.knobs = c.env.knobs
-  c.data.update(train=4096, validation=64, test=256, wrong=WRONG)
+  c.data.update(train=1024, validation=64, test=256, wrong=WRONG)  # 4x4 lakes repeat: more take minutes
   del c.data.rambling
   c.reward = ConfigDict()  # the environment's
-  c.steps = 30
+  c.steps = 24
   c.rollout.update(prompts=16, group_size=8, slots=64, segment=8)
   c.optimizer.learning_rate = 1e-3
-  c.cold_start.update(steps=300, batch_size=32)
-  c.eval.update(every=15, prompts=96, samples=8)
-  c.checkpoint.every = 15
+  c.cold_start.update(steps=200, batch_size=32)
+  c.eval.update(every=12, prompts=64, samples=8)
+  c.checkpoint.every = 12
 
 
 def _tiny(game: Callable[[ConfigDict], None]) -> Callable[[ConfigDict], None]:
