@@ -57,8 +57,8 @@ def least(config: ConfigDict, model: Model, mesh: Mesh) -> dict[str, int]:
     if config.env.name:
       slots = turns.build.slots_of(config, s, own, generation) // shards
       keys = f"{section}.max_tokens, config.rollout.slots and config.data.prompt_budget"
-      own = L + turns.build.context_tokens(config, generation)
-      found[keys] = kv_budget.kv_bytes(s, slots * own, tensor)
+      of_slot = L + turns.build.context_tokens(config, generation)
+      found[keys] = kv_budget.kv_bytes(s, slots * of_slot, tensor)
       continue
     slots = sampler.build.slots_that_fit(config, s, own, generation) or c.prompts * generation.group_size
     decoded = slots // shards * kv_budget.ring(generation.max_tokens)
