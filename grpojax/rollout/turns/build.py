@@ -90,7 +90,7 @@ def budgets(config: ConfigDict, spec: GenerationSpec, between: int) -> Budgets:
 def context_tokens(config: ConfigDict, spec: GenerationSpec, between: int = 0) -> int:
   """Returns the tokens behind the prompt that a slot's cache has room for: of a context, at the most."""
   env = config.env
-  if not env.memory:
+  if not (env.name and env.memory):
     return spec.max_tokens
   of_turn = env.action_tokens + env.observation_tokens + between
   return min(spec.max_tokens, min(env.memory, env.turns - 1) * of_turn + env.action_tokens)
