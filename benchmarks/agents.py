@@ -166,7 +166,7 @@ def table(found: dict) -> str:
 
 def main(arguments: list[str] | None = None):
   parser = argparse.ArgumentParser(description=__doc__)
-  parser.add_argument("--rounds", type=int, default=5)
+  parser.add_argument("--rounds", type=int, default=4)
   args = parser.parse_args(arguments)
   try:
     found = measured(calls(FULL), args.rounds)

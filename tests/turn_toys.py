@@ -100,12 +100,13 @@ def programs(slots, action_tokens=A, columns=L + T):
   return tuple(map(jax.jit, made))
 
 
-def table(slots=4, chunk=3, segment=3, budgets=BUDGETS) -> Table:
+def table(slots=4, chunk=3, segment=3, budgets=BUDGETS, banks=1) -> Table:
   tokenizer = policy()[0]
   columns = L + max(T, budgets.context_tokens or budgets.max_tokens)
   made = programs(slots, max(A, budgets.action_tokens), columns)
   same = lambda x: x
-  return Table(Device(*made, slots, chunk, min(READERS, slots), segment, same, same), budgets, tokenizer)
+  device = Device(*made, slots, chunk, min(READERS, slots), segment, same, same, banks=banks)
+  return Table(device, budgets, tokenizer)
 
 
 def play(

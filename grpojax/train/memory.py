@@ -17,14 +17,10 @@ from grpojax.runtime import sharding
 _FLOAT = 4  # bytes
 
 
-def check(config: ConfigDict, model: Model, mesh: Mesh, teacher: Model | None = None) -> None:
+def check(config: ConfigDict, model: Model, mesh: Mesh) -> None:
   """Raises ValueError for keys that ask for more memory than a device has."""
   has = available(mesh)
-  needed = least(config, model, mesh)
-  if teacher:
-    where = sharding.param_shardings(mesh, teacher.axes, teacher.shapes, teacher.rules)
-    needed["teacher.path"] = sharding.bytes_per_chip(teacher.shapes, where)
-  for keys, needs in needed.items():
+  for keys, needs in least(config, model, mesh).items():
     if needs > has:
       raise ValueError(
         f"config.{keys} need at least {needs / 1e9:.3g} GB of a device, which has {has / 1e9:.3g} GB; "
@@ -61,8 +57,8 @@ def least(config: ConfigDict, model: Model, mesh: Mesh) -> dict[str, int]:
     if config.env.name:
       slots = turns.build.slots_of(config, s, own, generation) // shards
       keys = f"{section}.max_tokens, config.rollout.slots and config.data.prompt_budget"
-      columns_of_slot = L + turns.build.context_tokens(config, generation)
-      found[keys] = kv_budget.kv_bytes(s, slots * columns_of_slot, tensor)
+      of_slot = L + turns.build.context_tokens(config, generation)
+      found[keys] = kv_budget.kv_bytes(s, slots * of_slot, tensor)
       continue
     slots = sampler.build.slots_that_fit(config, s, own, generation) or c.prompts * generation.group_size
     decoded = slots // shards * kv_budget.ring(generation.max_tokens)

@@ -249,11 +249,13 @@ def check_length(config: ConfigDict) -> None:
     return
   most = storage.read_json(model_folder(config) / "config.json").get("max_position_embeddings")
   prompt = config.data.prompt_budget
-  for key in "rollout", "eval":
-    response = config[key].max_tokens
+  for key, spec in ("rollout", sampler.build.rollout_spec), ("eval", sampler.build.eval_spec):
+    response = turns.build.context_tokens(config, spec(config))
+    whole = response == config[key].max_tokens
+    what = f"config.{key}.max_tokens" if whole else "a context by config.env.memory"
     if most and prompt + response > most:
       raise ValueError(
-        f"config.data.prompt_budget = {prompt} and config.{key}.max_tokens = {response} are"
+        f"config.data.prompt_budget = {prompt} and {what} = {response} are"
         f" {prompt + response} tokens, and '{config.model.path}' is made for {most}"
         " (max_position_embeddings); lower one of them."
       )

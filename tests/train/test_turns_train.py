@@ -11,6 +11,7 @@ from grpojax import models, train
 from grpojax.config import check, schema
 from grpojax.learner import rows
 from grpojax.recipes import base
+from grpojax.rollout import sampler, turns
 from grpojax.rollout.envs.interface import Turn
 from grpojax.runtime import sharding
 from grpojax.train import setup
@@ -146,6 +147,17 @@ def test_what_trajectories_are_not_for_is_refused_in_a_sentence(cache, changes, 
     c.update(changes)
   with pytest.raises(ValueError, match=sentence):
     check.check(c, devices=1)
+
+
+def test_a_slot_has_room_for_the_longest_context_by_hand():
+  c = base.get_config("tiny")
+  c.env.update(name="frozen_lake", turns=5, action_tokens=6, observation_tokens=10)
+  c.rollout.max_tokens = 400
+  spec = sampler.build.rollout_spec(c)
+  for memory, room in (0, 400), (1, 6 + 10 + 3 + 6), (9, 4 * (6 + 10 + 3) + 6):
+    c.env.memory = memory
+    assert turns.build.context_tokens(c, spec, between=3) == room
+    assert turns.build.budgets(c, spec, between=3).context_tokens == room
 
 
 def test_contexts_are_refused_where_a_kernel_attends():

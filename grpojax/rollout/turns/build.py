@@ -20,7 +20,7 @@ from grpojax.runtime import compiler_options, sharding
 from grpojax.runtime.compile import aot_jit
 from grpojax.types import Prompts
 
-READING = 8  # slots for each that reads at a time
+LEAST = 8  # slots of a shard that read at a time, or an eighth of them; and that a bank has
 
 
 class Pending(NamedTuple):
@@ -49,11 +49,12 @@ def build(
   model, mesh, where, sync, _ = weights.build_sync(config, name, model, mesh, spec.weights)
   between = len(dialogue.between(tokenizer, "x", newest=-1)[0])
   slots, shards = slots_of(config, model.spec, mesh, spec, between), sharding.batch_shards(mesh)
-  readers = -(-slots // shards // READING) * shards
+  own, banks = _banks(slots // shards, mesh)
+  slots, readers = own * shards, min(own, max(LEAST, -(-own // LEAST))) * shards
   programs = _programs(config, name, model, mesh, where, eos_ids, spec, slots, readers, between)
   put, replicate = partial(sharding.to_device, mesh), partial(sharding.everywhere, mesh)
   steps = config.rollout.prefill_chunk, readers, config.rollout.segment
-  device = Device(*programs, slots, *steps, put, replicate, shards)
+  device = Device(*programs, slots, *steps, put, replicate, shards, banks)
   table = Table(device, budgets(config, spec, between), tokenizer)
 
   def start(params, prompts: Prompts, key, whole: bool = False) -> Pending:
@@ -69,6 +70,16 @@ def build(
   return Engine(start, stream, sync, programs=(sync, *programs))
 
 
+def _banks(slots: int, mesh: Mesh) -> tuple[int, int]:
+  """Returns the slots of a shard in a bank, and how many banks there are.
+
+  A processor decodes half the slots in half the time, so that two banks cost nothing; an accelerator, which
+  reads its parameters for few as for many, has one.
+  """
+  two = mesh.devices.flat[0].platform == "cpu" and slots >= 2 * LEAST
+  return (slots // 2, 2) if two else (slots, 1)
+
+
 def budgets(config: ConfigDict, spec: GenerationSpec, between: int) -> Budgets:
   """Returns the limits of a trajectory; `between` two actions are so many tokens beside an observation."""
   env = config.env
@@ -79,7 +90,7 @@ def budgets(config: ConfigDict, spec: GenerationSpec, between: int) -> Budgets:
 def context_tokens(config: ConfigDict, spec: GenerationSpec, between: int = 0) -> int:
   """Returns the tokens behind the prompt that a slot's cache has room for: of a context, at the most."""
   env = config.env
-  if not env.memory:
+  if not (env.name and env.memory):
     return spec.max_tokens
   of_turn = env.action_tokens + env.observation_tokens + between
   return min(spec.max_tokens, min(env.memory, env.turns - 1) * of_turn + env.action_tokens)

@@ -1,10 +1,12 @@
 """The host's half of the sampler of trajectories: which slot plays which, and what its environment says.
 
 A slot reads its prompt, acts, waits for its environment, reads what it says, and acts again, while the others
-go on; the device's half is sampler/turns.py.  A clock decides when an answer is looked at, and nothing else:
-what a trajectory holds depends on its address alone, (seed and step, prompt, sample).
+go on; the device's half is sampler/turns.py.  Banks of slots take turns, so that the environments of one work
+while the device does for the other.  A clock decides when an answer is looked at, and nothing else: what a
+trajectory holds depends on its address alone, (seed and step, prompt, sample).
 """
 
+import dataclasses
 import functools
 import time
 from collections import Counter, deque
@@ -37,6 +39,29 @@ from grpojax.types import (
 WAIT = 60.0  # seconds between two looks at environments of which none answers
 
 
+@dataclasses.dataclass
+class Bank:
+  """Slots that decode together."""
+
+  first: int  # number of its first slot among those of all banks
+  slots: Slots
+  reader: Reader
+  free: deque[int]
+  players: dict[int, Player] = dataclasses.field(default_factory=dict)  # by slot
+  acting: set[int] = dataclasses.field(default_factory=set)  # slots whose action goes on
+  paces: deque[float] = dataclasses.field(default_factory=lambda: deque([0.0], maxlen=2))  # seconds of turns
+
+  @property
+  def due(self) -> int:
+    """Returns the slots whose environment has yet to answer."""
+    return sum(player.waits for player in self.players.values())
+
+  @property
+  def ready(self) -> int:
+    """Returns the slots that have something to read or to decode."""
+    return len(self.acting) + sum(bool(player.unread) for player in self.players.values())
+
+
 class Game:
   """One rollout under way."""
 
@@ -49,77 +74,84 @@ class Game:
     self.queue = deque((row, sample) for row in range(P) for sample in range(G))
     self.seeds = np.asarray(_seeds(self.key, prompts.id, G))
     self.ended: list[dict[int, Trajectory]] = [{} for _ in range(P)]  # by prompt and sample
-    self.players: dict[int, Player] = {}  # by slot
-    self.free = deque(range(table.device.slots))
-    self.acting: set[int] = set()  # slots whose action goes on
-    self.slots: Slots = table.device.empty()
-    self.reader = Reader(table.device, table.budgets, params, prompts, self.key, counters)
-    self.paces = deque([0.0], maxlen=2)  # seconds of the last two readings and segments
+    self.banks = [self._bank(number) for number in range(table.device.banks)]
+
+  def _bank(self, number: int) -> Bank:
+    device = self.table.device
+    reader = Reader(device, self.table.budgets, self.params, self.prompts, self.key, self.counters)
+    return Bank(number * device.slots, device.empty(), reader, deque(range(device.slots)))
 
   def play(self) -> Iterator[tuple[np.ndarray, Rollout]]:
     """Yields (number of the prompt [1], its trajectories [1, G, ...]) of each group that has ended."""
-    while self.queue or self.players:
-      while self.free and self.queue:
-        self._seat(self.free.popleft(), *self.queue.popleft())
-      self._listen()
-      begun = time.perf_counter()
-      self.slots, acting = self.reader(self.slots, self.players)
-      self.acting |= acting
-      if self.acting:
-        sent = self._send()
-        for slot, turn in self.environments.poll():  # while the device decodes
-          self._answer(slot, turn)
-        self._take_actions(*sent)
-        self.paces.append(time.perf_counter() - begun)
-      yield from self._groups()
+    while self.queue or any(bank.players for bank in self.banks):
+      for bank in self.banks:
+        self._turn(bank)
+        yield from self._groups()
+
+  def _turn(self, bank: Bank) -> None:
+    """Has a bank read all that it has not, and decode a segment."""
+    while bank.free and self.queue:
+      self._seat(bank, bank.free.popleft(), *self.queue.popleft())
+    self._listen(bank)
+    begun = time.perf_counter()
+    bank.slots, acting = bank.reader(bank.slots, bank.players)
+    bank.acting |= acting
+    if bank.acting:
+      sent = self._send(bank)
+      self._take_answers(self.environments.poll())  # while the device decodes
+      self._take_actions(bank, *sent)
+      bank.paces.append(time.perf_counter() - begun)
 
   def close(self) -> None:
     """Ends the episodes that were not played to their end."""
-    for slot in self.players:
-      self.environments.end(slot)
+    for bank in self.banks:
+      for slot in bank.players:
+        self.environments.end(bank.first + slot)
 
-  def _seat(self, slot: int, row: int, sample: int) -> None:
+  def _seat(self, bank: Bank, slot: int, row: int, sample: int) -> None:
     """Gives a free slot the next trajectory."""
-    self.reader.leave(slot)
-    prompt = self.reader.prompt(row)
-    self.players[slot] = Player(row, sample, Trajectory(), prompt, asked=time.perf_counter())
-    self.environments.reset(slot, self.prompts.example[row], int(self.seeds[row, sample]))
+    bank.reader.leave(slot)
+    prompt = bank.reader.prompt(row)
+    bank.players[slot] = Player(row, sample, Trajectory(), prompt, asked=time.perf_counter())
+    self.environments.reset(bank.first + slot, self.prompts.example[row], int(self.seeds[row, sample]))
 
-  def _send(self):
+  def _send(self, bank: Bank):
     """Sends a segment of decode steps on its way; returns what it makes."""
     device = self.table.device
-    playing = np.isin(np.arange(device.slots), list(self.acting))
-    self.slots, taken, fed = device.act(
-      self.params, self.slots, device.replicate(np.int32(device.segment)), device.put(playing)
+    playing = np.isin(np.arange(device.slots), list(bank.acting))
+    bank.slots, taken, fed = device.act(
+      self.params, bank.slots, device.replicate(np.int32(device.segment)), device.put(playing)
     )
-    return self.slots, taken, fed
+    return bank.slots, taken, fed
 
-  def _listen(self) -> None:
+  def _listen(self, bank: Bank) -> None:
     """Takes in what environments have answered, and waits for more of them as long as that pays.
 
-    A segment takes as long for few slots as for all.  So those who could go on wait for the others, at most
-    as long as a reading and segment take, times the share of the others; and nobody, for the first answer.
+    A segment takes as long for few slots of a bank as for all.  So those who could go on wait for the others,
+    at most as long as a turn takes, times the share of these.  Where nobody could, in any bank, the first
+    answer is waited for.
     """
     begun, since = time.perf_counter(), None
-    answers = self.environments.poll()
-    while True:
-      for slot, turn in answers:
-        self._answer(slot, turn)
-      due = sum(player.waits for player in self.players.values())
-      ready = len(self.acting) + sum(bool(player.unread) for player in self.players.values())
-      if not due:
-        break
-      left, now = WAIT, time.perf_counter()
+    self._take_answers(self.environments.poll())
+    while due := bank.due:
+      left, now, ready = WAIT, time.perf_counter(), bank.ready
       if ready:
         since = since or now
-        pace = min(self.paces)  # of the last two, as one may have compiled
+        pace = min(bank.paces)  # of two turns, as one may have compiled
         left = since + pace * due / (due + ready) - now
+      elif any(other.ready for other in self.banks):
+        break
       if left <= 0:
         break
-      answers = self.environments.wait(left)
+      self._take_answers(self.environments.wait(left))
     self.counters["environment/idle_seconds"] += time.perf_counter() - begun
 
-  def _take_actions(self, slots: Slots, taken, fed) -> None:
+  def _take_answers(self, answers: list[tuple[int, Turn]]) -> None:
+    for number, turn in answers:
+      bank, slot = divmod(number, self.table.device.slots)
+      self._answer(self.banks[bank], slot, turn)
+
+  def _take_actions(self, bank: Bank, slots: Slots, taken, fed) -> None:
     """Fetches the segment, and hands the actions that have ended to their environments."""
     steps, fed, acting, count, actions, logp = jax.device_get(
       (taken, fed, slots.acting, slots.count, slots.actions, slots.logp)
@@ -127,25 +159,25 @@ class Game:
     self.counters["rollout/decode_steps"] += int(steps)
     self.counters["rollout/slot_steps"] += int(steps) * self.table.device.slots
     self.counters["rollout/fed_slot_steps"] += int(fed)
-    for slot in sorted(slot for slot in self.acting if not acting[slot]):
-      self.acting.remove(slot)
-      player, n = self.players[slot], int(count[slot])
+    for slot in sorted(slot for slot in bank.acting if not acting[slot]):
+      bank.acting.remove(slot)
+      player, n = bank.players[slot], int(count[slot])
       player.held += n - 1  # no step has fed its last token yet
       player.trajectory.act(actions[slot, :n].tolist(), logp[slot, :n].tolist())
       player.action = text.decode(self.table.tokenizer, actions[slot], count[slot])
       self.counters["rollout/sampled_tokens"] += n
-      self._ask(slot, player)
+      self._ask(bank.first + slot, player)
 
-  def _ask(self, slot: int, player: Player) -> None:
-    """Sends a slot's action to its environment, once that has answered what it was asked before."""
+  def _ask(self, number: int, player: Player) -> None:
+    """Sends a player's action to its environment, once that has answered what it was asked before."""
     if player.action is None or player.waits:
       return
-    self.environments.step(slot, player.action)
+    self.environments.step(number, player.action)
     player.action, player.waits, player.asked = None, True, time.perf_counter()
 
-  def _answer(self, slot: int, turn: Turn) -> None:
+  def _answer(self, bank: Bank, slot: int, turn: Turn) -> None:
     """Takes in what an environment says: the result of an action or, after a reset, where the task begins."""
-    player = self.players[slot]
+    player = bank.players[slot]
     one, player.waits = player.trajectory, False
     self.counters["environment/steps"] += 1
     self.counters["environment/seconds"] += time.perf_counter() - player.asked
@@ -158,10 +190,10 @@ class Game:
       if ending is None:
         ending = self._observe(player, turn.text)
     if ending is not None:
-      self._end(slot, ending)
+      self._end(bank, slot, ending)
       return
     one.anchors.append(turn.text if turn.anchor is None else turn.anchor)
-    self._ask(slot, player)
+    self._ask(bank.first + slot, player)
 
   def _ending(self, one: Trajectory, turn: Turn) -> int | None:
     """Returns why no turn may follow, None if one may."""
@@ -198,17 +230,17 @@ class Game:
     if len(seen) >= min(budgets.context_tokens, budgets.max_tokens - len(one.tokens)):
       return TOKENS
     one.begin_context(seen, new=len(tokens))
-    player.held, player.unread = 0, [*self.reader.prompt(player.row), *seen]
+    player.held, player.unread = 0, [*self.banks[0].reader.prompt(player.row), *seen]
     return None
 
-  def _end(self, slot: int, ending: int) -> None:
+  def _end(self, bank: Bank, slot: int, ending: int) -> None:
     """Takes a trajectory off its slot."""
-    player = self.players.pop(slot)
+    player = bank.players.pop(slot)
     player.trajectory.ending = ending
     self.ended[player.row][player.sample] = player.trajectory
-    self.acting.discard(slot)
-    self.free.append(slot)
-    self.environments.end(slot)
+    bank.acting.discard(slot)
+    bank.free.append(slot)
+    self.environments.end(bank.first + slot)
     self.counters["environment/failures"] += ending == FAILED
     self.counters["rollout/responses"] += 1
     one = player.trajectory

@@ -37,13 +37,14 @@ class Device(NamedTuple):
   read: Callable
   begin: Callable
   act: Callable
-  slots: int  # S
+  slots: int  # S, of a bank
   chunk: int  # W, columns that a slot reads at a time
   readers: int  # R, slots that read at a time
   segment: int  # decode steps between two looks of the host
   put: Callable  # what has a row for each slot, or each reader -> on the mesh
   replicate: Callable  # any value -> on the whole mesh
   shards: int = 1  # D, of the batch; divides S and R
+  banks: int = 1  # whose slots decode in turns
 
   def shard(self, slot: int) -> int:
     """Returns the shard of a slot."""

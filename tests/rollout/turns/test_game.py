@@ -44,8 +44,10 @@ def text_of(rollout, p, g):
   return policy()[0].decode(rollout.tokens[p, g, : rollout.length[p, g]])
 
 
-@pytest.mark.parametrize("late", [dict(delay=1), dict(delay=5, order=-1)])
-def test_slow_environments_and_answers_in_another_order_change_no_bit(late):
+@pytest.mark.parametrize(
+  "late", [dict(delay=1), dict(delay=5, order=-1), dict(banks=2), dict(banks=2, delay=4)]
+)
+def test_slow_environments_answers_in_another_order_and_banks_change_no_bit(late):
   same(play(**late)[0], plain()[0])
 
 
