@@ -17,10 +17,14 @@ from grpojax.runtime import sharding
 _FLOAT = 4  # bytes
 
 
-def check(config: ConfigDict, model: Model, mesh: Mesh) -> None:
+def check(config: ConfigDict, model: Model, mesh: Mesh, teacher: Model | None = None) -> None:
   """Raises ValueError for keys that ask for more memory than a device has."""
   has = available(mesh)
-  for keys, needs in least(config, model, mesh).items():
+  needed = least(config, model, mesh)
+  if teacher:
+    where = sharding.param_shardings(mesh, teacher.axes, teacher.shapes, teacher.rules)
+    needed["teacher.path"] = sharding.bytes_per_chip(teacher.shapes, where)
+  for keys, needs in needed.items():
     if needs > has:
       raise ValueError(
         f"config.{keys} need at least {needs / 1e9:.3g} GB of a device, which has {has / 1e9:.3g} GB; "
