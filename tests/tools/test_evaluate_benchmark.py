@@ -216,8 +216,8 @@ def test_what_is_no_checkpoint_is_refused(workdir, cache, named, sentence):
 
 
 def test_an_unknown_suite_is_refused_with_those_there_are(cache):
-  with pytest.raises(ValueError, match=r"names 'train', but config.data has .* test, validation only\."):
-    benchmark.prepare(tiny(cache), "", ["test", "train"], None)
+  with pytest.raises(ValueError, match=r"names 'tests', but config.data has .* test, validation only\."):
+    benchmark.prepare(tiny(cache), "", ["test", "tests"], None)
 
 
 def test_an_unknown_reward_to_pick_by_is_refused_with_those_there_are(cache):
