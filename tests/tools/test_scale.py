@@ -113,6 +113,18 @@ def test_the_fit_is_the_best_of_a_plain_search():
     assert got.error == pytest.approx(best[0], rel=1e-6)
 
 
+def test_cells_that_the_fit_leaves_out_would_not_have_won():
+  """On grids so fine that neighbours nearly tie: no B of a dense grid does better in any cell."""
+  rng, C, A_grid = np.random.default_rng(1), np.geomspace(1, 50, 9), np.linspace(0, 1, 101)
+  mids, B = fit.mid_grid(C), np.geomspace(0.3, 3.0, 501)
+  s = sigmoid(C, 0.0, 1.0, B[:, None], mids[:, None, None])  # [mid, B, N]
+  a, squares = A_grid[:, None, None] - 0.3, (s * s).sum(-1)
+  for noise in rng.normal(0, 0.02, size=(20, 9))[[0, 8, 19]]:  # with the last two, 201 values of B mislead
+    R = sigmoid(C, 0.3, 0.8, 1.0, 7.0) + noise
+    best = (a * a * squares - 2 * a * (s @ (R - 0.3)) + np.square(R - 0.3).sum()).min()
+    assert fit.fit(C, R, 0.3, A_grid, mids).error <= best + 1e-12
+
+
 # Workdirs.
 
 STEPS = range(0, 65, 5)
