@@ -258,14 +258,15 @@ def test_eight_devices_play_the_tokens_of_one():
     model, slots=16, readers=8, columns=L + T, prompt_columns=L, action_tokens=BUDGETS.action_tokens,
     sampling=SamplingParams(), eos_ids=(tokenizer.eos_token_id,), shards=8,
   )  # fmt: skip
+  slots = turns.Slots(sharding.kv_sharding(on, model.spec.num_key_value_heads), *[rows] * 7)
   programs = (
-    jax.jit(empty, out_shardings=rows),
-    jax.jit(read, in_shardings=(everywhere, rows, rows), out_shardings=rows),
-    jax.jit(begin, in_shardings=(everywhere, rows, rows, everywhere, rows), out_shardings=rows),
+    jax.jit(empty, out_shardings=slots),
+    jax.jit(read, in_shardings=(everywhere, slots, rows), out_shardings=(slots, rows)),
+    jax.jit(begin, in_shardings=(everywhere, slots, rows, everywhere, rows), out_shardings=slots),
     jax.jit(
       act,
-      in_shardings=(everywhere, rows, everywhere, rows),
-      out_shardings=(rows, everywhere, everywhere),
+      in_shardings=(everywhere, slots, everywhere, rows),
+      out_shardings=(slots, everywhere, everywhere),
     ),
   )
   put, replicate = functools.partial(sharding.to_device, on), functools.partial(sharding.everywhere, on)
