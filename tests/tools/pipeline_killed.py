@@ -1,6 +1,8 @@
-"""`grpojax pipeline` that SIGKILLs itself at the n-th entry of a phase, once for each point; then to its end.
+"""Starts of `grpojax pipeline`, one after another: each in a folder, up to a point where it SIGKILLs itself.
 
-    python tests/tools/pipeline_killed.py "answers:2 batch:3 ..." PIPELINE --workdir=... [flags]
+    python tests/tools/pipeline_killed.py "cut=answers:2 cut=batch:3 cut= whole=" PIPELINE [flags]
+
+A point is the n-th entry of a phase; without one a start goes to its end.
 """
 
 import os
@@ -42,8 +44,10 @@ def watch(point: str) -> None:
 
 
 if __name__ == "__main__":
-  for point in [*sys.argv.pop(1).split(), ""]:
+  for start in sys.argv.pop(1).split():
+    folder, point = start.split("=")
     if not (child := os.fork()):
+      os.chdir(folder)
       if point:
         watch(point)
       commandline.run(command.main, recipe.PIPELINES)
