@@ -81,6 +81,6 @@ def _ratio(log: float, error: float) -> str:
 def _tokens(row: dict) -> str:
   """Returns the tokens a gradient below which the credit's squared error is smaller than RLOO's."""
   tokens = row["better below tokens"]
-  if row["log variance ratio"] == row["log variance ratio/error"] == 0:
-    return "–"  # RLOO itself
+  if abs(row["log variance ratio"]) + row["log variance ratio/error"] < compare.EXACT:
+    return "–"  # RLOO itself, or its scale
   return "never" if tokens == 0 else f"{tokens:.0f}" if math.isfinite(tokens) else "always"
