@@ -38,6 +38,15 @@ def essa(omega=0.5, **how) -> Point:
 TRAJECTORY = Point(dict(fn="leave_one_out"))
 RETURN = turn_return(gamma=1.0, baseline="none")
 
+
+
+def reference(point: Point) -> Point:
+  """Returns the unbiased credit for trajectories that a point is compared with: same groups, same target."""
+  if point.target == "penalised":  # A − mean: RLOO's, but for its scale
+    return gigpo(omega=0.0, penalty=point.advantage["penalty"], target="penalised")
+  return TRAJECTORY._replace(G=point.G)
+
+
 CREDITS = {
   "trajectory, mean of the others (RLOO)": TRAJECTORY,
   "trajectory, z-score (GRPO)": Point(dict(fn="zscore")),
@@ -107,4 +116,5 @@ def all_points() -> list[Point]:
   """Returns each point once."""
   extra = [turn_return(baseline="none", target="discounted")]
   listed = [*CREDITS.values(), *(point for *_, point in sweep()), *extra]
+  listed += [reference(point) for point in listed]
   return list({repr(point): point for point in listed}.values())
