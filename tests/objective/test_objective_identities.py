@@ -130,5 +130,5 @@ def test_what_m2po_keeps_is_what_is_left_of_removing_the_largest(seed):
 
 def test_a_batch_veto_without_log_probs_is_refused():
   objective = lib.build(config(batch_veto=dict(it=dict(fn="m2po"))))
-  with pytest.raises(ValueError, match="needs the policy's log-probs of the whole batch"):
+  with pytest.raises(ValueError, match="need the policy's log-probs of the whole batch"):
     jax.eval_shape(lib.prepare, objective, random_batch(0)[0])
