@@ -126,7 +126,7 @@ def damaged(choose: Callable, change: Callable, attempt: Attempt, rng: Random, t
   attempt.signal(signal.SIGKILL)
   ended = dies(attempt)
   if ended == "":
-    newest = attempt.job.workdir / "checkpoints" / str(attempt.job.saved()[-1])
+    _, newest = max(attempt.job.checkpoints().items())
     file = choose(rng, newest)
     file.write_bytes(change(bytearray(file.read_bytes())))
   return ended

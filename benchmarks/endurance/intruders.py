@@ -71,15 +71,20 @@ def _killed(attempt: Attempt, rng: Random, timing: Timing) -> str | None:
   return dies(attempt)
 
 
+def _later(checkpoint: Path, step: int) -> Path:
+  """Returns the folder of a later step that is not there: a fault before may have left one."""
+  return next(path for n in range(7, 99) if not (path := checkpoint.with_name(str(step + n))).exists())
+
+
 def renamed(job) -> None:
   """Gives the newest checkpoint a later name."""
-  newest = job.workdir / "checkpoints" / str(job.saved()[-1])
-  newest.rename(newest.with_name(str(job.saved()[-1] + 7)))
+  step, newest = max(job.checkpoints().items())
+  newest.rename(_later(newest, step))
 
 
 def exchanged(job) -> None:
   """Gives the two newest checkpoints each other's name."""
-  a, b = (job.workdir / "checkpoints" / str(step) for step in job.saved()[-2:])
+  a, b = (folder for _, folder in sorted(job.checkpoints().items())[-2:])
   a.rename(aside := a.with_name("aside"))
   b.rename(a)
   aside.rename(b)
@@ -87,8 +92,8 @@ def exchanged(job) -> None:
 
 def copied(job) -> None:
   """Copies the newest checkpoint under a later name."""
-  newest = job.workdir / "checkpoints" / str(job.saved()[-1])
-  shutil.copytree(newest, newest.with_name(str(job.saved()[-1] + 7)))
+  step, newest = max(job.checkpoints().items())
+  shutil.copytree(newest, _later(newest, step))
 
 
 def torn(job) -> None:

@@ -40,13 +40,17 @@ class Job:
     return sorted(self.logs.glob(f"{self.workdir.name}-*.sampled"))
 
   def saved(self) -> list[int]:
-    """Returns the steps of the committed checkpoints, the newest last, whatever their folders' names."""
-    steps = set()
+    """Returns the steps of the committed checkpoints, the newest last."""
+    return sorted(self.checkpoints())
+
+  def checkpoints(self) -> dict[int, Path]:
+    """Returns the folder of each committed checkpoint by its step, whatever the folder's name."""
+    folders = {}
     for file in self.workdir.glob("checkpoints/*/_CHECKPOINT_METADATA"):
       if file.parent.name.isdigit():
         with contextlib.suppress(OSError, ValueError, KeyError, TypeError):  # on its way out, or damaged
-          steps.add(json.loads(file.read_text())["custom_metadata"]["host"]["step"])
-    return sorted(steps)
+          folders[json.loads(file.read_text())["custom_metadata"]["host"]["step"]] = file.parent
+    return folders
 
 
 class Attempt:
