@@ -16,12 +16,12 @@ from grpojax.learner import batching
 from grpojax.rollout.score import sample_table
 from grpojax.runtime import sharding
 from grpojax.train.setup import Job
-from grpojax.types import ACTION, INJECTED, OBSERVATION, Batch, Groups
+from grpojax.types import ACTION, INJECTED, OBSERVATION, PROMPT, Batch, Groups
 
 TOKENS = 4096  # of a group that are kept one by one: its first completions, whole, and one at least
 DECIMALS = 3  # of nats
 
-KINDS = {ACTION: "a", OBSERVATION: "o", INJECTED: "i"}  # a letter for each token of a trajectory
+KINDS = {ACTION: "a", OBSERVATION: "o", INJECTED: "i", PROMPT: "p"}  # a letter for each token of a trajectory
 
 _advantages = jax.jit(objective_lib.group_advantages)
 _turn_advantages = jax.jit(objective_lib.turn_advantages)

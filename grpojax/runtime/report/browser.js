@@ -3,7 +3,7 @@
 function startBrowser(data) {
   const form = document.getElementById("browser"), out = document.getElementById("completions");
   const page = 10, darkest = {logp: 5, entropy: 3};  // nats
-  const kinds = {a: "action", o: "observation", i: "injected"};
+  const kinds = {a: "action", o: "observation", i: "injected", p: "prompt of a context"};
   let shown = page, items = [];
 
   function element(name, text, kind) {

@@ -78,7 +78,8 @@ def _tokens(group: dict, size: int) -> dict:
   tokens = [[console.visible(text) for text in each] for each in texts]
   found = {"tokens": tokens} | {name: numbers for name, numbers in known.items() if fits(numbers)}
   kinds = group.get("kinds")
-  spelt = isinstance(kinds, list) and all(isinstance(each, str) and set(each) <= set("aoi") for each in kinds)
+  legal = lambda each: isinstance(each, str) and set(each) <= set("aoip")
+  spelt = isinstance(kinds, list) and all(map(legal, kinds))
   return found | ({"kind": kinds} if spelt and list(map(len, kinds)) == list(map(len, texts)) else {})
 
 
