@@ -27,11 +27,29 @@ CASES = {
   for case in json.loads(path.read_text())
 }
 LEAST = dict(trl={}, verl={"algorithm.adv_estimator": "grpo"}, tunix={})
+PADDED = "Dr. GRPO's constant is the padded width, over rows with a token"
+REMAINS = {  # what no flag makes up for; `port` says the most of it under "the same word, another formula"
+  ("trl", "gmpo_toyA"): "GMPO is a trainer of its own, and no key of GRPOConfig",
+  ("trl", "gmpo_toyB"): "GMPO is a trainer of its own, and no key of GRPOConfig",
+  ("trl", "grpo_padding_hazard"): "masked after exp, which is NaN for infinite log-probs",
+  ("tunix", "grpo_padding_hazard"): "masked after exp, which is NaN for infinite log-probs",
+  ("trl", "vespo_k1_lambda0_is_sequence_is"): "lambda is at least 1e-4",
+  ("trl", "gdpo_unscored"): "a completion without any reward stays in the denominators",
+  ("tunix", "combo_gspo_token_gigpo_drgrpo"): PADDED,
+  ("tunix", "combo_gspo_token_gigpo_drgrpo_unclipped"): PADDED,
+  ("tunix", "combo_grpo_drgrpo_dapo_toyB"): PADDED,
+  ("tunix", "combo_rloo_drgrpo_toyB"): PADDED,
+  ("tunix", "combo_grpo_gspo_drgrpo_toyB"): PADDED,
+  ("tunix", "dr_grpo_toyA"): PADDED,
+  ("tunix", "dr_grpo_toyB"): PADDED,
+  ("tunix", "ema_baseline_mix_toyB"): PADDED,
+  ("tunix", "kl_k1_in_reward_toyA"): PADDED,
+}
 ROWS = [
   (peer, name)
   for peer, record in RECORDS.items()
   for name, answer in record["cases"].items()
-  if "given" in answer
+  if "given" in answer and (peer, name) not in REMAINS
 ]
 FEW = [
   ("trl", "dapo_toyB"), ("trl", "grpo_toyB_ragged_zero_var"), ("verl", "dr_grpo_toyB"),
@@ -71,6 +89,13 @@ def check(peer: str, name: str) -> None:
 @pytest.mark.parametrize("peer, name", FEW)
 def test_the_flags_compute_what_the_peer_computes(peer, name):
   check(peer, name)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("peer, name", REMAINS)
+def test_what_remains_different_is_different(peer, name):
+  with pytest.raises(AssertionError):
+    check(peer, name)
 
 
 @pytest.mark.slow
