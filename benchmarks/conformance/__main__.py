@@ -7,6 +7,7 @@ it keeps its last record.  Writes benchmarks/results/conformance.json and the ta
 """
 
 import argparse
+import functools
 import json
 import subprocess
 from pathlib import Path
@@ -24,6 +25,7 @@ FLOAT32 = 5e-6  # the same of a peer that computes in float32
 CLOSE = 5e-3  # a difference up to here is a constant of the peer's, such as its epsilon
 
 
+@functools.cache
 def cases() -> dict[str, dict]:
   """Returns every case by its name."""
   found = [case for path in sorted(CASES.glob("*.json")) for case in json.loads(path.read_text())]
@@ -96,7 +98,8 @@ def table(records: dict[str, dict]) -> str:
     for peer in peers:
       answers = records[peer]["cases"]
       for word in (of_advantages, of_loss):
-        cells.append(_counted([word(peer, case, answers[case["name"]]) for case in members]))
+        known = [case for case in members if case["name"] in answers]
+        cells.append(_counted([word(peer, case, answers[case["name"]]) for case in known]))
     if any(cell not in ("none", "–") for cell in cells[2:]):
       lines.append(cells)
   return "\n".join("| " + " | ".join(cells) + " |" for cells in lines)
@@ -122,6 +125,13 @@ def only_here(records: dict[str, dict]) -> str:
   )
 
 
+def not_replayed(records: dict[str, dict]) -> list[str]:
+  """Returns a sentence for each peer whose record lacks cases, as after a change of how it is asked."""
+  found = {peer: sorted(cases().keys() - record["cases"].keys()) for peer, record in records.items()}
+  names = lambda missing: ", ".join(f"`{name}`" for name in missing)
+  return [f"Not replayed by {PEERS[peer]}: {names(missing)}." for peer, missing in found.items() if missing]
+
+
 def different(records: dict[str, dict]) -> str:
   """Formats a line for each case in which a peer computes something else."""
   lines = []
@@ -143,7 +153,7 @@ def report(records: dict[str, dict]) -> None:
     f"`{record['setting']['command']}`"
     for peer, record in records.items()
   ]
-  said = "\n\n".join([table(records), only_here(records), *ran])
+  said = "\n\n".join([table(records), only_here(records), *not_replayed(records), *ran])
   setting.report("conformance", said, page="conformance")
   setting.report("differences", different(records), page="conformance")
 
