@@ -116,6 +116,8 @@ def _counted(words: list[str]) -> str:
 def only_here(records: dict[str, dict]) -> str:
   """Returns sentences on the families of which no peer has the advantages or the loss."""
   shown = {line.split(" | ")[0].removeprefix("| ") for line in table(records).splitlines()}
+  missing = {name for record in records.values() for name in cases().keys() - record["cases"].keys()}
+  shown |= {cases()[name]["variant"] for name in missing}
   rest = [case for case in cases().values() if case["variant"] not in shown]
   beside = {case["variant"] for case in rest if asked.beside(case)}
   names = lambda families: ", ".join(f"`{family}`" for family in sorted(families))
