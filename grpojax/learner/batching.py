@@ -92,7 +92,8 @@ def extra_fields(config: ConfigDict) -> tuple[str, ...]:
 
 
 def _names(entries: ConfigDict, fn: str) -> bool:
-  return any(entry.get("fn") == fn for entry in entries.values())
+  """Returns True where an entry has this function; what is no entry at all is refused by the objective."""
+  return any(isinstance(entry, ConfigDict) and entry.get("fn") == fn for entry in entries.values())
 
 
 def score_responses(

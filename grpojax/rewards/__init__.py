@@ -91,6 +91,9 @@ def build(config, functions: Mapping[str, Callable] = MappingProxyType({})) -> R
     )
   names = ["accuracy", *(name for name in config if name != "accuracy")]
   keys = {name: f"config.reward.{name}" for name in names}
+  for name, key in keys.items():
+    if not hasattr(config[name], "items"):
+      raise ValueError(f"{key} is {config[name]!r}, but must be a dict of fn and its keyword arguments.")
   fns = {name: functions.get(name) or _find(key, config[name].get("fn", "")) for name, key in keys.items()}
   return Rewards(tuple(_build_one(key, name, config[name], fns[name]) for name, key in keys.items()))
 

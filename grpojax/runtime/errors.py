@@ -20,11 +20,22 @@ _debug = False
 
 
 def take_flag() -> None:
-  """Takes --debug out of the command line."""
+  """Takes --debug out of the command line; without it, threads whose read has failed elsewhere are silent."""
   global _debug
   if FLAG in sys.argv:
     sys.argv.remove(FLAG)
     _debug = True
+  if not _debug:
+    sys.unraisablehook = functools.partial(_of_threads, sys.unraisablehook)
+
+
+def _of_threads(others: Callable, raised) -> None:
+  """Leaves out what TensorStore's threads raise when Orbax has given up a damaged file, and closed their loop.
+
+  The damage itself is raised where the file is read.
+  """
+  if not (isinstance(raised.exc_value, RuntimeError) and str(raised.exc_value) == "Event loop is closed"):
+    others(raised)
 
 
 def guarded(main: Callable) -> Callable:

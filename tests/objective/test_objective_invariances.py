@@ -104,7 +104,8 @@ def evaluate(objective, narrow, wide):
   halves = accumulate(objective, prepare(batch, rest[0]), *rest, 2)
   batch, *rest = wide
   prepared = jax.vmap(prepare)(batch, rest[0])
-  described = jax.vmap(lambda x: lib.describe(x, x.old_logp))(prepared)
+  old = lambda x, logp: logp if x.old_logp is None else x.old_logp  # None: a share of the way to logp
+  described = jax.vmap(lambda x, logp: lib.describe(x, old(x, logp)))(prepared, rest[0])
   return halves, jax.vmap(one_piece)(prepared, *rest), described
 
 

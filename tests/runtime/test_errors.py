@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import subprocesses
@@ -66,6 +67,20 @@ def test_the_flag_is_taken_and_shows_the_trace(monkeypatch):
   assert sys.argv == ["grpojax", "report", "nosuch"]
   with pytest.raises(ZeroDivisionError):
     errors.guarded(lambda: 1 / 0)()
+
+
+@pytest.mark.parametrize("debug", [False, True])
+def test_threads_whose_read_was_given_up_are_silent_and_others_are_not(monkeypatch, debug):
+  heard = []
+  monkeypatch.setattr(errors, "_debug", False)
+  monkeypatch.setattr(sys, "argv", ["grpojax", "report", *["--debug"] * debug])
+  monkeypatch.setattr(sys, "unraisablehook", heard.append)
+  errors.take_flag()
+  given_up = SimpleNamespace(exc_value=RuntimeError("Event loop is closed"))
+  other = SimpleNamespace(exc_value=RuntimeError("something else"))
+  sys.unraisablehook(given_up)
+  sys.unraisablehook(other)
+  assert heard == ([given_up, other] if debug else [other])
 
 
 def command(*arguments, **options):
