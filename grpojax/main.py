@@ -25,8 +25,8 @@ def main(argv):
     sys.exit("error: --workdir= is empty; name a folder, or leave the flag out for runs/NAME.")
   if config.sft.path:
     sys.exit(
-      f"error: config.sft.path = '{config.sft.path}' is read by `grpojax sft` alone; use that command, or leave"
-      " the key out."
+      f"error: config.sft.path = '{config.sft.path}' is read by `grpojax sft` alone; use that command, or"
+      " leave the key out."
     )
   if config.print_sharding:
     config_lib.check(config, jax.device_count())

@@ -30,7 +30,7 @@ def take_flag() -> None:
 
 
 def _of_threads(others: Callable, raised) -> None:
-  """Leaves out what TensorStore's threads raise when Orbax has given up a damaged file, and closed their loop.
+  """Leaves out what TensorStore's threads raise once Orbax has given up a damaged file and closed their loop.
 
   The damage itself is raised where the file is read.
   """
