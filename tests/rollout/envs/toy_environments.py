@@ -4,6 +4,7 @@ import os
 import random
 import signal
 import time
+from collections import deque
 from pathlib import Path
 
 import numpy as np
@@ -67,7 +68,7 @@ BAD = {
   "die": lambda: os._exit(3),
   "kill": lambda: os.kill(os.getpid(), signal.SIGKILL),
   "hang": lambda: time.sleep(600),
-  "spin": lambda: [None for _ in iter(int, 1)],
+  "spin": lambda: deque(iter(int, 1), maxlen=0),  # without an end, and without memory
   "fork": _forks,
   "print": _flood,
   "memory": lambda: bytearray(8 << 30),
