@@ -96,3 +96,13 @@ def test_only_the_learner_differentiates():
 def test_files_stay_short():
   long = {str(path.relative_to(ROOT)): n for path in FILES if (n := len(path.read_text().splitlines())) > 400}
   assert not long
+
+
+def test_no_flag_is_defined_twice():
+  """absl has one table of flags for a process, and the pages of the API import every command into one."""
+  nodes = [node for path in FILES for node in ast.walk(ast.parse(path.read_text()))]
+  calls = [node for node in nodes if isinstance(node, ast.Call)]
+  calls = [call for call in calls if ast.unparse(call.func).startswith("flags.DEFINE_")]
+  alone = [call for call in calls if "allow_override" not in [keyword.arg for keyword in call.keywords]]
+  found = sorted(call.args[0].value for call in alone)
+  assert "programs" in found and len(found) == len(set(found)), found

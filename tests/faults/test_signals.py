@@ -77,11 +77,12 @@ def test_a_second_ctrl_c_counts_also_where_a_shell_had_it_ignored():
 
 
 def test_a_terminal_that_closes_asks_for_a_stop_but_not_under_nohup():
-  with Interrupt() as interrupt:
-    signal.raise_signal(signal.SIGHUP)
-    assert interrupt.asked
-  before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+  before = signal.signal(signal.SIGHUP, signal.SIG_DFL)  # these tests may themselves run under nohup
   try:
+    with Interrupt() as interrupt:
+      signal.raise_signal(signal.SIGHUP)
+      assert interrupt.asked
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
     with Interrupt() as interrupt:
       signal.raise_signal(signal.SIGHUP)
       assert not interrupt.asked

@@ -34,6 +34,7 @@ with watchdog(1 / 60, "waiting", Path(sys.argv[1])):
 NEVER_READ = """
 import sys, threading
 from pathlib import Path
+import jax
 from grpojax.recipes import base
 from grpojax import train
 from grpojax.train import setup
@@ -43,7 +44,8 @@ def waits_for_the_data(*_):
 
 setup.load_data = waits_for_the_data
 config = base.get_config("tiny")
-config.guard.minutes, config.mesh.data = 1 / 60, 1
+config.guard.minutes, config.mesh.data = 1 / 20, 1
+jax.devices()  # which may take a second, in which nothing else goes on
 train.prepare(config, Path(sys.argv[1]))
 """
 

@@ -183,7 +183,7 @@ def test_a_tpus_compiler_takes_the_same_program(slice, on_cpu, tmp_path):
 def test_slices_exchange_over_the_network_what_their_data_shares(tmp_path):
   path = tmp_path / "check.json"
   cut = (f"--config.mesh.{key}" for key in ("slices=2", "data=2", "fsdp=4"))
-  rows = "--config.rollout.prompts=16", "--config.rollout.slots=16", "--only=update"
+  rows = "--config.rollout.prompts=16", "--config.rollout.slots=16", "--programs=update"
   done = podcheck("--config=configs/dapo.py:tiny", "--topology=v5e:2x2", f"--json={path}", *cut, *rows)
   assert not done.returncode, done.stderr
   wire = json.loads(path.read_text())["programs"]["update"]["wire"]

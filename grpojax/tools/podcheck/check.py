@@ -51,7 +51,7 @@ class Check(NamedTuple):
 def check(config: ConfigDict, where: Slice, scratch: Path, only: tuple[str, ...] = ()) -> Check:
   """Compiles all programs, or those named in `only`.  Raises ValueError for a config that no run accepts."""
   if set(only) - set(PROGRAMS):
-    raise ValueError(f"--only={','.join(only)}: the programs are {', '.join(PROGRAMS)}.")
+    raise ValueError(f"--programs={','.join(only)}: the programs are {', '.join(PROGRAMS)}.")
   if config.env.name:
     raise ValueError(
       f"config.env.name = '{config.env.name}': the programs of environments are not checked; leave it out to "

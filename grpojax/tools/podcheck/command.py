@@ -5,7 +5,7 @@
     ... --topology=cpu:8      # so many devices of this machine; without --topology, what there is
     ... --suggest             # what would have to change, if it does not fit
     ... --search              # meshes and remat policies, the best five
-    ... --only=update,decode  # not all of the programs
+    ... --programs=update,decode      # not all of them
     ... --json=check.json
 
 Compiles the update, the log-prob pass, the prefill and the decode loop with the slice's own compiler (of
@@ -25,7 +25,7 @@ from grpojax.tools.podcheck import check, search, suggest, table, topology
 
 TOPOLOGY = flags.DEFINE_string("topology", "", "v5e:8x8, v5p:4x4x4, ..., cpu:8; default: what is here.")
 JSON = flags.DEFINE_string("json", "", "A file for the same figures as data.")
-ONLY = flags.DEFINE_list("only", [], "Of update, log-probs, weights, prefill and decode, some; default: all.")
+PROGRAMS = flags.DEFINE_list("programs", [], "Of update, log-probs, weights, prefill, decode; all without.")
 SUGGEST = flags.DEFINE_bool("suggest", False, "If it does not fit: changes of the config, tried in turn.")
 SEARCH = flags.DEFINE_bool("search", False, "Meshes and remat policies of the update; the best five.")
 
@@ -44,7 +44,7 @@ def main(argv):
 
 def _checked(config, where: topology.Slice, scratch: Path) -> dict:
   """Prints the table, and what would have to change."""
-  found = check.check(config, where, scratch, tuple(ONLY.value))
+  found = check.check(config, where, scratch, tuple(PROGRAMS.value))
   data = table.data(found)
   print(table.text(found))
   if SUGGEST.value:
