@@ -393,25 +393,6 @@ def test_differences_from_the_first_row_are_dots_in_the_order_of_the_table(out):
   assert figures._plotted(STUDY.figures[5], STUDY, collected(out, seeds=1)) is None  # no interval
 
 
-def test_effects_are_a_line_for_each_name_over_the_groups_that_have_it(tmp_path):
-  """Two groups, at 1 and 2: c over a by 0, 0.1 and -0.1, and of another group over b by -0.1, 0 and -0.2."""
-  a, b, c = STUDY.rows
-  rows = (a, c._replace(at=1.0), b._replace(group="two", at=None), c._replace(group="two", at=2.0))
-  rows = tuple(row._replace(group=row.group or "one") for row in rows)
-  figure = Figure("Effect", "points", {"over_first": ""}, ("c",), "effects", x="how much")
-  study = STUDY._replace(rows=rows, figures=(figure,))
-  for run in (planned := plan.make(study, tmp_path, 3, [], ["--config.steps=4"])):
-    finish(run)
-  found = results.collect(study, planned, "python -m toy")
-  (line,) = figures._effects(figure, study, found)
-  assert line.label == "c" and line.x.tolist() == [1, 2]
-  np.testing.assert_allclose(line.mean, [0, -10], atol=1e-9)
-  ax = figures._plotted(figure, study, found)(in_picture=True)[0].axes[0]
-  assert ax.get_xlabel() == "how much" and ax.get_ylabel() == "points"
-  labelled = figure._replace(rows=("two: c",))
-  assert [line.x.tolist() for line in figures._effects(labelled, study, found)] == [[2]]
-
-
 def test_a_section_is_in_table_page_and_figures(out):
   """What a study makes of results.json: rows' names and the mean of all."""
   drawn = Figure("Best", "points", {}, over="swept", x="tokens")

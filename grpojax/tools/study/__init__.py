@@ -1,14 +1,14 @@
 """Studies: a table of rows that are run with several seeds and compared.
 
     plan.py        rows x seeds -> runs, each a checked command of `grpojax.main`, with their cost
-    execute.py     starts runs here; cluster.py writes scripts that a scheduler starts instead
+    execute.py     deals runs to processes here; cluster.py writes scripts that a scheduler starts instead
+    worker.py      such a process: one run after another, by the same programs
     power.py       what a study can detect, from the spread of the seeds that are finished
     results.py     records of the runs -> results.json, with intervals from statistics.py
     table.py figures.py page.py   results.json -> table, PNGs, report.html
     command.py     the flags of `python -m experiments.<study>` and `grpojax sweep`
 
-Nothing here imports the training program: a run is a process of its own, known only by the files in its
-workdir.
+Only worker.py imports the training program: a run is known by the files in its workdir alone.
 """
 
 from collections.abc import Callable
@@ -34,15 +34,15 @@ class Row(NamedTuple):
 class Figure(NamedTuple):
   """Curves of some rows (mean over seeds, band: 95 % interval), final values along a swept number, or rows.
 
-  A figure over rows has a dot and an interval for each; its metric is a difference in results.json, as is
-  that of a figure over effects, which has a line for each name that rows of several groups share.
+  A figure over rows has a dot and an interval for each; its metric is a difference in results.json.  What is
+  along a swept number in a section's figure, its lines say.
   """
 
   title: str
   unit: str  # "%..." scales by 100
   metrics: dict[str, str]  # metric, or "a / b", -> word in the legend; with several rows, one metric
   rows: tuple[str, ...] = ()  # their names or labels; () all
-  over: str = "step"  # "step", "tokens" that were generated since the start, "swept", "effects", or "rows"
+  over: str = "step"  # "step", "tokens" that were generated since the start, "swept", or "rows"
   note: str = ""
   x: str = ""  # name of the swept number; "": the study's
 

@@ -58,7 +58,7 @@ def _plotted(
     rows = [row for row in _shown(figure, results) if row[key] and row[key]["low"] is not None]
     return partial(_dots, figure, rows, key) if rows else None
   if lines is None:
-    made = {"swept": _swept, "effects": _effects}.get(figure.over, _curves)
+    made = _swept if figure.over == "swept" else _curves
     lines = list(made(figure, study, results))
   return partial(_plot, figure, study, lines) if lines else None
 
@@ -92,9 +92,9 @@ def _plot(figure: Figure, study: Study, lines: list[Line], in_picture: bool):
     ax.plot(line.x, line.mean, label=line.label, **look)
     ax.fill_between(line.x, line.low, line.high, color=COLOURS[colour], alpha=0.15, lw=0)
     legend.append((colour, dash, line.label))
-  if figure.over == "effects":
+  if figure.unit == "points":  # differences
     ax.axhline(0, color=INK, lw=0.8)
-  if figure.over in ("swept", "effects"):
+  if figure.over == "swept":
     _of_swept(ax, sorted({x for line in lines for x in line.x}))
   elif min(np.nanmin(line.mean) for line in lines) >= 0 and figure.unit != "% of questions":
     ax.set_ylim(bottom=0)
@@ -161,15 +161,5 @@ def _level(metric: str, curve: dict, last: int) -> tuple[float, ...]:
   return values[:, 1:][:, -last:].mean(1) if metric.startswith("eval/") else np.nanmean(values, axis=1)
 
 
-def _effects(figure: Figure, study: Study, results: dict) -> Iterator[Line]:
-  """Yields one line a name: its rows' differences along the number that their groups are swept over."""
-  ((key, _),) = figure.metrics.items()
-  rows = [row for row in _shown(figure, results) if row["at"] is not None and row[key]]
-  for name in dict.fromkeys(row["name"] for row in rows):
-    mine = sorted((row for row in rows if row["name"] == name), key=lambda row: row["at"])
-    ends = (np.array([row[key][end] for row in mine], float) for end in ("mean", "low", "high"))
-    yield Line(name, np.array([row["at"] for row in mine]), *(_scale(figure) * x for x in ends))
-
-
 def _scale(figure: Figure) -> float:
-  return 100.0 if figure.unit.startswith("%") or figure.unit == "points" else 1.0
+  return 100.0 if figure.unit.startswith("%") else 1.0
