@@ -48,15 +48,20 @@ def config_of(
   arguments: list[str], folder: Path = recipe.FOLDER, check: Callable = check_keys.check
 ) -> ConfigDict:
   """Returns the config of `--config=... --config.key=value ...`.  Raises ValueError for a mistake in them."""
+  config, _ = settled(arguments, folder)
+  check(config)
+  return config
+
+
+def settled(arguments: list[str], folder: Path = recipe.FOLDER) -> tuple[ConfigDict, list[str]]:
+  """Returns (their config, unchecked; what to say of knobs that it replaced).  Raises ValueError."""
   argv, values = ["grpojax", *arguments], flags.FlagValues()
   config_flags.DEFINE_config_file("config", None, "", values, sys_argv=argv, **_ANY_KEY)
   try:
     _parse(argv, values, folder)
   except Exception as error:
     raise ValueError(mistake(error)) from error
-  config, _ = _settle(values)
-  check(config)
-  return config
+  return _settle(values)
 
 
 class _Parser(ConfigFileFlagParser):
@@ -121,6 +126,14 @@ def set_up_jax(config: ConfigDict) -> None:
   program_cache.use(storage.cache(config.cache_dir, "programs"))
 
 
+def set_up_process(config: ConfigDict, check: Callable = check_keys.check) -> None:
+  """Sets JAX up in a process that a command may have.  Raises ValueError for limits and keys."""
+  limits.check()
+  check(config)
+  jax.config.update("jax_numpy_rank_promotion", "raise")
+  set_up_jax(config)
+
+
 def start(argv, check: Callable = check_keys.check) -> ConfigDict:
   """Sets JAX and the processes up by the config, and returns it; `argv` are the words that no flag took.
 
@@ -130,12 +143,9 @@ def start(argv, check: Callable = check_keys.check) -> ConfigDict:
     raise app.UsageError(f"Unknown arguments {argv[1:]}; overrides are written --config.key=value.")
   config, notes = _settle(flags.FLAGS)
   try:
-    limits.check()
-    check(config)
+    set_up_process(config, check)
   except ValueError as error:
     sys.exit(f"error: {error}")
-  jax.config.update("jax_numpy_rank_promotion", "raise")
-  set_up_jax(config)
   try:
     processes.initialize({flag.name: flag.value for flag in PROCESSES}, HEARTBEAT.value)
   except ValueError as error:

@@ -1,5 +1,8 @@
 """Evaluation during training: the first held-out questions, always with the same draws."""
 
+from collections import Counter
+from collections.abc import Iterator
+
 import jax
 import numpy as np
 
@@ -7,10 +10,13 @@ from grpojax import rewards
 from grpojax.data import pipeline
 from grpojax.rollout import estimators
 from grpojax.rollout.context import RolloutContext
+from grpojax.rollout.sampler.engine import Engine, PromptQueue
 from grpojax.rollout.score import samples_of
 from grpojax.rollout.turns import outcome
 from grpojax.runtime import console
-from grpojax.types import Rollout
+from grpojax.types import Prompts, Rollout
+
+STREAMED = 8  # batches from which on they stream: it saves the tail of each, and takes one more program
 
 
 def evaluate(context: RolloutContext, params: dict) -> dict[str, float]:
@@ -21,17 +27,40 @@ def evaluate(context: RolloutContext, params: dict) -> dict[str, float]:
   parts = []
   questions = console.bar(count, 0, config.verbose, "held-out question", leave=False)
   with context.timer.phase("eval"), questions as progress:
-    own = engine.sync_weights(params)
-    for start in range(0, count, P):
-      rows = np.minimum(np.arange(start, start + P), count - 1)  # the last chunk repeats a row ...
-      prompts = pipeline.take(data.held_out, shards.local(rows), data.tokenizer.pad_token_id)
-      rollout, _ = engine.whole(own, prompts, key)
+    starts = range(0, count, P)
+    rows = [np.minimum(np.arange(start, start + P), count - 1) for start in starts]  # the last repeats a row
+    pad = data.tokenizer.pad_token_id
+    batches = [pipeline.take(data.held_out, shards.local(chunk), pad) for chunk in rows]
+    sampled = _sampled(engine, engine.sync_weights(params), batches, key)
+    for start, prompts, rollout in zip(starts, batches, sampled, strict=True):
       part = shards.gather(score_questions(context, prompts, rollout))
-      real = np.arange(start, start + P) < count  # ... that is not counted
+      real = np.arange(start, start + P) < count  # what is repeated is not counted
       parts.append({name: x[real] for name, x in part.items()})
       progress.update(int(real.sum()))
   measured = {name: np.concatenate([p[name] for p in parts]) for name in parts[0]}
   return estimators.summarise(measured, config.eval.samples)
+
+
+def _sampled(engine: Engine, params: dict, batches: list[Prompts], key) -> Iterator[Rollout]:
+  """Yields the completions of each batch of prompts, which do not depend on how they are sampled.
+
+  Of many batches the prompts are read as places free up, and all are sampled before the first is yielded;
+  several processes would have to agree on every place.
+  """
+  if not (engine.streams and len(batches) >= STREAMED and jax.process_count() == 1):
+    for prompts in batches:
+      yield engine.whole(params, prompts, key)[0]
+    return
+  queue = PromptQueue()
+  for prompts in batches[1:]:
+    queue.submit(prompts, key)
+  ended = engine.stream(engine.start(params, batches[0], key), Counter(), queue)
+  numbers, parts = zip(*ended, strict=True)
+  order = np.argsort(np.concatenate(numbers))
+  rollout = jax.tree.map(lambda *x: np.concatenate(x)[order], *parts)
+  P = len(batches[0].id)
+  for start in range(0, len(order), P):
+    yield jax.tree.map(lambda x, start=start: x[start : start + P], rollout)
 
 
 def score_questions(context: RolloutContext, prompts, rollout: Rollout) -> dict[str, np.ndarray]:

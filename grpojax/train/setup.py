@@ -101,19 +101,24 @@ class Job(NamedTuple):
 
 
 def prepare(
-  config: ConfigDict, workdir: str | os.PathLike, functions: Mapping[str, Callable] = MappingProxyType({})
+  config: ConfigDict,
+  workdir: str | os.PathLike,
+  functions: Mapping[str, Callable] = MappingProxyType({}),
+  build: Callable | None = None,
 ) -> Job:
   """Returns the run that `config` describes, ready to start.  Raises ValueError for all that can be wrong.
 
-  `functions` are rewards in memory, by their names in config.reward.
+  `functions` are rewards in memory, by their names in config.reward; `build` is shared.sharing's, where runs
+  of one process share programs.
   Collective: several processes must have the same code, config, workdir and data.
   """
   check_keys.check(config)  # first, as the watchdog waits by one of them
   with watchdog.watchdog(config.guard.minutes, "reading the data"):
-    return _prepare(config, storage.absolute(storage.resolve(workdir, "--workdir")), functions)
+    where = storage.absolute(storage.resolve(workdir, "--workdir"))
+    return _prepare(config, where, functions, build or build_programs)
 
 
-def _prepare(config: ConfigDict, workdir: Path, functions: Mapping[str, Callable]) -> Job:
+def _prepare(config: ConfigDict, workdir: Path, functions: Mapping[str, Callable], build: Callable) -> Job:
   """Prepares under the watchdog."""
   said = lambda: schema.flatten(config.to_dict(), "config.") | {"--workdir": workdir}
   processes.assert_equal(lambda: processes.code() | said())
@@ -143,7 +148,7 @@ def _prepare(config: ConfigDict, workdir: Path, functions: Mapping[str, Callable
   memory.check(config, model, mesh, teacher and teacher.model)
   if config.cold_start.steps:
     demonstrations.check(data.train, config.cold_start.batch_size)
-  programs = build_programs(config, model, data.tokenizer, mesh)
+  programs = build(config, model, data.tokenizer, mesh)
   if config.teacher.divergence:
     beside = updates.beside_teacher(config, model, mesh, frozen_layout(model, mesh), teacher.model)
     programs = programs._replace(update=beside)

@@ -3,6 +3,7 @@
 import itertools
 import json
 import os
+import shlex
 import shutil
 import signal
 import subprocess
@@ -152,6 +153,34 @@ def test_another_number_compiles_nothing(undisturbed):
 
 
 @pytest.mark.slow
+def test_rows_and_seeds_in_one_process_share_its_programs_and_have_the_numbers_of_a_run_of_their_own(
+  undisturbed, cache, tmp_path
+):
+  """The second row, after the first one in a worker, against its command; the worker compiled once."""
+  out, _, _ = undisturbed
+  asked = [*command(cache, tmp_path), "--seeds=2", "--rows=3"]
+  done = run(asked)
+  assert done.returncode == 0, done.stderr
+  first, second = (tmp_path / f"runs/clip-higher/seed{seed}/log.txt" for seed in (0, 1))
+  assert "compiling update" in first.read_text() and "compiling" not in second.read_text()
+  alone = json.loads((tmp_path / "results.json").read_text())["rows"][0]["command"]
+  words = [f"--workdir={tmp_path / 'alone'}" if "--workdir" in word else word for word in shlex.split(alone)]
+  words = [word.replace("seed=0", "seed=1") for word in words]
+  assert run([sys.executable, *words[1:]]).returncode == 0
+  for workdir, same in (tmp_path / "runs/clip-higher/seed1", tmp_path / "alone"), (
+    tmp_path / "runs/clip-higher/seed0", out / "runs/clip-higher/seed0",
+  ):  # fmt: skip
+    assert numbers(workdir) == numbers(same)
+
+
+def numbers(workdir: Path) -> list[dict]:
+  """The records without the clock, memory, and the cold start, which only one run of a cache has."""
+  own = ("wall", "time/", "tokens_per_second", "memory/")
+  records = [record for record in metrics.read(workdir) if record["kind"] != "cold_start"]
+  return [{k: v for k, v in record.items() if not k.startswith(own)} for record in records]
+
+
+@pytest.mark.slow
 def test_a_killed_study_resumes_to_the_same_bytes(undisturbed, cache, tmp_path):
   """SIGKILL in the first run and SIGTERM in the second one; the run that was killed with it is resumed."""
   want, _, _ = undisturbed
@@ -197,11 +226,10 @@ def wait_for(true, process, seconds: float = 120.0) -> None:
 
 
 def alive(workdir: Path) -> bool:
-  """Whether some process has that --workdir."""
-  flag = f"--workdir={workdir}".encode()
-  for path in Path("/proc").glob("[0-9]*/cmdline"):
+  """Whether some process prints into that workdir's log."""
+  for path in Path("/proc").glob("[0-9]*/fd/1"):
     try:
-      if flag in path.read_bytes().split(b"\0"):
+      if path.readlink() == workdir / "log.txt":
         return True
     except OSError:  # it has ended
       continue

@@ -1,5 +1,6 @@
 """Dynamic sampling that submits prompts as places free up, against the same in rounds."""
 
+import copy
 import importlib
 from types import SimpleNamespace
 
@@ -12,7 +13,7 @@ from test_dynamic_sampling import P as SIZE
 from test_dynamic_sampling import config, world
 
 from grpojax import train
-from grpojax.rollout import dynamic_sampling
+from grpojax.rollout import dynamic_sampling, evaluate
 from grpojax.rollout.context import RolloutContext
 from grpojax.rollout.groups import concatenate, take
 from grpojax.rollout.prefetch import Prefetcher
@@ -66,6 +67,25 @@ def test_a_step_that_streams_has_the_groups_of_one_in_rounds(job, monkeypatch):
     assert needed == want["num_tokens"] - want["dynamic_sampling/wasted_tokens"]
     assert stats["dynamic_sampling/cancelled_groups"] >= 0
   assert len(tries) > 1 and work[0] < work[1], work
+
+
+def test_an_evaluation_of_many_batches_has_the_numbers_of_one_batch_at_a_time(job, monkeypatch):
+  """29 questions in batches of 4, the last of which repeats one."""
+  params = jax.jit(job.model.init)(jax.random.key(3))
+  context = job.rollout._replace(config=copy.deepcopy(job.rollout.config))
+  context.config.eval.update(prompts=29)
+  engine, steps = context.eval_engine, []
+
+  def counting(state, counters, queue=None):
+    yield from engine.stream(state, counters, queue)
+    steps.append(counters["rollout/decode_steps"])
+
+  context = context._replace(eval_engine=engine._replace(stream=counting))
+  found = [evaluate.evaluate(context, params)]
+  monkeypatch.setattr(evaluate, "STREAMED", 9)
+  found.append(evaluate.evaluate(context, params))
+  assert found[0] == found[1] and 0 < found[0]["eval/pass@1"] < 1
+  assert len(steps) == 1 + 8 and steps[0] < sum(steps[1:]), steps
 
 
 class AnyOrder:

@@ -9,12 +9,25 @@ import numpy as np
 import pytest
 from rich.console import Console
 from scipy import stats
-from study_toys import FINAL, STUDY, finish, runs
+from study_toys import FINAL, STUDY, TOKENS, finish, runs
 
 from grpojax.config import check as config_lib
 from grpojax.config.commandline import config_of
 from grpojax.tools import sweep
-from grpojax.tools.study import Row, cluster, cumulative, figures, page, plan, results, statistics, table
+from grpojax.tools.study import (
+  Figure,
+  Row,
+  Section,
+  cluster,
+  cumulative,
+  figures,
+  page,
+  plan,
+  power,
+  results,
+  statistics,
+  table,
+)
 from grpojax.tools.study import command as study_command
 
 
@@ -174,6 +187,41 @@ def test_what_can_be_detected_is_said_before_anything_runs_and_beside_the_table(
   assert "points from nothing" not in table.markdown(STUDY, collected(out))
 
 
+def test_a_half_width_is_students_and_fewer_seeds_would_be_wider():
+  """Of 12 seeds that scatter by 2: t of 11 degrees of freedom is 2.201."""
+  assert statistics.half_width(2.0, 12) == pytest.approx(2.201 * 2 / 12**0.5, abs=1e-3)
+  assert np.isnan(statistics.half_width(2.0, 1))
+  for spread in (0.1, 2.0, 3.3):
+    n = statistics.seeds_for(spread, 1.5)
+    assert statistics.half_width(spread, n) <= 1.5
+    assert n == 2 or statistics.half_width(spread, n - 1) > 1.5
+
+
+def test_finished_seeds_are_the_pilot_of_those_that_are_planned(tmp_path, capsys):
+  """Three seeds of a and b are there: both scatter by 10 points, and their difference not at all."""
+  planned = runs(tmp_path, seeds=12)
+  done = [run for run in planned if run.seed < 3 and run.row.name != "c"]
+  for run in done:
+    finish(run)
+  left = [run for run in planned if not plan.is_done(run)]
+  study = STUDY._replace(width=1.5, spread=3.0, scatter=4.0)
+  assert power.spread(study, planned, planned) == (3.0, 4.0, "as the study expects", "", 0.0)
+  single, paired, source, _, widest = power.spread(study, planned, left)
+  assert (single, widest) == pytest.approx((10, 10)) and paired == pytest.approx(0, abs=1e-6)
+  assert source == "as 6 finished runs of 2 rows do"
+  study_command.describe(Console(width=200), study, planned, left, 1)
+  said = capsys.readouterr().out
+  half, needed = 2.201 * 10 / 12**0.5, statistics.seeds_for(10.0, 1.5)
+  assert f"12 seeds: ± {half:.1f} points of a single row if it scatters by 10.0 from seed to seed" in said
+  assert f"± 1.5 takes {needed} seeds, as 6 finished runs of 2 rows do" in said
+
+
+def test_deviations_are_pooled_by_their_degrees_of_freedom():
+  samples = [[0.1, 0.2, 0.3], [0.5, 0.7]]
+  wanted = 100 * ((2 * 0.1**2 + 1 * (0.2**2 / 2)) / 3) ** 0.5
+  assert power.pooled(samples) == pytest.approx(wanted) and power.pooled([]) == 0
+
+
 # What is made of records.
 
 
@@ -223,6 +271,36 @@ def test_other_things_that_runs_spend_are_made_equal_too(tmp_path):
   text = table.markdown(study, found)
   assert "| at equal environment steps | over the first |" in text and "the first at equal environ" in text
   assert "equal tokens are 0.00 M; equal environment steps are 0.00 M, as many as the thriftiest" in text
+
+
+def write_evaluations(run, values: list[float], spent: int) -> None:
+  """Gives a finished run an evaluation after every step."""
+  path = run.workdir / "metrics.jsonl"
+  records = [json.loads(line) for line in path.read_text().splitlines()]
+  kept = [r | ({"num_tokens": spent} if r["kind"] == "train" else {}) for r in records if r["kind"] != "eval"]
+  kept += [{"step": i, "wall": 2.0, "kind": "eval", "eval/pass@1": x} for i, x in enumerate(values)]
+  path.write_text("".join(f"{json.dumps(r)}\n" for r in sorted(kept, key=lambda r: r["step"])))
+
+
+def test_the_mean_of_the_last_evaluations_is_read_as_far_along_the_budget(tmp_path):
+  """b spends twice as much: its last three evaluations of four are read where half of that was spent."""
+  for run in runs(tmp_path, seeds=1):
+    finish(run)
+    values = [0.0, 0.1, 0.2, 0.4, 0.8] if run.row.name == "<b>" else [0.2, 0.3, 0.3, 0.6, 0.3]
+    write_evaluations(run, values, TOKENS[run.row.name])
+  study = STUDY._replace(last=3)
+  found = results.collect(study, runs(tmp_path, seeds=1), "python -m toy")
+  rows = {row["name"]: row for row in found["rows"]}
+  assert rows["a"]["final"]["values"] == [0.4] and rows["a"]["at_equal_tokens"]["values"] == [0.4]
+  assert rows["<b>"]["final"]["values"] == pytest.approx([(0.2 + 0.4 + 0.8) / 3], rel=1e-5)
+  assert rows["<b>"]["at_equal_tokens"]["values"] == pytest.approx([(0.1 + 0.15 + 0.2) / 3], rel=1e-5)
+  assert rows["a"]["before"]["values"] == [0.2]
+  assert "mean of the last 3 evaluations" in table.markdown(study, found)
+  many = results.collect(study._replace(last=9), runs(tmp_path, seeds=1), "")["rows"][0]
+  assert many["final"]["values"] == [0.375]  # what was before training is none of them
+  curve = {"values": [[0.0, 0.1, 0.2, 0.4, 0.8]]}
+  assert figures._level("eval/pass@1", curve, 3) == pytest.approx([1.4 / 3])
+  assert figures._level("entropy", curve, 3) == pytest.approx([0.3])
 
 
 def test_curves_of_training_are_means_over_the_last_steps_and_ratios_are_of_sums(out):
@@ -313,6 +391,24 @@ def test_differences_from_the_first_row_are_dots_in_the_order_of_the_table(out):
   (intervals,) = ax.collections
   np.testing.assert_allclose(next(line[:, 0] for line in intervals.get_segments()), [10, 10], atol=1e-9)
   assert figures._plotted(STUDY.figures[5], STUDY, collected(out, seeds=1)) is None  # no interval
+
+
+def test_a_section_is_in_table_page_and_figures(out):
+  """What a study makes of results.json: rows' names and the mean of all."""
+  drawn = Figure("Best", "points", {}, over="swept", x="tokens")
+
+  def best(found):
+    mean = float(np.mean([row["final"]["mean"] for row in found["rows"]]))
+    line = figures.Line("best", *np.array([[1.0, 2.0]] * 4))
+    return Section("What is best", "By mean.", ["row", "mean"], [["<all>", f"{mean:.3f}"]], drawn, (line,))
+
+  study, found = STUDY._replace(sections=(best,)), collected(out)
+  assert table.markdown(study, found).endswith("## What is best\n\nBy mean.\n\n"
+    "| row | mean |\n| --- | --- |\n| <all> | 0.633 |\n")  # fmt: skip
+  made = figures.draw(study, found, out)
+  assert made[-1]["title"] == "Best" and (out / "best.png").exists() and len(made) == 7
+  text = page.write(out, study, found, made, runs(out)[0]).read_text()
+  assert "<h2>What is best</h2>" in text and "&lt;all&gt;<td>0.633" in text
 
 
 def test_the_page_escapes_names_and_needs_nothing_but_itself(out):

@@ -1,16 +1,18 @@
 """Studies: a table of rows that are run with several seeds and compared.
 
     plan.py        rows x seeds -> runs, each a checked command of `grpojax.main`, with their cost
-    execute.py     starts runs here; cluster.py writes scripts that a scheduler starts instead
+    execute.py     deals runs to processes here; cluster.py writes scripts that a scheduler starts instead
+    worker.py      such a process: one run after another, by the same programs
+    power.py       what a study can detect, from the spread of the seeds that are finished
     results.py     records of the runs -> results.json, with intervals from statistics.py
     table.py figures.py page.py   results.json -> table, PNGs, report.html
     command.py     the flags of `python -m experiments.<study>` and `grpojax sweep`
 
-Nothing here imports the training program: a run is a process of its own, known only by the files in its
-workdir.
+Only worker.py imports the training program: a run is known by the files in its workdir alone.
 """
 
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 
 class Row(NamedTuple):
@@ -32,15 +34,28 @@ class Row(NamedTuple):
 class Figure(NamedTuple):
   """Curves of some rows (mean over seeds, band: 95 % interval), final values along a swept number, or rows.
 
-  A figure over rows has a dot and an interval for each; its metric is a difference in results.json.
+  A figure over rows has a dot and an interval for each; its metric is a difference in results.json.  What is
+  along a swept number in a section's figure, its lines say.
   """
 
   title: str
   unit: str  # "%..." scales by 100
   metrics: dict[str, str]  # metric, or "a / b", -> word in the legend; with several rows, one metric
-  rows: tuple[str, ...] = ()  # their names; () all
+  rows: tuple[str, ...] = ()  # their names or labels; () all
   over: str = "step"  # "step", "tokens" that were generated since the start, "swept", or "rows"
   note: str = ""
+  x: str = ""  # name of the swept number; "": the study's
+
+
+class Section(NamedTuple):
+  """What a study concludes from its results beyond the table: a table of its own, and a figure."""
+
+  title: str
+  note: str
+  head: list[str]
+  body: list[list[str]]
+  figure: Figure | None = None
+  lines: tuple[Any, ...] = ()  # of the figure: figures.Line
 
 
 class Study(NamedTuple):
@@ -53,6 +68,7 @@ class Study(NamedTuple):
   figures: tuple[Figure, ...] = ()
   seeds: int = 5
   metric: str = "eval/pass@1"  # of the table; a share of questions
+  last: int = 1  # evaluations whose mean is the accuracy of a run: the last one, the last two, ...
   # What runs spend -> metric of a training step; rows are compared at equal amounts of each, too.
   spends: dict[str, str] = {"tokens": "num_tokens"}  # noqa: RUF012 (never written to)
   quoted: str = ""  # head of the column of published numbers; "" none
@@ -61,6 +77,9 @@ class Study(NamedTuple):
   machine: str = ""
   scatter: float = 0.0  # standard deviation over seeds that a difference of two rows is expected to have,
   # in points; the plan then says which differences can be told from nothing.  0: unknown
+  spread: float = 0.0  # the same of a single row.  Both give way to what finished seeds show
+  width: float = 0.0  # points on either side that the interval of a single row may have; 0: any
+  sections: tuple[Callable[[dict], Section], ...] = ()  # of results.json
 
 
 def cumulative(config: str, *steps: tuple[str, dict, float | None], group: str = "") -> tuple[Row, ...]:

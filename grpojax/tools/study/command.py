@@ -9,7 +9,7 @@ from pathlib import Path
 
 import rich.console
 
-from grpojax.tools.study import Study, cluster, execute, figures, page, plan, results, table
+from grpojax.tools.study import Study, cluster, execute, figures, page, plan, power, results, table
 from grpojax.tools.study.plan import Run
 
 
@@ -100,13 +100,13 @@ def describe(console, study: Study, runs: list[Run], left: list[Run], parallel: 
     say(f"  {number} {run.row.label} ({run.row.config}): {size}")
     for key, value in run.row.changes.items():
       say(f"      {key}={value}")
+  for line in power.describe(study, runs, left):
+    say(line)
   time = "nobody has measured how long a run takes"
   if study.minutes:
     at_once = execute.concurrency(parallel)
     minutes = study.minutes * len(left) / at_once
     time = f"about {minutes:.0f} minutes, {at_once} at a time ({study.minutes:g} each on {study.machine})"
-  if study.scatter and len(runs) > len(rows):
-    say(table.power(study, len(runs) // len(rows)))
   say(f"left: at most {_big(sum(plan.cost(run.config).tokens for run in left))} tokens; {time}")
 
 

@@ -1,11 +1,15 @@
-"""Execution of runs here: one after another, or several at once, each with some cores and a device.
+"""Execution of runs here: by one worker, or by several at once, each with some cores and a device.
 
-A run is a process of its own, so that none can harm another; a stopped run goes on from its checkpoint.  On
-Linux a run dies with the process that started it, so that no two ever write to one workdir.
+A worker is a process that does one run after another (worker.py): what they import and compile, it does once.
+A run that ends its process costs nothing but itself, as the next one gets a new worker; a stopped run goes on
+from its checkpoint.  On Linux a worker dies with the process that started it, so that no two ever write to
+one workdir.
 """
 
 import ctypes
+import json
 import os
+import select
 import signal
 import subprocess
 import sys
@@ -28,7 +32,12 @@ GRACE = 300.0  # seconds to finish a step and to save, as launchers give them
 
 class Outcome(NamedTuple):
   run: Run
-  code: int  # of the process; 0 finished
+  code: int  # as of a process; 0 finished
+
+
+class Worker(NamedTuple):
+  process: subprocess.Popen
+  devices: int  # config.mesh.cpu_devices of its runs, which a process sets once
 
 
 def concurrency(requested: int) -> int:
@@ -50,28 +59,30 @@ def everything(runs: list[Run], at_once: int) -> list[Outcome]:
   fails does not stop the others, and its error is in `log.txt` of its workdir.
   """
   left, running, outcomes = [run for run in runs if not plan.is_done(run)], {}, []
-  first = left[0] if left else None
+  first, workers = left[0] if left else None, {}
   signal.signal(signal.SIGTERM, signal.default_int_handler)
   with tqdm(
     total=len(left), disable=None, bar_format="run {n_fmt}/{total_fmt} |{bar}| {remaining} left"
   ) as bar:
     try:
       while left or running:
-        alone = first in [run for run, _ in running.values()] and not trains(first)
-        for worker in range(at_once):
-          if worker not in running and left and not (alone or (running and first in left)):
-            run = left.pop(0)
-            running[worker] = run, start(run, worker, at_once)
+        alone = first in running.values() and not trains(first)
+        for number in range(at_once):
+          if number not in running and left and not (alone or (running and first in left)):
+            running[number] = run = left.pop(0)
+            workers[number] = ready(workers.get(number), run, number, at_once)
+            send(workers[number], run)
             alone = run is first
-        for worker, outcome in list(ended(running)):
-          del running[worker]
-          outcomes.append(outcome)
+        for number, code in list(answers({number: workers[number] for number in running})):
+          outcomes.append(Outcome(running.pop(number), code))
           bar.update()
-          console.write_line(describe(outcome, len(outcomes), len(outcomes) + len(left) + len(running)))
+          console.write_line(describe(outcomes[-1], len(outcomes), len(outcomes) + len(left) + len(running)))
         time.sleep(0.2)
     except BaseException:
-      stop([process for _, process in running.values()])
+      stop([worker.process for worker in workers.values()])
       raise
+  for worker in workers.values():
+    dismiss(worker)
   return outcomes
 
 
@@ -80,23 +91,48 @@ def trains(run: Run) -> bool:
   return any(record["kind"] == "train" for record in metrics.read(run.workdir))
 
 
-def start(run: Run, worker: int, at_once: int) -> subprocess.Popen:
-  run.workdir.mkdir(parents=True, exist_ok=True)
-  mine = cores()[worker::at_once] or cores()
-  env = os.environ | ({} if at_once == 1 else device(worker))
-  command = [sys.executable, "-m", "grpojax.main", *run.arguments, "--config.verbose=False"]
+def ready(worker: Worker | None, run: Run, number: int, at_once: int) -> Worker:
+  """Returns a worker for the run: this one, or a new one if it has ended or has other devices."""
+  devices = run.config.mesh.cpu_devices
+  if worker and worker.devices == devices and worker.process.poll() is None:
+    return worker
+  if worker:
+    dismiss(worker)
+  return Worker(start(number, at_once), devices)
+
+
+def start(number: int, at_once: int) -> subprocess.Popen:
+  mine = cores()[number::at_once] or cores()
+  env = os.environ | ({} if at_once == 1 else device(number))
 
   def before():  # in the new process
     if hasattr(os, "sched_setaffinity"):
       os.sched_setaffinity(0, mine)
     die_with_parent()
 
-  with (run.workdir / "log.txt").open("ab") as log:
-    log.write(f"commit {processes.commit()}\n".encode())
-    log.flush()
-    return subprocess.Popen(
-      command, stdout=log, stderr=subprocess.STDOUT, env=env, start_new_session=True, preexec_fn=before
-    )  # fmt: skip
+  return subprocess.Popen(
+    [sys.executable, "-m", "grpojax.tools.study.worker"], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+    text=True, env=env, start_new_session=True, preexec_fn=before,
+  )  # fmt: skip
+
+
+def send(worker: Worker, run: Run) -> None:
+  """Gives a run to a worker that waits for one."""
+  run.workdir.mkdir(parents=True, exist_ok=True)
+  log = run.workdir / "log.txt"
+  with log.open("ab") as file:
+    file.write(f"commit {processes.commit()}\n".encode())
+  asked = dict(flags=[*run.flags, "--config.verbose=False"], workdir=str(run.workdir), log=str(log))
+  print(json.dumps(asked), file=worker.process.stdin, flush=True)
+
+
+def answers(workers: dict[int, Worker]) -> Iterator[tuple[int, int]]:
+  """Yields (number, status) of the workers whose run has ended, be it that they have ended with it."""
+  for number, worker in workers.items():
+    output = worker.process.stdout
+    if select.select([output], [], [], 0)[0]:
+      line = output.readline()
+      yield number, int(line) if line else worker.process.wait()
 
 
 def die_with_parent() -> None:
@@ -123,11 +159,11 @@ def device(worker: int) -> dict[str, str]:
   }
 
 
-def ended(running: dict) -> Iterator[tuple[int, Outcome]]:
-  """Yields the workers whose processes have ended."""
-  for worker, (run, process) in running.items():
-    if (code := process.poll()) is not None:
-      yield worker, Outcome(run, code)
+def dismiss(worker: Worker) -> None:
+  """Lets a worker without a run end, and waits for it."""
+  worker.process.stdin.close()
+  worker.process.wait()
+  worker.process.stdout.close()
 
 
 def stop(processes: list[subprocess.Popen]) -> None:

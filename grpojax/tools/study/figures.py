@@ -1,6 +1,6 @@
 """Figures of results.json: SVG that takes the page's colours, and PNG for other uses."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import cycle
 from pathlib import Path
@@ -29,8 +29,11 @@ class Line(NamedTuple):
 def draw(study: Study, results: dict, folder: Path) -> list[dict]:
   """Writes a PNG of every figure there is data for; returns title, note, legend, svg and the PNG's name."""
   drawn = []
-  for figure in study.figures:
-    plot = _plotted(figure, study, results)
+  concluded = [make(results) for make in study.sections]
+  asked = [(figure, None) for figure in study.figures]
+  asked += [(section.figure, section.lines) for section in concluded if section.figure]
+  for figure, lines in asked:
+    plot = _plotted(figure, study, results, lines)
     if not plot:
       continue
     with matplotlib.rc_context(STYLE):
@@ -43,16 +46,20 @@ def draw(study: Study, results: dict, folder: Path) -> list[dict]:
   return drawn
 
 
-def _plotted(figure: Figure, study: Study, results: dict) -> Callable | None:
+def _plotted(
+  figure: Figure, study: Study, results: dict, lines: Sequence[Line] | None = None
+) -> Callable | None:
   """Returns in_picture -> (matplotlib's figure, legend [(colour, dash, text)]); None without data.
 
-  `in_picture` puts the legend in the picture, below the axes.
+  `lines` are those of a section's figure.  `in_picture` puts the legend in the picture, below the axes.
   """
   if figure.over == "rows":
     (key,) = figure.metrics
     rows = [row for row in _shown(figure, results) if row[key] and row[key]["low"] is not None]
     return partial(_dots, figure, rows, key) if rows else None
-  lines = list(_swept(figure, study, results) if figure.over == "swept" else _curves(figure, results))
+  if lines is None:
+    made = _swept if figure.over == "swept" else _curves
+    lines = list(made(figure, study, results))
   return partial(_plot, figure, study, lines) if lines else None
 
 
@@ -74,10 +81,8 @@ def _dots(figure: Figure, rows: list[dict], key: str, in_picture: bool):
 
 def _plot(figure: Figure, study: Study, lines: list[Line], in_picture: bool):
   """Draws one curve a line."""
-  x_label = {"step": "training step", "tokens": "tokens generated in training", "swept": study.swept}[
-    figure.over
-  ]
-  fig, ax = axes(figure.unit, x_label)
+  x_label = {"step": "training step", "tokens": "tokens generated in training"}.get(figure.over)
+  fig, ax = axes(figure.unit, x_label or figure.x or study.swept)
   if figure.over != "step":
     ax.xaxis.set_major_locator(matplotlib.ticker.AutoLocator())
   legend = []
@@ -87,6 +92,8 @@ def _plot(figure: Figure, study: Study, lines: list[Line], in_picture: bool):
     ax.plot(line.x, line.mean, label=line.label, **look)
     ax.fill_between(line.x, line.low, line.high, color=COLOURS[colour], alpha=0.15, lw=0)
     legend.append((colour, dash, line.label))
+  if figure.unit == "points":  # differences
+    ax.axhline(0, color=INK, lw=0.8)
   if figure.over == "swept":
     _of_swept(ax, sorted({x for line in lines for x in line.x}))
   elif min(np.nanmin(line.mean) for line in lines) >= 0 and figure.unit != "% of questions":
@@ -107,7 +114,7 @@ def _of_swept(ax, at: list[float]) -> None:
   ax.minorticks_off()
 
 
-def _curves(figure: Figure, results: dict) -> Iterator[Line]:
+def _curves(figure: Figure, study: Study, results: dict) -> Iterator[Line]:
   """Yields one line a row and metric, against steps or tokens."""
   names = [row["label"] for row in _shown(figure, results)]
   for name in names:
@@ -119,7 +126,8 @@ def _curves(figure: Figure, results: dict) -> Iterator[Line]:
 
 
 def _shown(figure: Figure, results: dict) -> list[dict]:
-  return [row for row in results["rows"] if not figure.rows or row["name"] in figure.rows]
+  wanted = set(figure.rows)
+  return [row for row in results["rows"] if not wanted or wanted & {row["name"], row["label"]}]
 
 
 def _line(figure: Figure, label: str, curve: dict) -> Line:
@@ -140,16 +148,17 @@ def _swept(figure: Figure, study: Study, results: dict) -> Iterator[Line]:
     rows = [row for row in shown if row["group"] == group]
     for metric, word in figure.metrics.items():
       found = [(row["at"], results["curves"][row["label"]].get(metric)) for row in rows]
-      found = sorted((at, _level(metric, curve)) for at, curve in found if curve)
+      found = sorted((at, _level(metric, curve, study.last)) for at, curve in found if curve)
       if found:
         ends = [statistics.estimate(_scale(figure) * values) for _, values in found]
         label = ", ".join(part for part in (group, word if len(figure.metrics) > 1 else "") if part)
         yield Line(label or word, np.array([at for at, _ in found]), *np.array(ends).T)
 
 
-def _level(metric: str, curve: dict) -> tuple[float, ...]:
+def _level(metric: str, curve: dict, last: int) -> tuple[float, ...]:
+  """Returns each seed's number of a curve: the last evaluations' mean, of training the mean of all steps."""
   values = np.array(curve["values"], float)
-  return values[:, -1] if metric.startswith("eval/") else np.nanmean(values, axis=1)
+  return values[:, 1:][:, -last:].mean(1) if metric.startswith("eval/") else np.nanmean(values, axis=1)
 
 
 def _scale(figure: Figure) -> float:

@@ -92,7 +92,7 @@ def _rows(study: Study, rows: list[Row], of: dict, runs: list[Run]) -> list[dict
   found = []
   for group in dict.fromkeys(row.group for row in rows):
     mine = [row for row in rows if row.group == group]
-    finals = [_by_seed(of[row.label], lambda r: _final(r, study.metric)) for row in mine]
+    finals = [_by_seed(of[row.label], lambda r: _final(r, study)) for row in mine]
     spent = [_at_equal(study, [of[row.label] for row in mine], word) for word in study.spends]
     for i, row in enumerate(mine):
       records = of[row.label]
@@ -115,7 +115,7 @@ def _at_equal(study: Study, rows: list[dict[int, list]], word: str) -> list[dict
   """Returns for each row of a group what it spends of `word`, and its metric where all have spent as much."""
   counted, key = study.spends[word], key_of(word)
   budget = int(min(_spent(records, counted)[-1] for row in rows for records in row.values()))
-  equal = [_by_seed(row, lambda r: _at(r, study.metric, counted, budget)) for row in rows]
+  equal = [_by_seed(row, lambda r: _at(r, study, counted, budget)) for row in rows]
   return [
     {
       key: _several(_by_seed(row, lambda r: _spent(r, counted)[-1])),
@@ -168,8 +168,13 @@ def _first(records: list[dict], metric: str) -> float:
   return _of_kind(records, "eval")[0][metric]
 
 
-def _final(records: list[dict], metric: str) -> float:
-  return _of_kind(records, "eval")[-1][metric]
+def _final(records: list[dict], study: Study) -> float:
+  """Returns the mean of the last evaluations; the one before training is none of them."""
+  return float(np.mean([e[study.metric] for e in _last(records, study)]))
+
+
+def _last(records: list[dict], study: Study) -> list[dict]:
+  return _of_kind(records, "eval")[1:][-study.last :]
 
 
 def _spent(records: list[dict], counted: str) -> np.ndarray:
@@ -182,16 +187,22 @@ def _minutes(records: list[dict]) -> float:
   return sum(record.get("time/step", 0.0) for record in records) / 60
 
 
-def _at(records: list[dict], metric: str, counted: str, budget: float) -> float:
-  """Interpolates the metric between two evaluations to where so much of `counted` was spent."""
-  evals = _of_kind(records, "eval")
+def _at(records: list[dict], study: Study, counted: str, budget: float) -> float:
+  """Interpolates the metric between evaluations to where so much of `counted` was spent.
+
+  Where a study has the mean of several evaluations, it is that of as many points, as far along the budget as
+  those evaluations are along the run.
+  """
+  evals, last = _of_kind(records, "eval"), _last(records, study)
   spent = np.concatenate([[0], _spent(records, counted)])
-  return float(np.interp(budget, [spent[e["step"]] for e in evals], [e[metric] for e in evals]))
+  points = [budget * e["step"] / last[-1]["step"] for e in last]
+  read = np.interp(points, [spent[e["step"]] for e in evals], [e[study.metric] for e in evals])
+  return float(np.mean(read))
 
 
 def _curves(study: Study, row: Row, records: dict[int, list]) -> dict:
   """Returns {metric: {"steps": [N], "tokens": [seeds, N], "values": [seeds, N]}} of a row's figures."""
-  shown = [f for f in study.figures if not f.rows or row.name in f.rows]
+  shown = [f for f in study.figures if not f.rows or row.name in f.rows or row.label in f.rows]
   wanted = dict.fromkeys(metric for figure in shown for metric in figure.metrics)
   return {metric: curve for metric in wanted if (curve := _curve(metric, list(records.values())))}
 

@@ -1,5 +1,6 @@
 """Means over seeds and their 95 % bootstrap intervals, of single rows and of paired differences."""
 
+import functools
 from typing import NamedTuple
 
 import numpy as np
@@ -42,6 +43,24 @@ def detectable(scatter: float, seeds: int, power: float = 0.8) -> float:
   return float(t * scatter / np.sqrt(seeds))
 
 
+def half_width(spread: float, seeds: int) -> float:
+  """Returns the half width of a mean's 95 % interval, by Student; NaN of one seed.
+
+  `spread` is the standard deviation over seeds, in whose unit the result is.
+  """
+  if seeds == 1:
+    return float("nan")
+  return float(special.stdtrit(seeds - 1, 0.975) * spread / np.sqrt(seeds))
+
+
+def seeds_for(spread: float, width: float) -> int:
+  """Returns the fewest seeds whose interval has at most this half width, at least 2."""
+  seeds = 2
+  while half_width(spread, seeds) > width:
+    seeds += 1
+  return seeds
+
+
 def estimates(values: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
   """Returns mean, low, high, [N] each, of values [S, N]: the expanded percentile interval over S seeds.
 
@@ -53,10 +72,16 @@ def estimates(values: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
   S, mean = len(values), values.mean(0)
   if S == 1:
     return mean, np.full_like(mean, np.nan), np.full_like(mean, np.nan)
-  rows = np.random.default_rng(0).integers(S, size=(RESAMPLES, S))
-  counts = np.zeros((RESAMPLES, S))  # how often each seed is in each resample
-  np.add.at(counts, (np.arange(RESAMPLES)[:, None], rows), 1)
-  means = counts @ values / S
+  means = _resampled(S) @ values / S
   tail = special.ndtr(np.sqrt(S / (S - 1)) * special.stdtrit(S - 1, 0.025))
   low, high = np.quantile(means, [tail, 1 - tail], axis=0)
   return mean, low, high
+
+
+@functools.cache
+def _resampled(S: int) -> np.ndarray:
+  """Returns how often each of S seeds is in each resample, [RESAMPLES, S]; always the same draws."""
+  rows = np.random.default_rng(0).integers(S, size=(RESAMPLES, S))
+  counts = np.zeros((RESAMPLES, S))
+  np.add.at(counts, (np.arange(RESAMPLES)[:, None], rows), 1)
+  return counts

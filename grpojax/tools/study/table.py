@@ -46,14 +46,18 @@ def _at_equal(row: dict, key: str) -> list[str]:
 
 def markdown(study: Study, results: dict) -> str:
   """Formats the table and the sentences under it."""
-  columns = head(study, results)
-  lines = [columns, ["---"] * len(columns), *body(study, results)]
-  text = "\n".join("| " + " | ".join(cells) + " |" for cells in lines)
-  return (
-    f"# {study.title}\n\n{text}\n\n"
-    + "\n".join(f"- {line}" for line in [*notes(study, results), *verdicts(study, results)])
-    + "\n"
-  )
+  said = "\n".join(f"- {line}" for line in [*notes(study, results), *verdicts(study, results)])
+  parts = [f"# {study.title}", _lines(head(study, results), body(study, results)), said]
+  for make in study.sections:
+    section = make(results)
+    parts += [f"## {section.title}", section.note, _lines(section.head, section.body)]
+  return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def _lines(head: list[str], body: list[list[str]]) -> str:
+  """Formats a table in Markdown; "" for one without columns."""
+  lines = [head, ["---"] * len(head), *body] if head else []
+  return "\n".join("| " + " | ".join(cells) + " |" for cells in lines)
 
 
 def terminal(study: Study, results: dict) -> Table:
@@ -68,9 +72,9 @@ def notes(study: Study, results: dict) -> list[str]:
   of = sorted({seed for row in results["rows"] for seed in row["final"]["seeds"]})
   e = results["environment"]
   lines = [
-    f"Accuracy is {results['metric']}, in % of the held-out questions, at the end; {before(results)} before. "
-    f"Mean over {seeds(len(of))} with its 95 % bootstrap interval; differences are in points, paired by "
-    "seed (same cold start, same prompts).",
+    f"Accuracy is {results['metric']}, in % of the held-out questions, {_when(study)}; "
+    f"{before(results)} before. Mean over {seeds(len(of))} with its 95 % bootstrap interval; differences are "
+    "in points, paired by seed (same cold start, same prompts).",
     "Tokens are those generated in training, kept or not; "
     + "; ".join(f"equal {word} are {_budgets(results, key_of(word))}" for word in study.spends)
     + ", as many as the thriftiest run of a group took.",
@@ -80,10 +84,14 @@ def notes(study: Study, results: dict) -> list[str]:
   if len(of) < 5:
     lines.append(f"With {seeds(len(of))} no bootstrap interval reaches 95 %; these are too narrow.")
   if study.scatter and len(of) > 1:
-    lines.append(f"As was said before it ran: {power(study, len(of))}.")
+    lines.append(f"As was said before it ran: {power(study.scatter, len(of))}.")
   if results["missing"]:
     lines.append(f"Missing: {'; '.join(results['missing'])}.")
   return lines
+
+
+def _when(study: Study) -> str:
+  return "at the end" if study.last == 1 else f"mean of the last {study.last} evaluations"
 
 
 def _budgets(results: dict, key: str) -> str:
@@ -99,12 +107,12 @@ def before(results: dict) -> str:
   return ", ".join(f"{group} {level(row['before'])}".strip() for group, row in first.items())
 
 
-def power(study: Study, n: int) -> str:
-  """Says which differences n seeds can tell from nothing, if they scatter as the study expects."""
-  least = statistics.detectable(study.scatter, n)
+def power(scatter: float, n: int) -> str:
+  """Says which differences n seeds can tell from nothing, if they scatter by so many points."""
+  least = statistics.detectable(scatter, n)
   return (
     f"{seeds(n)} tell a difference of {least:.1f} points from nothing in four cases of five, if differences "
-    f"scatter by {study.scatter:g} points from seed to seed; what is not told apart may differ by as much"
+    f"scatter by {scatter:.2g} points from seed to seed; what is not told apart may differ by as much"
   )
 
 

@@ -1,0 +1,63 @@
+"""Runs one run after another in this process, which imports and compiles once for all of them.
+
+A line of JSON on standard input is a run, {"flags": [...], "workdir": ..., "log": ...}; the line in answer is
+its exit status, as `python -m grpojax.main` has it.  Whatever a run prints goes to the end of its log.
+"""
+
+import json
+import os
+import sys
+
+from grpojax import train
+from grpojax.config import commandline
+from grpojax.runtime import console, errors
+from grpojax.train import setup, shared
+
+
+def main() -> None:
+  """Answers line by line; ends with a run that was asked to stop, and has saved."""
+  answers = os.fdopen(os.dup(1), "w")  # before standard output is a run's log
+  build = shared.sharing(setup.build_programs, {})
+  for line in sys.stdin:
+    asked = json.loads(line)
+    print_to(asked["log"])
+    status = status_of(lambda asked=asked: run(asked["flags"], asked["workdir"], build))
+    sys.stdout.flush()
+    print(status, file=answers, flush=True)
+    if status == os.EX_TEMPFAIL:
+      sys.exit(status)
+
+
+def print_to(log: str) -> None:
+  """Makes standard output and error, of this process and of those that it starts, go to the end of a file."""
+  file = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+  for number in (1, 2):
+    os.dup2(file, number)
+  os.close(file)
+
+
+def run(flags: list[str], workdir: str, build) -> None:
+  """Trains as `grpojax train` does with these flags."""
+  config, notes = commandline.settled(flags)
+  commandline.set_up_process(config)
+  for note in notes:
+    console.say(f"note: {note}.")
+  console.say_once.cache_clear()  # once a run
+  job = train.prepare(config, workdir, build=build)
+  errors.to_the_end(workdir, lambda: train.run(job))
+
+
+def status_of(run) -> int:
+  """Calls `run`, and returns the exit status of a process that does nothing else; prints its last words."""
+  try:
+    errors.guarded(run)()
+  except SystemExit as end:
+    if isinstance(end.code, str):
+      print(end.code, file=sys.stderr, flush=True)
+      return 1
+    return end.code or 0
+  return 0
+
+
+if __name__ == "__main__":
+  main()
