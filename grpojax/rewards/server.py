@@ -34,6 +34,7 @@ def start(module: str, arguments: list[str], text: bool = True) -> subprocess.Po
     JAX_PLATFORMS="cpu",  # nothing here imports jax; what does must not claim the accelerator
     TPU_VISIBLE_DEVICES="",
     PYTHONHASHSEED="0",  # some libraries draw in the order of a set
+    PYTHONWARNINGS="ignore:resource_tracker:UserWarning",  # a killed pool's semaphores: nobody's business
     PYTHONPATH=os.pathsep.join(path for path in sys.path if path),
   )
   return _STARTER.submit(
