@@ -33,10 +33,10 @@ SIZES = {  # an evaluation: one game of each of 256 tasks, as accuracy is a mean
 AT_EQUAL = {word: f"over_first_at_equal_{word.replace(' ', '_')}" for word in ("tokens", "environment steps")}
 FIGURES = (
   *(
-    Figure(f"Against trajectories, at equal {word}", "points", {key: ""}, over="rows")
+    Figure(f"At equal {word}", "points", {key: ""}, over="rows")
     for word, key in AT_EQUAL.items()
   ),
-  Figure("Against trajectories, after equal updates", "points", {"over_first": ""}, over="rows"),
+  Figure("After equal updates", "points", {"over_first": ""}, over="rows"),
   Figure("Success in training", "% of trajectories", {"accuracy": ""}),
   Figure("Turns with contrast", "% of turns", {"turns/contrast": ""}),
   Figure("Turns of a trajectory", "turns", {"turns/mean": ""}),
