@@ -23,7 +23,7 @@ ADVANTAGES = {
   "HGPO": dict(fn="hgpo", history=2, alpha=1.0, gamma=0.95, std=True),
 }
 ESSA = dict(fn="gigpo", form="trajectories", omega=0.5, gamma=0.95, std=False)
-SIZES = {  # an evaluation: one game of each of 256 tasks, as accuracy is a mean of evaluations
+SIZES = {  # of a run, as it fits into a minute of one core; one game of each task is an evaluation
   "mini": {
     "steps": 15, "rollout.prompts": 8, "eval.prompts": 256, "eval.samples": 1, "eval.every": 5,
     "checkpoint.every": 15,
@@ -32,10 +32,7 @@ SIZES = {  # an evaluation: one game of each of 256 tasks, as accuracy is a mean
 }  # fmt: skip
 AT_EQUAL = {word: f"over_first_at_equal_{word.replace(' ', '_')}" for word in ("tokens", "environment steps")}
 FIGURES = (
-  *(
-    Figure(f"At equal {word}", "points", {key: ""}, over="rows")
-    for word, key in AT_EQUAL.items()
-  ),
+  *(Figure(f"At equal {word}", "points", {key: ""}, over="rows") for word, key in AT_EQUAL.items()),
   Figure("After equal updates", "points", {"over_first": ""}, over="rows"),
   Figure("Success in training", "% of trajectories", {"accuracy": ""}),
   Figure("Turns with contrast", "% of turns", {"turns/contrast": ""}),
@@ -67,7 +64,7 @@ def study(scale: str) -> Study:
     last=2,
     minutes=0.8,
     machine="a core of an x86_64 processor",
-    scatter=3.4,  # of four pilot seeds of GiGPO on frozen_lake, evaluated by a quarter as many games as there
+    scatter=3.4,  # 2.6 in a pilot of four seeds on frozen_lake, which evaluated four times as many games
     spends={"tokens": "num_tokens", "environment steps": "environment/steps"},
   )
 
