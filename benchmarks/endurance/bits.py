@@ -63,7 +63,7 @@ def measure(scratch: Path, places: int) -> dict[str, dict[str, int]]:
     found[_kind(name)][end] += 1
     print(f"{name}, bit {place}: {end}", file=sys.stderr, flush=True)
     if end == "wrong":
-      print(said[-3000:], file=sys.stderr, flush=True)
+      print(said, file=sys.stderr, flush=True)
     if whose == "kept":
       shutil.rmtree(cache)
       shutil.copytree(scratch / "kept", cache, symlinks=True)
