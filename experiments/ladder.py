@@ -1,7 +1,7 @@
 """From GRPO to ScaleRL, step by step, and ScaleRL with each of its parts left out.
 
     python -m experiments.ladder --dry_run         # the plan, and what it can detect
-    python -m experiments.ladder                   # 14 rows x 8 seeds on 2 CPU cores
+    python -m experiments.ladder                   # 14 rows x 8 seeds on 2 CPU cores: an hour, by arithmetic
     python -m experiments.ladder --scale=tiny      # seconds a run; for tests
     grpojax scale runs/ladder-mini/runs/*/seed*    # asymptote and exponent of every row, with intervals
 

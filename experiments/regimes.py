@@ -1,7 +1,7 @@
 """When does each part of DAPO matter?  One knob a part that makes what it is made for strong or weak.
 
     python -m experiments.regimes --dry_run        # the plan, and what it can detect
-    python -m experiments.regimes                  # 68 rows x 8 seeds on 2 CPU cores: COST
+    python -m experiments.regimes                  # 70 rows x 8 seeds on 2 CPU cores: about four hours, by arithmetic
     python -m experiments.regimes --rows="updates 16; one in: naive GRPO,updates 16; one in: + clip-higher"
     python -m experiments.regimes --scale=tiny     # seconds a run; for tests
 
@@ -32,6 +32,7 @@ NAIVE, FULL, IN, OUT = dapo_ablation.NAIVE, "full DAPO", "one in", "one out"
 EQUAL = 0.02  # a difference that lies within so much of 0, as a share of questions, is called nothing
 LONG = {  # experiments/long_chains.py in half as many completions, of which each is six times as long
   "data.task": "experiments.long_chains:LongChains", "rollout.max_tokens": 256, "rollout.prompts": 16,
+  "eval.samples": 1,
 }  # fmt: skip
 
 

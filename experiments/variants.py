@@ -1,7 +1,7 @@
 """Which variant learns most from the same tokens?  Every recipe of single turns, head to head.
 
     python -m experiments.variants --dry_run        # the plan, and what it can detect
-    python -m experiments.variants                  # 28 rows x 5 seeds on 2 CPU cores
+    python -m experiments.variants                  # 28 rows x 5 seeds on 2 CPU cores: an hour, by arithmetic
     python -m experiments.variants --rows=grpo,maxrl,dppo,vespo,m2po,opo,gdpo,topr,scale_rl,prime,hgpo
     python -m experiments.variants --scale=tiny     # seconds; for tests
 
