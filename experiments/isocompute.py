@@ -1,7 +1,7 @@
 """At equal compute, how many completions of a prompt?  The record frontier and n*(C).
 
     python -m experiments.isocompute --dry_run     # the plan, and what it can detect
-    python -m experiments.isocompute               # 10 rows x 6 seeds on 2 CPU cores: half an hour, by arithmetic
+    python -m experiments.isocompute  # 10 rows x 6 seeds on 2 CPU cores: half an hour by arithmetic
     python -m experiments.isocompute --scale=tiny  # seconds a run; for tests
 
 https://arxiv.org/abs/2603.12151: compute is C = prompts of a step x completions of each (n) x steps.  Rows
