@@ -17,14 +17,26 @@ import subprocesses
 import test_local
 from study_toys import STUDY, finish, runs
 
-from experiments import credit, dapo_ablation, epsilon_high, group_size, mismatch, variants
+from experiments import (
+  credit,
+  dapo_ablation,
+  epsilon_high,
+  group_size,
+  isocompute,
+  ladder,
+  mismatch,
+  regimes,
+  variants,
+)
 from grpojax.config import schema
 from grpojax.data import templates
 from grpojax.runtime import metrics
 from grpojax.tools.study import figures, page, plan, results
 
 BROWSER = next((path for name in ("chromium", "google-chrome") if (path := shutil.which(name))), None)
-STUDIES = (credit, dapo_ablation, epsilon_high, group_size, mismatch, variants)
+STUDIES = (
+  credit, dapo_ablation, epsilon_high, group_size, isocompute, ladder, mismatch, regimes, variants,
+)  # fmt: skip
 
 
 OFTEN = (dapo_ablation,)
@@ -202,6 +214,25 @@ def test_a_killed_study_resumes_to_the_same_bytes(undisturbed, cache, tmp_path):
   assert texts[0] == texts[1]
   rows = json.loads(texts[0])["rows"]
   assert [row["name"] for row in rows] == ["+ overlong filtering", "+ clip-higher"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+  "study, rows, section",
+  [
+    ("isocompute", "1,2", "## The frontier"),
+    ("regimes", "1,3,long chains; rambling 0.5; one in: naive GRPO", "## The map, at equal tokens"),
+    ("ladder", "1,7", ""),
+  ],
+)
+def test_a_tiny_study_runs_and_concludes(study, rows, section, cache, tmp_path):
+  """Two rows of each, and long chains, whose task is the experiments' own."""
+  asked = ["--scale=tiny", "--seeds=1", "--parallel=1", f"--rows={rows}", f"--out={tmp_path}"]
+  asked += [f"--config.cache_dir={cache}", "--config.data.train=64"]
+  done = run([sys.executable, "-m", f"experiments.{study}", *asked])
+  assert done.returncode == 0, done.stdout + done.stderr
+  assert section in (tmp_path / "table.md").read_text() and (tmp_path / "report.html").exists()
+  assert len(json.loads((tmp_path / "results.json").read_text())["rows"]) == len(rows.split(","))
 
 
 @pytest.mark.slow
