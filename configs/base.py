@@ -71,7 +71,8 @@ def get_config(scale: str = "mini") -> ConfigDict:
   c.rollout.group_size = 8  # G, completions of one prompt
   c.rollout.max_tokens = 48  # T, response budget in tokens, EOS included
   c.rollout.temperature = 1.0  # the learner's log-probs use the same temperature
-  c.rollout.top_k = 0  # 0: off.  Training refuses cut distributions: the learner's are of all tokens
+  c.rollout.top_k = 0  # 0: off; else the sampler records the tokens it kept, at most so many (<= 512), and
+  # all log-probs of the learner are over the same.  Needed by top_p and min_p as their bound
   c.rollout.top_p = 1.0  # 1: off
   c.rollout.min_p = 0.0  # 0: off
   c.rollout.slots = 64  # completions that decode at a time, replaced as they end; 0: all, without

@@ -38,7 +38,20 @@ def describe(groups: Groups, shards: ProcessShards = SINGLE_PROCESS) -> dict[str
     part = x[f"part {name}"]
     metrics[f"rewards/{name}/mean"] = _mean(part)
     metrics[f"rewards/{name}/std"] = _mean((part - _mean(part)) ** 2) ** 0.5
+  if rollout.kept is not None:
+    metrics |= _describe_kept(groups, shards)
   return metrics | (outcome.describe(rollout) if rollout.turns is not None else {})
+
+
+def _describe_kept(groups: Groups, shards: ProcessShards) -> dict[str, float]:
+  """Collective: sizes of the sets that truncation kept; a token that was alone in one teaches nothing."""
+  size = (groups.rollout.kept >= 0).sum(-1)
+  on = (size > 0) & groups.scored.valid[..., None]
+  tokens = max(shards.sum(on.sum()), 1)
+  return {
+    "kept_set/mean_size": shards.sum(size[on].sum()) / tokens,
+    "kept_set/alone": shards.sum((size == 1)[on].sum()) / tokens,
+  }
 
 
 def describe_drawn(groups: Groups, shards: ProcessShards = SINGLE_PROCESS) -> dict[str, float]:

@@ -285,7 +285,7 @@ def build_programs(config: ConfigDict, model: models.Model, tokenizer, mesh: Mes
     logp=aot_jit(
       "log-probs",
       update.make_old_logp(layout, bool(config.routing_replay)),
-      in_shardings=(frozen | where.params, *[by_prompt] * 6),
+      in_shardings=(frozen | where.params, *[by_prompt] * 7),
       out_shardings=by_prompt,
       compiler_options=compiler_options.options(mesh),
     ),
@@ -294,7 +294,7 @@ def build_programs(config: ConfigDict, model: models.Model, tokenizer, mesh: Mes
       make_grad_norm(
         model, config.rollout.max_tokens, temperature=config.rollout.temperature, chunk=config.logprob_chunk
       ),
-      in_shardings=(where.params, frozen, *[by_prompt] * 4),
+      in_shardings=(where.params, frozen, *[by_prompt] * 5),
       out_shardings=by_prompt,
       compiler_options=compiler_options.options(mesh),
     ),

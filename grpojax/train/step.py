@@ -57,7 +57,8 @@ def add_logprobs(job: Job, state: RunState, collected: Collected, batches: list[
 def _with_grad_norm(job: Job, state: RunState, collected: Collected, batch: Batch) -> Batch:
   """Returns the batch with |∇ log π| of each completion, of the policy that sampled."""
   norm = job.programs.grad_norm(
-    collected.params, state.frozen, batch.tokens, batch.prompt_length, batch.mask, batch.context
+    collected.params, state.frozen, batch.tokens, batch.prompt_length, batch.mask, batch.context,
+    batch.kept,
   )
   return batch._replace(extra=batch.extra | {"grad_norm": norm})
 

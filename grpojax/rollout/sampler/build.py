@@ -21,6 +21,7 @@ class GenerationSpec(NamedTuple):
   max_tokens: int  # T, of a completion
   sampling: SamplingParams
   record_routing: bool = False  # mixtures only: Rollout.routing
+  record_kept: bool = False  # Rollout.kept, where the sampling has top_k
   weights: str = "full"  # "int8": matrices in eight bits
   kv_cache: str = "full"  # "int8": caches in eight bits
 
@@ -28,8 +29,8 @@ class GenerationSpec(NamedTuple):
 def rollout_spec(config: ConfigDict) -> GenerationSpec:
   """Returns what a training step samples."""
   c = config.rollout
-  record = config.routing_replay == "R3"
-  return GenerationSpec(c.group_size, c.max_tokens, sampling_params(c), record, c.weights, c.kv_cache)
+  record = config.routing_replay == "R3", c.top_k > 0
+  return GenerationSpec(c.group_size, c.max_tokens, sampling_params(c), *record, c.weights, c.kv_cache)
 
 
 def eval_spec(config: ConfigDict) -> GenerationSpec:
