@@ -83,6 +83,12 @@ def get_config(scale: str = "mini") -> ConfigDict:
   c.rollout.weights = "full"  # "int8": the sampler's matrices, a scale per output channel
   c.rollout.kv_cache = "full"  # "int8": a scale per row, position and head.  Evaluation stays in full
 
+  c.interruption = ConfigDict()  # of thinking that takes too long, in training.  ScaleRL
+  c.interruption.think_tokens = 0  # of a response, then the text is injected, with mask 0; 0: never.  The
+  # answer has what is left of rollout.max_tokens
+  c.interruption.text = "Okay, time is up. My final answer:\n</think>\n"  # ScaleRL's is longer
+  c.interruption.unless = "</think>"  # is there by then: the thinking has ended; "": whoever has not ended
+
   c.env = ConfigDict()  # of many turns: a row is then a trajectory, and its reward the environment's
   c.env.name = ""  # of grpojax/rollout/envs/, or "module:Class"; "": none, and c.reward grades completions
   c.env.knobs = ConfigDict()  # its keyword arguments

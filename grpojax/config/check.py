@@ -69,6 +69,11 @@ def _check_sampling(c: ConfigDict) -> None:
       f"config.rollout.top_k = {c.rollout.top_k} records as many numbers for every token that is sampled; "
       f"set at most {MOST_KEPT}, or 0 to sample from the whole vocabulary."
     )
+  if c.interruption.think_tokens and c.difficulty.kind == "beta":
+    raise ValueError(
+      "config.difficulty.kind = 'beta' compares a prompt's last completions, of which nothing says what was "
+      "injected; set kind = 'ema', or config.interruption.think_tokens = 0."
+    )
   if c.rollout.top_k and c.difficulty.kind == "beta":
     raise ValueError(
       "config.difficulty.kind = 'beta' compares a prompt's last completions, of which config.rollout.top_k = "

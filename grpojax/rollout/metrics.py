@@ -7,7 +7,7 @@ import numpy as np
 from grpojax.rollout.curriculum import Outcomes
 from grpojax.rollout.turns import outcome
 from grpojax.runtime.data_shards import SINGLE_PROCESS, ProcessShards
-from grpojax.types import Groups
+from grpojax.types import INJECTED, Groups
 
 
 def describe(groups: Groups, shards: ProcessShards = SINGLE_PROCESS) -> dict[str, float]:
@@ -41,6 +41,16 @@ def describe(groups: Groups, shards: ProcessShards = SINGLE_PROCESS) -> dict[str
   if rollout.kept is not None:
     metrics |= _describe_kept(groups, shards)
   return metrics | (outcome.describe(rollout) if rollout.turns is not None else {})
+
+
+def describe_interruptions(groups: Groups, shards: ProcessShards = SINGLE_PROCESS) -> dict[str, float]:
+  """Collective: the share of completions whose thinking was cut, and the tokens that were injected."""
+  injected = (groups.rollout.kind == INJECTED) & groups.scored.valid[..., None]
+  completions = max(shards.sum(groups.scored.valid.sum()), 1)
+  return {
+    "interruption/share": shards.sum(injected.any(-1).sum()) / completions,
+    "interruption/injected_tokens": shards.sum(injected.sum()),
+  }
 
 
 def _describe_kept(groups: Groups, shards: ProcessShards) -> dict[str, float]:

@@ -18,6 +18,8 @@ def describe_rollouts(job: Job, collected: Collected) -> dict[str, float]:
   """Collective: rewards, lengths and host counts of a step; the counters begin anew."""
   context = job.rollout
   found = collected.metrics | metrics.describe(collected.groups, context.shards)
+  if job.config.interruption.think_tokens:
+    found |= metrics.describe_interruptions(collected.groups, context.shards)
   found |= metrics.sum_counters(context.counters, context.shards)
   context.counters.clear()
   return found

@@ -9,6 +9,7 @@ from ml_collections import ConfigDict
 from grpojax.models import Model, Spec
 from grpojax.rollout.sampler import continuous, engine, kv_budget, static_batch, weights
 from grpojax.rollout.sampler.engine import Engine
+from grpojax.rollout.sampler.interruption import Interruption
 from grpojax.rollout.sampler.token_sampling import SamplingParams
 from grpojax.runtime import compiler_options, sharding
 from grpojax.runtime.compile import aot_jit
@@ -24,6 +25,7 @@ class GenerationSpec(NamedTuple):
   record_kept: bool = False  # Rollout.kept, where the sampling has top_k
   weights: str = "full"  # "int8": matrices in eight bits
   kv_cache: str = "full"  # "int8": caches in eight bits
+  interruption: Interruption | None = None  # of responses that think too long
 
 
 def rollout_spec(config: ConfigDict) -> GenerationSpec:
@@ -53,8 +55,10 @@ def build(
   slots = slots_that_fit(config, model.spec, mesh, spec)
   if slots:
     programs = _continuous_programs(config, name, model, mesh, where, slots, common)
-    return engine.continuous_engine(mesh, sync, *programs, slots, config.rollout.segment)
-  return engine.static_engine(mesh, sync, *_static_programs(name, model, mesh, where, common))
+    built = engine.continuous_engine(mesh, sync, *programs, slots, config.rollout.segment)
+  else:
+    built = engine.static_engine(mesh, sync, *_static_programs(name, model, mesh, where, common))
+  return engine.labelled(built, spec.interruption)
 
 
 def slots_that_fit(config: ConfigDict, spec: Spec, mesh: Mesh, generation: GenerationSpec) -> int:

@@ -20,6 +20,7 @@ from jax.sharding import NamedSharding
 from grpojax.models import Model, Spec, by_rows, unrouted
 from grpojax.models.parts import pieces_of
 from grpojax.rollout.sampler import kv_budget, prefill, shared_prefix
+from grpojax.rollout.sampler.interruption import Interruption, force
 from grpojax.rollout.sampler.shared_prefix import Kv, Rings
 from grpojax.rollout.sampler.token_sampling import (
   SamplingParams,
@@ -45,6 +46,7 @@ class SamplerSpec(NamedTuple):
   prefill_chunk: int = 32  # tokens of prompts that a shard reads at a time
   kv_sharding: NamedSharding | None = None  # of caches, [K, rows, ...]
   kv_cache: str = "full"  # "int8": caches in eight bits
+  interruption: Interruption | None = None
   record_routing: bool = False  # mixtures only: Rollout.routing as `static_batch.py` has it
   record_kept: bool = False  # Rollout.kept
   piece_bytes: int = 0  # about, on a device, of what a compiler brings beside the cores ahead; 0: whole
@@ -153,6 +155,8 @@ def advance(c: SamplerSpec, params, prompts, state, out, steps) -> tuple[SlotSta
     hidden, cache, routed = decoder.step(layers, state.token.reshape(-1), position.reshape(-1), attention)
     logits = decoder.logits(hidden)
     flat = sample_token(_take(keys, at).reshape(-1), state.count.reshape(-1), logits, c.sampling)
+    written = _take(out.tokens, at).reshape(-1, c.max_tokens)
+    flat = force(c.interruption, written, state.count.reshape(-1), *flat)
     token, logp = (x.reshape(busy.shape) for x in flat)
     ended = _is_eos(c, token)
     out = _written(out, state, token, logp, ended)

@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 
 from grpojax.models import Cache, Model, by_rows, int8
+from grpojax.rollout.sampler.interruption import Interruption, force
 from grpojax.rollout.sampler.token_sampling import SamplingParams, kept_tokens, row_keys, sample_token, unkept
 from grpojax.types import Rollout
 
@@ -34,6 +35,7 @@ def build(
   record_routing: bool = False,
   record_kept: bool = False,
   kv_cache: str = "full",
+  interruption: Interruption | None = None,
 ):
   """Returns (prefill, decode), pure functions to be jitted.
 
@@ -67,7 +69,7 @@ def build(
     is_eos = lambda token: jnp.isin(token, jnp.asarray(eos_ids, jnp.int32))
 
     def record(t, logits, tokens, logps, kept, ended):
-      token, logp = sample_token(keys, t, logits, sampling)
+      token, logp = force(interruption, tokens, t, *sample_token(keys, t, logits, sampling))
       if record_kept:
         kept = kept.at[:, t].set(jnp.where(ended[:, None], -1, kept_tokens(logits, sampling)))
       token, logp = jnp.where(ended, 0, token), jnp.where(ended, 0.0, logp)

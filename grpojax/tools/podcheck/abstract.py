@@ -22,6 +22,9 @@ class Tokenizer(NamedTuple):
   def __len__(self):
     return self.vocab_size
 
+  def __call__(self, words: str, **_):
+    return {"input_ids": [self.pad_token_id] if words else []}
+
 
 def prompts(config: ConfigDict):
   """Returns (tokens, length, id, key), the arguments of a rollout."""
