@@ -18,7 +18,7 @@ WHOLE = "top-p"  # the gradient looked for is the whole policy's, of which the s
 SUPPORTED = tuple(cause for cause in CAUSES if cause not in ("none", WHOLE))
 TIS, V32, DPPO, R3 = "fengyao.notion.site", "arXiv:2512.02556", "arXiv:2602.04879", "arXiv:2510.11370"
 RULE = f"the bias of each cause is smaller than without, beyond {TOLD:g} standard errors over policies"
-RESTORES = f"at most {RESTORED:g} of the bias without it is left, beyond {TOLD:g} standard errors over policies"
+RESTORES = f"at most {RESTORED:g} of the bias without it is left, beyond {TOLD:g} standard errors"
 
 
 def same_code_has_no_gap(find: Find) -> Claim:

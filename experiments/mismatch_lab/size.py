@@ -10,5 +10,5 @@ class Size(NamedTuple):
 
 
 STAGES = (0.5, 0.85)  # expected reward, from the first policy to the last
-DEFAULT = Size(policies=8)
+DEFAULT = Size(policies=6)
 FAST = Size(policies=2)
