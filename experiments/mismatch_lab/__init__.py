@@ -5,5 +5,5 @@
 
 Question: which correction restores the gradient that the learner looks for, and at what variance?  A decoder
 of this project writes answers so short that all are listed.  So expectation and covariance of an objective's
-gradient, by the decoder's own parameters, are sums and no estimates.  Answers: docs/mismatch_lab.md.
+gradient, by the decoder's own parameters, are sums and no estimates.
 """
