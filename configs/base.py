@@ -71,7 +71,8 @@ def get_config(scale: str = "mini") -> ConfigDict:
   c.rollout.group_size = 8  # G, completions of one prompt
   c.rollout.max_tokens = 48  # T, response budget in tokens, EOS included
   c.rollout.temperature = 1.0  # the learner's log-probs use the same temperature
-  c.rollout.top_k = 0  # 0: off.  Training refuses cut distributions: the learner's are of all tokens
+  c.rollout.top_k = 0  # 0: off; else the sampler records the tokens it kept, at most so many (<= 512), and
+  # all log-probs of the learner are over the same.  Needed by top_p and min_p as their bound
   c.rollout.top_p = 1.0  # 1: off
   c.rollout.min_p = 0.0  # 0: off
   c.rollout.slots = 64  # completions that decode at a time, replaced as they end; 0: all, without
@@ -81,6 +82,12 @@ def get_config(scale: str = "mini") -> ConfigDict:
   c.rollout.kv_memory_gb = 0.0  # 10^9 bytes a device for KV caches: fewer slots if need be; 0: no limit
   c.rollout.weights = "full"  # "int8": the sampler's matrices, a scale per output channel
   c.rollout.kv_cache = "full"  # "int8": a scale per row, position and head.  Evaluation stays in full
+
+  c.interruption = ConfigDict()  # of thinking that takes too long, in training.  ScaleRL
+  c.interruption.think_tokens = 0  # of a response, then the text is injected, with mask 0; 0: never.  The
+  # answer has what is left of rollout.max_tokens
+  c.interruption.text = "Okay, time is up. My final answer:\n</think>\n"  # ScaleRL's is longer
+  c.interruption.unless = "</think>"  # is there by then: the thinking has ended; "": whoever has not ended
 
   c.env = ConfigDict()  # of many turns: a row is then a trajectory, and its reward the environment's
   c.env.name = ""  # of grpojax/rollout/envs/, or "module:Class"; "": none, and c.reward grades completions

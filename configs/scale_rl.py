@@ -6,7 +6,8 @@
 
 https://arxiv.org/abs/2510.13786; rate, eps and w_max as TRL's.  Groups without contrast are dropped and not
 refilled; prompts with nine of ten completions right are drawn no more.  The paper's runs have 8 updates
-between sampler and learner, and a head in float32.
+between sampler and learner, a head in float32, and thinking that is cut after a number of tokens drawn from
+10,240 to 12,288, with 2,048 more for the answer; config.interruption has one number.
 """
 
 from ml_collections import ConfigDict

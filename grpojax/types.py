@@ -57,6 +57,8 @@ class Rollout(NamedTuple):
   # None: all before it
   turns: Turns | None = None  # None: all of a response is one turn
   ending: Array | None = None  # [P, G] int8: DONE, TRUNCATED, ...; None where there are no environments
+  kept: Array | None = None  # [P, G, T, K] int32: the tokens that truncation kept, of which the token was
+  # drawn, and -1 behind them; all -1: of the whole vocabulary.  None: so are all
 
 
 class Scored(NamedTuple):
@@ -95,11 +97,12 @@ class Batch(NamedTuple):
   ref_logp: Array | None = None  # [P, G, T] float32, log pi_ref
   teacher_logp: Array | None = None  # [P, G, T] float32, log pi_T
   divergence: Array | None = None  # [P, G, T] float32 of pi from pi_T, with gradient; by the update
-  entropy: Array | None = None  # [P, G, T] float32, of pi_old over the whole vocabulary, nats
+  entropy: Array | None = None  # [P, G, T] float32, nats, of pi_old over the vocabulary or `kept`
   tokens: Array | None = None  # [P, G, L + T] int32: left-padded prompt, then the response
   prompt_length: Array | None = None  # [P, G] int32
   length: Array | None = None  # [P, G] int32, tokens of the response, of all kinds; mask.sum(-1) may be less
   context: Array | None = None  # [P, G, T] int32: Rollout.context
+  kept: Array | None = None  # [P, G, T, K] int32: Rollout.kept; all log-probs are over the same tokens
   packing_index: Array | None = None  # [P, G, 4] int32, where it lies in packed rows: packing.pack_sequences
   routing: Array | None = None  # [P, G, L + T - 1, layers, k] int8/16, experts to replay; -1: none
   balance_mask: Array | None = None  # [P, G, L + T - 1] bool, tokens that the load-balance loss counts

@@ -90,7 +90,7 @@ def estimates(objective: lib.Objective, setting: Setting, rows: np.ndarray):
   """Returns −∇ loss of every group [M, S, V], and [M, 2] (part, whole) of lost signal and clipped tokens."""
   world = setting.world
   logp = policy.logp(world, setting.theta)[rows]
-  slope, weight, advantage, mask = slopes(objective, _batch(setting, rows), logp)
+  slope, weight, advantage, mask = slopes(objective, batch(setting, rows), logp)
   gradient = by_logits(setting.theta, world.state[rows], world.token[rows], slope)
   active = (mask > 0) & (advantage != 0)
   dead, signal = active & (slope == 0), weight * np.abs(advantage)
@@ -122,7 +122,7 @@ def _slopes(objective, batch: Batch, logp):
   return jax.vmap(one)(batch, logp)
 
 
-def _batch(setting: Setting, rows: np.ndarray) -> Batch:
+def batch(setting: Setting, rows: np.ndarray) -> Batch:
   """Makes M batches of one prompt, [M, 1, G, ...], with every field that a single turn has."""
   world = setting.world
   old = policy.log_policy(setting.old)

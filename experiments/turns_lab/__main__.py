@@ -27,7 +27,7 @@ def main(argv: list[str] | None = None) -> None:
   text = ", ".join(f"{bias:.3f} in {game}" for game, bias in foretold.items())
   console.print(f"Bias that can be told from zero, in |∇J|, by a pilot of {PILOT} groups a policy: {text}")
 
-  find = store.finder(flags.out / "points.jsonl", size)
+  find = store.finder(flags.out / "points.jsonl", size, measure.estimates, measure.Estimate)
   for game, point in tqdm([(game, point) for game in GAMES for point in all_points()], desc="credits"):
     find(point, game)
   found = [claim(find) for claim in claims.ALL]

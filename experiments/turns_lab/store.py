@@ -3,17 +3,13 @@
 import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
-from experiments.turns_lab import measure
-from experiments.turns_lab.measure import Estimate
-from experiments.turns_lab.points import Point
-from experiments.turns_lab.size import Size
-
-Find = Callable[[Point, str], list[Estimate]]  # point, game -> an estimate for each policy
+Find = Callable[[Any, str], list]  # point, game -> an estimate for each policy
 
 
-def finder(path: Path, size: Size) -> Find:
-  """Returns a function that measures what `path` lacks, and appends it.
+def finder(path: Path, size: tuple, measure: Callable[..., list], Estimate: type) -> Find:
+  """Returns a function that measures what `path` lacks, as measure(point, game, size), and appends it.
 
   Raises ValueError where `path` was measured at another size.
   """
@@ -24,10 +20,10 @@ def finder(path: Path, size: Size) -> Find:
       raise ValueError(f"{path} has groups and policies of another size: choose another --out or delete it.")
     kept[row["key"]] = [Estimate(**e) for e in row["estimates"]]
 
-  def find(point: Point, game: str) -> list[Estimate]:
+  def find(point: Any, game: str) -> list:
     key = f"{game}: {point!r}"
     if key not in kept:
-      kept[key] = measure.estimates(point, game, size)
+      kept[key] = measure(point, game, size)
       row = dict(key=key, size=size, estimates=[e._asdict() for e in kept[key]])
       with path.open("a") as file:
         file.write(json.dumps(row, ensure_ascii=False) + "\n")

@@ -14,6 +14,8 @@ from grpojax.recipes import base
 from grpojax.rewards import load_scorer
 from grpojax.runtime import loggers, sharding
 
+MOST_KEPT = 512  # tokens of a kept set, as prime-rl has it
+
 
 def check(c: ConfigDict, devices: int) -> None:
   """Raises ValueError for the first thing wrong with `c` on this many devices."""
@@ -49,19 +51,34 @@ def _check_task(c: ConfigDict) -> None:
 
 
 def _check_sampling(c: ConfigDict) -> None:
-  """Raises ValueError for training rollouts from part of the vocabulary, and for a KV limit without slots."""
+  """Raises ValueError for kept sets without a bound, or that are lost, and for a KV limit without slots."""
   if c.rollout.kv_memory_gb and not c.rollout.slots:
     raise ValueError(
       "config.rollout.kv_memory_gb bounds the number of slots, and config.rollout.slots = 0 has none; "
       "set config.rollout.slots, or config.rollout.kv_memory_gb = 0."
     )
-  for key, off in ("top_k", 0), ("top_p", 1.0), ("min_p", 0.0):
-    if c.rollout[key] != off:
+  for key, off in ("top_p", 1.0), ("min_p", 0.0):
+    if c.rollout[key] != off and not c.rollout.top_k:
       raise ValueError(
-        f"config.rollout.{key} = {c.rollout[key]} samples from part of the vocabulary and the learner's "
-        f"log-probs are of all of it, which biases every ratio; set config.rollout.{key} = {off} (evaluation "
-        f"may use config.eval.{key})."
+        f"config.rollout.{key} = {c.rollout[key]} samples from part of the vocabulary, which is recorded, "
+        "as the learner's log-probs are over the same part, and needs a bound; set config.rollout.top_k, at "
+        f"most {MOST_KEPT}, or config.rollout.{key} = {off}."
       )
+  if c.rollout.top_k > MOST_KEPT:
+    raise ValueError(
+      f"config.rollout.top_k = {c.rollout.top_k} records as many numbers for every token that is sampled; "
+      f"set at most {MOST_KEPT}, or 0 to sample from the whole vocabulary."
+    )
+  if c.interruption.think_tokens and c.difficulty.kind == "beta":
+    raise ValueError(
+      "config.difficulty.kind = 'beta' compares a prompt's last completions, of which nothing says what was "
+      "injected; set kind = 'ema', or config.interruption.think_tokens = 0."
+    )
+  if c.rollout.top_k and c.difficulty.kind == "beta":
+    raise ValueError(
+      "config.difficulty.kind = 'beta' compares a prompt's last completions, of which config.rollout.top_k = "
+      f"{c.rollout.top_k} keeps no sets of tokens; set kind = 'ema', or config.rollout.top_k = 0."
+    )
 
 
 def _check_memory(c: ConfigDict) -> None:

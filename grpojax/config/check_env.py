@@ -11,6 +11,8 @@ _REFUSED = (
   ("adaptive_group.stop", "", "joins groups that were sampled apart, whose anchors have other numbers"),
   ("process.scorer", "", "scores the steps of one completion, and turns have rewards of their own"),
   ("routing_replay", "R3", "replays what the sampler of single turns records; 'R2' has pi_old's choice"),
+  ("rollout.top_k", 0, "records what it kept, which the sampler of turns does not"),
+  ("interruption.think_tokens", 0, "cuts the thinking of a completion; config.env.action_tokens is a turn's"),
   ("difficulty.kind", "beta", "compares a prompt's last completions; set 'ema'"),
   ("rollout.kv_cache", "int8", "is of the sampler of single turns"),
 )

@@ -117,6 +117,9 @@ KEYS = {
   "rollout.kv_memory_gb": Key(GIGABYTES),
   "rollout.weights": Key(choices=("full", "int8")),
   "rollout.kv_cache": Key(choices=("full", "int8")),
+  "interruption.think_tokens": Key(AMOUNT),
+  "interruption.text": Key(),
+  "interruption.unless": Key(),
   "env.name": Key(),  # rollout/envs/build.py finds it
   "env.knobs": Key(open=True),
   "env.turns": Key(WORKERS),

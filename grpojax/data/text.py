@@ -88,6 +88,11 @@ def encode_responses(
   return [np.asarray([*row, tokenizer.eos_token_id], np.int32) for row in rows]
 
 
+def encode(tokenizer: PreTrainedTokenizerBase, words: str) -> tuple[int, ...]:
+  """Encodes a text as it stands inside a response; special tokens that it spells are those."""
+  return tuple(tokenizer(words, add_special_tokens=False)["input_ids"])
+
+
 def pieces(tokenizer: PreTrainedTokenizerBase, tokens: np.ndarray) -> list[str]:
   """Returns the text of each token [T], special ones by their names; � stands for a part of a character.
 

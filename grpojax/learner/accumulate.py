@@ -25,7 +25,7 @@ def over_microbatches(logp_fn: Callable, microbatches: int) -> Callable:
 
   def accumulate(gradient, objective, batch: Batch):
     def one(part):
-      score = lambda policy: logp_fn(policy, *inputs(part), part.context)
+      score = lambda policy: logp_fn(policy, *inputs(part), part.context, part.kept)
       (loss, (metrics, logp)), grads = gradient(score, objective, part)
       return (grads, metrics | {"loss": loss}, optax.global_norm(grads) ** 2), logp
 
@@ -72,7 +72,8 @@ def over_packed_rows(logp_fn: Callable, spec: PackSpec) -> Callable:
   """
 
   def accumulate(gradient, objective, batch: Batch):
-    logp_of = packing.microbatch_logp(spec, logp_fn, *inputs(batch), batch.packing_index, batch.context)
+    seen = *inputs(batch), batch.packing_index, batch.context, batch.kept
+    logp_of = packing.microbatch_logp(spec, logp_fn, *seen)
 
     def one(number):
       present = packing.in_microbatch(spec, batch.packing_index, number)[..., None]

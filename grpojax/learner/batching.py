@@ -49,6 +49,7 @@ def make_batches(
     prompt_length=np.repeat(prompts.length[:, None], G, axis=1),
     length=rollout.length,
     context=rollout.context,
+    kept=rollout.kept,
     routing=rollout.routing,
     balance_mask=_fed(prompts, rollout) & scored.valid[..., None] if config.load_balance else None,
     turns=rollout.turns,
@@ -106,7 +107,7 @@ def score_responses(
   def one(tokens, prompt_length, length):
     packing_index = pack_index(pack, mesh, prompt_length, length) if pack else None
     tokens, prompt_length, packing_index = sharding.to_device(mesh, (tokens, prompt_length, packing_index))
-    return logp(params, tokens, prompt_length, None, None, packing_index, None)[0]
+    return logp(params, tokens, prompt_length, None, None, packing_index, None, None)[0]
 
   parts = _deal(config, (_sequences(prompts, tokens), lengths, length))
   return restore_prompt_order([one(*part) for part in parts])

@@ -31,12 +31,12 @@ def make_logp(model: Model, teacher: Model, divergence: Callable, response_budge
   Its parameters have the teacher's under "teacher", which get none.  `how` is a `temperature` and a `chunk`.
   """
 
-  def logp(policy, tokens, prompt_length, routing=None, balance_mask=None, context=None):
+  def logp(policy, tokens, prompt_length, routing=None, balance_mask=None, context=None, kept=None):
     student = model.bind({name: x for name, x in policy.items() if name != TEACHER})
     other = teacher.bind(jax.lax.stop_gradient(policy[TEACHER]))
     asked = tokens, prompt_length, response_budget
     read = logprobs.read_rows(student, *asked, routing, balance_mask, context)
-    outs = logprobs.of_rows(student, read, tokens.shape, response_budget, **how)
+    outs = logprobs.of_rows(student, read, tokens.shape, response_budget, kept, **how)
     _, seen, _ = logprobs.read_rows(other, *asked, context=context)
     both = (x[:, -response_budget:] for x in (read[1], seen))
     return *outs, token_divergences((student, other), tuple(both), divergence, **how).reshape(outs[0].shape)

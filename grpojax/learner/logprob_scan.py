@@ -14,16 +14,20 @@ from jax.sharding import Mesh, PartitionSpec
 from grpojax import models
 from grpojax.runtime import sharding
 
+OUTSIDE = -1e30  # a logit without probability that no sum turns into NaN
+
 
 def token_logprobs(
   hidden, unembedding, targets, *, temperature: float, chunk: int, cap: float = 0.0, wanted=None,
-  mesh: Mesh | None = None,
+  kept=None, mesh: Mesh | None = None,
 ):  # fmt: skip
   """Returns logp and entropy, both [B, T] float32, of hidden [B, T, D] and targets [B, T].
 
   `unembedding` is [V, D].  Both are those of softmax(logits / temperature), in nats; the temperature is the
-  sampler's, so that ratios compare like with like.  `cap` is the model's soft-cap of logits, 0: none.
-  Chunks that begin at column `wanted` [] or behind it are 0 and not computed; None: all are wanted.
+  sampler's, so that ratios compare like with like, and so is `kept` [B, T, K]: the tokens that the softmax
+  is over, with -1 behind them; all -1, or None: the whole vocabulary.  `cap` is the model's soft-cap of
+  logits, 0: none.  Chunks that begin at column `wanted` [] or behind it are 0 and not computed; None: all are
+  wanted.
   On a mesh each device has its own rows and columns of every chunk, and adds up its own part of the head's
   gradient.
   """
@@ -33,8 +37,11 @@ def token_logprobs(
   hidden = jnp.pad(hidden, ((0, 0), (0, pad), (0, 0))).reshape(B, chunks, size, D)
   targets = jnp.pad(targets, ((0, 0), (0, pad))).reshape(B, chunks, size)
   asked = jnp.int32(chunks if wanted is None else -(-wanted // size))
+  if kept is not None:
+    kept = jnp.pad(kept, ((0, 0), (0, pad), (0, 0)), constant_values=-1)
+    kept = kept.reshape(B, chunks, size, -1).swapaxes(0, 1)
   run = _on_mesh(mesh, B, lambda *args: _by_chunk(*args, temperature, cap))
-  outs = run(hidden.swapaxes(0, 1), unembedding, targets.swapaxes(0, 1), asked)
+  outs = run(hidden.swapaxes(0, 1), unembedding, targets.swapaxes(0, 1), kept, asked)
   return tuple(o.swapaxes(0, 1).reshape(B, chunks * size)[:, :T] for o in outs)
 
 
@@ -56,23 +63,23 @@ def _on_mesh(mesh: Mesh | None, rows: int, run):
   if not rows + columns:
     return run
   cut = PartitionSpec(None, rows or None, columns or None)
-  specs = cut, PartitionSpec(), cut, PartitionSpec()
+  specs = cut, PartitionSpec(), cut, cut, PartitionSpec()
   return jax.shard_map(
     run, mesh=mesh, in_specs=specs, out_specs=(cut, cut), axis_names={*rows, *columns}, check_vma=False
   )
 
 
-@partial(jax.custom_vjp, nondiff_argnums=(4, 5))
-def _by_chunk(hidden, unembedding, targets, asked, temperature, cap):
+@partial(jax.custom_vjp, nondiff_argnums=(5, 6))
+def _by_chunk(hidden, unembedding, targets, kept, asked, temperature, cap):
   """Returns logp, entropy [chunks, B, C] of hidden [chunks, B, C, D]; 0 from chunk `asked` [] on."""
-  return _forward(hidden, unembedding, targets, asked, temperature, cap)[0]
+  return _forward(hidden, unembedding, targets, kept, asked, temperature, cap)[0]
 
 
-def _forward(hidden, unembedding, targets, asked, temperature, cap):
+def _forward(hidden, unembedding, targets, kept, asked, temperature, cap):
   """Returns (logp, entropy), and what the backward pass needs: no logits."""
 
   def compute(i, outs):
-    z_BCV = models.logits(hidden[i], unembedding, cap) / temperature
+    z_BCV = _within(models.logits(hidden[i], unembedding, cap) / temperature, kept, i)
     top = z_BCV.max(axis=-1, keepdims=True)
     below = z_BCV - top
     exp = jnp.exp(below)
@@ -85,11 +92,23 @@ def _forward(hidden, unembedding, targets, asked, temperature, cap):
   outs = (jnp.zeros(targets.shape, jnp.float32),) * 3
   with jax.named_scope("head"):
     logp, entropy, normaliser = jax.lax.fori_loop(0, asked, compute, outs)
-  return (logp, entropy), (hidden, unembedding, targets, asked, normaliser, entropy)
+  return (logp, entropy), (hidden, unembedding, targets, kept, asked, normaliser, entropy)
 
 
-def _backward(temperature, cap, kept, cotangents):
-  hidden, unembedding, targets, asked, *rest = kept
+def _within(z_BCV, kept, i):
+  """Returns chunk i's logits, far below all others outside of what was `kept` [chunks, B, C, K]."""
+  if kept is None:
+    return z_BCV
+  B, C, V = z_BCV.shape
+  tokens = jnp.where(kept[i] < 0, V, kept[i])  # V is none, and dropped
+  row, column = jnp.arange(B)[:, None, None], jnp.arange(C)[None, :, None]
+  inside = jnp.zeros((B, C, V), bool).at[row, column, tokens].set(True, mode="drop")
+  everything = (kept[i] < 0).all(axis=-1, keepdims=True)
+  return jnp.where(inside | everything, z_BCV, OUTSIDE)
+
+
+def _backward(temperature, cap, residuals, cotangents):
+  hidden, unembedding, targets, kept, asked, *rest = residuals
   column = jnp.arange(unembedding.shape[0])[None, None]
   how = dict(preferred_element_type=jnp.float32, precision=models.head_precision(hidden, unembedding))
 
@@ -98,7 +117,7 @@ def _backward(temperature, cap, kept, cotangents):
     each = (x[i][..., None] for x in (targets, *rest, *cotangents))  # [B, C, 1]
     target, normaliser, entropy, d_logp, d_entropy = each
     z_BCV = models.logits(hidden[i], unembedding, cap) / temperature
-    logp = z_BCV - normaliser
+    logp = _within(z_BCV, kept, i) - normaliser
     dz = jnp.where(column == target, d_logp, 0.0) - jnp.exp(logp) * (d_logp + d_entropy * (logp + entropy))
     if cap:
       dz = dz * (1 - (z_BCV * (temperature / cap)) ** 2)
@@ -110,7 +129,7 @@ def _backward(temperature, cap, kept, cotangents):
   sums = jnp.zeros_like(hidden), jnp.zeros(unembedding.shape[::-1], jnp.float32)
   with jax.named_scope("head"):
     d_hidden, d_unembedding = jax.lax.fori_loop(0, asked, compute, sums)
-  return d_hidden, d_unembedding.T.astype(unembedding.dtype), None, None
+  return d_hidden, d_unembedding.T.astype(unembedding.dtype), None, None, None
 
 
 _by_chunk.defvjp(_forward, _backward)

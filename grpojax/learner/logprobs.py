@@ -20,7 +20,7 @@ def packed_logprobs(decoder, rows, **kwargs):
   routing = None if rows.routing is None else models.by_layers(rows.routing)
   hidden, routed = decoder.forward(rows.tokens, rows.segment, routing, rows.balance_mask, rows.response)
   hidden = jax.vmap(lambda h, column: h[column])(hidden, rows.column)
-  how = dict(cap=decoder.spec.logit_softcap, wanted=rows.wanted, mesh=decoder.mesh)
+  how = dict(cap=decoder.spec.logit_softcap, wanted=rows.wanted, kept=rows.kept, mesh=decoder.mesh)
   outs = token_logprobs(hidden, decoder.unembedding(), rows.target, **how, **kwargs)
   if routed is not None:
     routed = routed._replace(experts=models.by_rows(routed.experts, decoder.spec))
@@ -29,7 +29,7 @@ def packed_logprobs(decoder, rows, **kwargs):
 
 def response_logprobs(
   decoder, tokens, prompt_length, response_budget: int, routing=None, balance_mask=None, context=None,
-  **kwargs,
+  kept=None, **kwargs,
 ):  # fmt: skip
   """Returns logp, entropy [P, G, T] of the last T of tokens [P, G, L + T], and Routed.
 
@@ -37,10 +37,11 @@ def response_logprobs(
   mask removes.  `decoder` is a bound `models.Decoder`.  Of a mixture, `routing` [P, G, L + T - 1,
   layers, k] replays a choice of experts (-1: none) and `balance_mask` [P, G, L + T - 1] are the tokens whose
   load is summed up; Routed has the experts of this pass, shaped as `routing`.  None if dense.  Of `context`
-  [P, G, T] equal numbers stand together, and such tokens see the prompt and each other: `types.Rollout`.
+  [P, G, T] equal numbers stand together, and such tokens see the prompt and each other, and
+  `kept` [P, G, T, K] is what log-probs are over: `types.Rollout`.
   """
   read = read_rows(decoder, tokens, prompt_length, response_budget, routing, balance_mask, context)
-  return of_rows(decoder, read, tokens.shape, response_budget, **kwargs)
+  return of_rows(decoder, read, tokens.shape, response_budget, kept, **kwargs)
 
 
 def read_rows(
@@ -61,11 +62,12 @@ def read_rows(
   return rows, hidden, routed
 
 
-def of_rows(decoder, read: tuple, shape: tuple, response_budget: int, **kwargs):
+def of_rows(decoder, read: tuple, shape: tuple, response_budget: int, kept=None, **kwargs):
   """Returns logp, entropy [P, G, T] and Routed of what `read_rows` returned for tokens of this shape."""
   (rows, hidden, routed), (P, G, S) = read, shape
   L = S - response_budget
-  how = dict(cap=decoder.spec.logit_softcap, mesh=decoder.mesh)
+  kept = None if kept is None else kept.reshape(P * G, response_budget, -1)
+  how = dict(cap=decoder.spec.logit_softcap, kept=kept, mesh=decoder.mesh)
   outs = token_logprobs(hidden[:, L - 1 :], decoder.unembedding(), rows[:, L:], **how, **kwargs)
   if routed is not None:
     experts = models.by_rows(routed.experts, decoder.spec)
@@ -74,11 +76,11 @@ def of_rows(decoder, read: tuple, shape: tuple, response_budget: int, **kwargs):
 
 
 def make_logp(model: models.Model, *, response_budget: int, temperature: float, chunk: int) -> Callable:
-  """Returns logp(params, tokens, prompt_length, routing, balance_mask, context): `response_logprobs`."""
+  """Returns logp(params, tokens, prompt_length, routing, balance_mask, context, kept), as above."""
 
-  def logp(params, tokens, prompt_length, routing=None, balance_mask=None, context=None):
+  def logp(params, tokens, prompt_length, routing=None, balance_mask=None, context=None, kept=None):
     return response_logprobs(
-      model.bind(params), tokens, prompt_length, response_budget, routing, balance_mask, context,
+      model.bind(params), tokens, prompt_length, response_budget, routing, balance_mask, context, kept,
       temperature=temperature, chunk=chunk,
     )  # fmt: skip
 
@@ -119,16 +121,19 @@ def add_policy_logprobs(logp, params, reference, batch: Batch) -> Batch:
   """Returns the batch with log pi_old and what its pass computed, and log pi_ref if there is a reference."""
   old, entropy, routing, cost = logp(
     params, batch.tokens, batch.prompt_length, batch.routing, batch.balance_mask, batch.packing_index,
-    batch.context,
+    batch.context, batch.kept,
   )  # fmt: skip
   batch = batch._replace(old_logp=old, entropy=entropy, routing=routing, expert_cost=cost)
   return _with_reference(logp, reference, batch)
 
 
 def _with_reference(logp, reference, batch: Batch) -> Batch:
-  """Returns the batch with log pi_ref.  The reference routes for itself, whatever is replayed."""
+  """Returns the batch with log pi_ref, over the tokens that the policy's are over.
+
+  The reference routes for itself, whatever is replayed.
+  """
   if not reference:
     return batch
-  seen = batch.tokens, batch.prompt_length, None, None, batch.packing_index, batch.context
+  seen = batch.tokens, batch.prompt_length, None, None, batch.packing_index, batch.context, batch.kept
   ref, *_ = logp(reference, *seen)
   return batch._replace(ref_logp=ref)

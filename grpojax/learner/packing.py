@@ -41,6 +41,7 @@ class PackedRows(NamedTuple):
   wanted: Array  # [] int32, the most response tokens in a row
   routing: Array | None  # [B, C, layers, k], experts to replay; -1: none
   balance_mask: Array | None  # [B, C] bool
+  kept: Array | None = None  # [B, C, K] int32, of each target: `types.Rollout`
 
 
 def balance(tokens: np.ndarray, shards: int) -> np.ndarray:
@@ -161,11 +162,11 @@ def tokens_read(prompt_length, packing_index):
 
 def batch_logp(
   spec: PackSpec, logp_fn: Callable, params, tokens, prompt_length, routing, balance_mask, packing_index,
-  context=None,
+  context=None, kept=None,
 ):  # fmt: skip
   """Returns logp, entropy [P, G, T] and Routed of a whole batch; no routing where nothing is read."""
   inputs = tokens, prompt_length, routing, balance_mask
-  logp_of = microbatch_logp(spec, logp_fn, *inputs, packing_index, context)
+  logp_of = microbatch_logp(spec, logp_fn, *inputs, packing_index, context, kept)
 
   def add(number, total):
     present = in_microbatch(spec, packing_index, number)
@@ -188,15 +189,16 @@ def zeros_of(fn: Callable, *args):
 
 
 def microbatch_logp(
-  spec: PackSpec, logp_fn: Callable, tokens, prompt_length, routing, balance_mask, packing_index, context=None
-) -> Callable:
+  spec: PackSpec, logp_fn: Callable, tokens, prompt_length, routing, balance_mask, packing_index,
+  context=None, kept=None,
+) -> Callable:  # fmt: skip
   """Returns logp(params, number) of a microbatch, from `logp_fn(params, PackedRows)` -> [B, C] each.
 
   It returns logp, entropy [P, G, T], and Routed with experts [P, G, L + T - 1, layers, k], -1 on padding.
   Of sequences that are not `in_microbatch`, and behind a response's end, they are finite garbage.
   """
   S, T = tokens.shape[-1], spec.response_budget
-  rows_of = pack_rows(spec, tokens, prompt_length, routing, balance_mask, packing_index, context)
+  rows_of = pack_rows(spec, tokens, prompt_length, routing, balance_mask, packing_index, context, kept)
 
   def one(params, number):
     logp, entropy, routed = logp_fn(params, rows_of(number))
@@ -215,7 +217,7 @@ def microbatch_logp(
 
 
 def pack_rows(
-  spec: PackSpec, tokens, prompt_length, routing, balance_mask, packing_index, context=None
+  spec: PackSpec, tokens, prompt_length, routing, balance_mask, packing_index, context=None, kept=None
 ) -> Callable:
   """Returns rows_of(number) -> PackedRows of a microbatch.
 
@@ -226,8 +228,8 @@ def pack_rows(
   S = tokens.shape[-1]
   L = S - T
   by_shard = lambda x: None if x is None else x.reshape(D, -1, *x.shape[2:])
-  fields = map(by_shard, (tokens, prompt_length, routing, balance_mask, packing_index, context))
-  tokens, prompt_length, routing, balance_mask, packing_index, context = fields
+  fields = map(by_shard, (tokens, prompt_length, routing, balance_mask, packing_index, context, kept))
+  tokens, prompt_length, routing, balance_mask, packing_index, context, kept = fields
   prompt_at, own_at, slot, length = (packing_index[..., i] for i in range(4))
   of_prompts, of_slots = _spread(spec, prompt_at, length > 0), _spread(spec, slot, length > 0)
   of_responses = _spread(spec, own_at, length > 1)
@@ -256,7 +258,8 @@ def pack_rows(
     target = _take(tokens, whose, jnp.minimum(L + since, S - 1))
     behind = jnp.where(in_microbatch(spec, packing_index, number), slot % C + length, 0).max()
     column = by_row(jnp.minimum(column, C - 1))
-    return PackedRows(*rows, response, column, by_row(target), behind, replay, count)
+    over = None if kept is None else by_row(_take(kept, whose, jnp.minimum(since, T - 1)))
+    return PackedRows(*rows, response, column, by_row(target), behind, replay, count, over)
 
   return rows_of
 

@@ -21,7 +21,7 @@ from grpojax.types import Batch
 class Rows(NamedTuple):
   """A layout of sequences in rows, as the functions that depend on it."""
 
-  logp: Callable  # (params, tokens, prompt_length, routing, balance_mask, packing_index, context): of a batch
+  logp: Callable  # update.make_old_logp's arguments, of a batch -> logp, entropy [P, G, T] and Routed
   accumulate: Callable  # (gradient, objective, batch) -> gradients, metrics, logp [P, G, T]; accumulate.py
   padding: Callable  # batch -> [] share of the computed columns in which no token of a sequence is
 
@@ -115,7 +115,7 @@ def packed(logp_fn: Callable, spec: PackSpec) -> Rows:
 
 def _ignore_index(logp_fn: Callable) -> Callable:
   """Returns the function with one more argument, the packing index, which is None where nothing is packed."""
-  return lambda params, tokens, prompt_length, routing, balance_mask, _, context=None: logp_fn(
-    params, tokens, prompt_length, routing, balance_mask, context
+  return lambda params, tokens, prompt_length, routing, balance_mask, _, context=None, kept=None: logp_fn(
+    params, tokens, prompt_length, routing, balance_mask, context, kept
   )
 

@@ -22,15 +22,15 @@ from grpojax.types import Batch
 
 
 def make_old_logp(rows: Rows, record_routing: bool) -> Callable:
-  """Returns old_logp(params, tokens, prompt_length, routing, balance_mask, packing_index, context=None).
+  """Returns old_logp(params, tokens, prompt_length, routing, balance_mask, packing_index, context, kept).
 
   It returns the fields logp, entropy, routing and expert_cost of a whole optimiser batch; the last two are
   None unless asked for.  What an expert costs is π_old's: a constant of the batch, as the loss's weights
   are, so that microbatches add up; at the first update it is the policy's own.
   """
 
-  def old_logp(params, tokens, prompt_length, routing, balance_mask, packing_index, context=None):
-    inputs = tokens, prompt_length, routing, balance_mask, packing_index, context
+  def old_logp(params, tokens, prompt_length, routing, balance_mask, packing_index, context=None, kept=None):
+    inputs = tokens, prompt_length, routing, balance_mask, packing_index, context, kept
     logp, entropy, routed = rows.logp(params, *inputs)
     cost = None
     if balance_mask is not None:
@@ -83,8 +83,8 @@ def _moved_logp(rows: Rows, objective, state: State, batch: Batch, frozen: dict 
   if not objective_lib.reads_batch_logp(objective):
     return None
   policy = frozen | state.params if frozen else state.params
-  seen = batch.tokens, batch.prompt_length, batch.routing, None, batch.packing_index, batch.context
-  return rows.logp(policy, *seen)[0]
+  seen = batch.tokens, batch.prompt_length, batch.routing, None, batch.packing_index
+  return rows.logp(policy, *seen, batch.context, batch.kept)[0]
 
 
 def _make_loss(load_balance: float) -> Callable:

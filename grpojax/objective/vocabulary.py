@@ -14,8 +14,8 @@ def kept_logprobs(logits: Array, tokens: Array, kept: Array, temperature=1.0) ->
 
   With top-k or top-p the sampler draws from K: temperature first, then truncation.  The learner's ratio is
   right only over the same K, as recorded; of one made anew the drawn token may be out.  An empty K is
-  the whole vocabulary.  DeepSeek-V3.2, https://arxiv.org/abs/2512.02556 section 3.1.  No sampler here keeps K
-  yet, so config.rollout.top_k, top_p and min_p are refused in training.
+  the whole vocabulary.  DeepSeek-V3.2, https://arxiv.org/abs/2512.02556 section 3.1.  The learner has the
+  same over chunks, with K as a list: learner/logprob_scan.py.
   """
   inside = kept | ~kept.any(-1, keepdims=True)
   z = jnp.where(inside, logits / temperature, -jnp.inf)

@@ -12,7 +12,7 @@ import jax
 import numpy as np
 from ml_collections import ConfigDict
 
-from grpojax.rollout.groups import concatenate, outcomes_of, take
+from grpojax.rollout.groups import concatenate, lengths_of, outcomes_of, take
 from grpojax.rollout.metrics import accuracy, contrast, describe_drawn
 from grpojax.runtime.data_shards import SINGLE_PROCESS, ProcessShards
 from grpojax.types import Groups, Prompts
@@ -37,8 +37,8 @@ def collect(
     # The sampler's shape is fixed: rows that are over repeat an active prompt and are not looked at.
     rows = np.resize(active if active.size else np.arange(P), P)
     groups = generate(take(Groups(prompts, None, None), rows).prompts, number)
-    tokens += int(groups.rollout.length.sum())
-    filler += int(groups.rollout.length[len(active) :].sum())
+    tokens += int(lengths_of([groups]).sum())
+    filler += int(lengths_of([groups])[len(active) :].sum())
     drawn.append(take(groups, np.arange(len(active))))
     who.append(active)
     pool, prompt = concatenate(drawn), np.concatenate(who)

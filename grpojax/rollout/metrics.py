@@ -7,7 +7,7 @@ import numpy as np
 from grpojax.rollout.curriculum import Outcomes
 from grpojax.rollout.turns import outcome
 from grpojax.runtime.data_shards import SINGLE_PROCESS, ProcessShards
-from grpojax.types import Groups
+from grpojax.types import INJECTED, Groups
 
 
 def describe(groups: Groups, shards: ProcessShards = SINGLE_PROCESS) -> dict[str, float]:
@@ -38,7 +38,30 @@ def describe(groups: Groups, shards: ProcessShards = SINGLE_PROCESS) -> dict[str
     part = x[f"part {name}"]
     metrics[f"rewards/{name}/mean"] = _mean(part)
     metrics[f"rewards/{name}/std"] = _mean((part - _mean(part)) ** 2) ** 0.5
+  if rollout.kept is not None:
+    metrics |= _describe_kept(groups, shards)
   return metrics | (outcome.describe(rollout) if rollout.turns is not None else {})
+
+
+def describe_interruptions(groups: Groups, shards: ProcessShards = SINGLE_PROCESS) -> dict[str, float]:
+  """Collective: the share of completions whose thinking was cut, and the tokens that were injected."""
+  injected = (groups.rollout.kind == INJECTED) & groups.scored.valid[..., None]
+  completions = max(shards.sum(groups.scored.valid.sum()), 1)
+  return {
+    "interruption/share": shards.sum(injected.any(-1).sum()) / completions,
+    "interruption/injected_tokens": shards.sum(injected.sum()),
+  }
+
+
+def _describe_kept(groups: Groups, shards: ProcessShards) -> dict[str, float]:
+  """Collective: sizes of the sets that truncation kept; a token that was alone in one teaches nothing."""
+  size = (groups.rollout.kept >= 0).sum(-1)
+  on = (size > 0) & groups.scored.valid[..., None]
+  tokens = max(shards.sum(on.sum()), 1)
+  return {
+    "kept_set/mean_size": shards.sum(size[on].sum()) / tokens,
+    "kept_set/alone": shards.sum((size == 1)[on].sum()) / tokens,
+  }
 
 
 def describe_drawn(groups: Groups, shards: ProcessShards = SINGLE_PROCESS) -> dict[str, float]:

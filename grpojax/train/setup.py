@@ -29,7 +29,7 @@ from grpojax.objective import Objective, stats
 from grpojax.rollout import sampler, turns
 from grpojax.rollout.context import Data, RolloutContext
 from grpojax.rollout.envs.pool import Pool
-from grpojax.rollout.sampler import Engine
+from grpojax.rollout.sampler import Engine, interruption
 from grpojax.runtime import (
   compiler_options,
   data_shards,
@@ -278,7 +278,9 @@ def build_programs(config: ConfigDict, model: models.Model, tokenizer, mesh: Mes
   where, frozen = optimizer.state_shardings(model, tx, mesh), frozen_layout(model, mesh)
   by_prompt, layout = sharding.batch_sharding(mesh), rows.build(config, model, mesh)
   train, evaluation = sampler.build.rollout_spec(config), sampler.build.eval_spec(config)
-  given, env = dict(model=model, mesh=mesh, eos_ids=eos_ids(config, tokenizer)), config.env
+  ends, env = eos_ids(config, tokenizer), config.env
+  train = train._replace(interruption=interruption.build(config, tokenizer, ends))
+  given = dict(model=model, mesh=mesh, eos_ids=ends)
   make = partial(sampler.build.build, config, **given)
   if env.name:
     pool = functools.cache(lambda: Pool(env.name, env.knobs.to_dict(), timeout=env.timeout))
@@ -290,7 +292,7 @@ def build_programs(config: ConfigDict, model: models.Model, tokenizer, mesh: Mes
     logp=aot_jit(
       "log-probs",
       update.make_old_logp(layout, bool(config.routing_replay)),
-      in_shardings=(frozen | where.params, *[by_prompt] * 6),
+      in_shardings=(frozen | where.params, *[by_prompt] * 7),
       out_shardings=by_prompt,
       compiler_options=compiler_options.options(mesh),
     ),
@@ -299,7 +301,7 @@ def build_programs(config: ConfigDict, model: models.Model, tokenizer, mesh: Mes
       make_grad_norm(
         model, config.rollout.max_tokens, temperature=config.rollout.temperature, chunk=config.logprob_chunk
       ),
-      in_shardings=(where.params, frozen, *[by_prompt] * 4),
+      in_shardings=(where.params, frozen, *[by_prompt] * 5),
       out_shardings=by_prompt,
       compiler_options=compiler_options.options(mesh),
     ),

@@ -18,6 +18,8 @@ def describe_rollouts(job: Job, collected: Collected) -> dict[str, float]:
   """Collective: rewards, lengths and host counts of a step; the counters begin anew."""
   context = job.rollout
   found = collected.metrics | metrics.describe(collected.groups, context.shards)
+  if job.config.interruption.think_tokens:
+    found |= metrics.describe_interruptions(collected.groups, context.shards)
   found |= metrics.sum_counters(context.counters, context.shards)
   context.counters.clear()
   return found
@@ -57,7 +59,8 @@ def add_logprobs(job: Job, state: RunState, collected: Collected, batches: list[
 def _with_grad_norm(job: Job, state: RunState, collected: Collected, batch: Batch) -> Batch:
   """Returns the batch with |∇ log π| of each completion, of the policy that sampled."""
   norm = job.programs.grad_norm(
-    collected.params, state.frozen, batch.tokens, batch.prompt_length, batch.mask, batch.context
+    collected.params, state.frozen, batch.tokens, batch.prompt_length, batch.mask, batch.context,
+    batch.kept,
   )
   return batch._replace(extra=batch.extra | {"grad_norm": norm})
 

@@ -48,7 +48,7 @@ def build(config: ConfigDict, folder: Path, tokenizer: Any, mesh: Mesh, pack: Pa
   logp = aot_jit(
     "teacher's log-probs",
     make_old_logp(rows.of(config, model, pack), False),
-    in_shardings=(where, *[by_prompt] * 6),
+    in_shardings=(where, *[by_prompt] * 7),
     out_shardings=by_prompt,
     compiler_options=compiler_options.options(mesh),
   )
@@ -68,12 +68,12 @@ def check_tokenizer(path: str, teacher: Any, policy: Any) -> None:
 
 
 def add_logprobs(teacher: Teacher | None, batches: list[Batch]) -> list[Batch]:
-  """Returns the batches with log π_T of their completions, at the sampler's temperature."""
+  """Returns the batches with log π_T of completions, at the sampler's temperature, over what it kept."""
   if teacher is None:
     return batches
   found = []
   for batch in batches:
-    seen = batch.tokens, batch.prompt_length, None, None, batch.packing_index, batch.context
+    seen = batch.tokens, batch.prompt_length, None, None, batch.packing_index, batch.context, batch.kept
     logp, *_ = teacher.logp(teacher.params(), *seen)
     found.append(batch._replace(teacher_logp=logp))
   return found

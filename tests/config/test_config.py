@@ -63,6 +63,8 @@ def test_the_default_is_legal():
     (dict(load_balance=-0.1), "config.load_balance = -0.1 must not be negative"),
     (dict(load_balance=0.1, routing_replay="R2"), "would count no token"),
     (dict(routing_replay="R3", difficulty__kind="beta"), "routing by the sampler is not k"),
+    (dict(rollout__top_k=513), "config.rollout.top_k = 513 records as many numbers"),
+    (dict(rollout__top_k=8, difficulty__kind="beta"), "of which config.rollout.top_k = 8 keeps no sets"),
     (dict(reference="ref"), "config.reference = 'ref' is neither '' nor 'init' nor a policy's folder"),
     (dict(eval__top_p=0.0), "config.eval.top_p = 0.0 must lie in"),
     (dict(baseline__kind="median"), "config.baseline.kind = 'median'; it is '' or 'mean' or 'prompt'"),
@@ -89,15 +91,13 @@ def test_one_sentence_that_names_the_key(changes, sentence):
   assert "\n" not in str(error.value)
 
 
-@pytest.mark.parametrize(
-  ("key", "value", "off"), [("top_k", 20, "0"), ("top_p", 0.9, "1.0"), ("min_p", 0.1, "0.0")]
-)
-def test_truncated_sampling_is_for_evaluation_alone(key, value, off):
-  """The learner's log-probs are over the whole vocabulary; the sampler's would be over what it kept."""
+@pytest.mark.parametrize(("key", "value", "off"), [("top_p", 0.9, "1.0"), ("min_p", 0.1, "0.0")])
+def test_truncation_in_training_needs_a_bound_of_what_it_keeps(key, value, off):
   check.check(changed(**{f"eval__{key}": value}), devices=1)
-  with pytest.raises(ValueError, match=rf"config\.rollout\.{key} = {value} .* biases every ratio") as error:
+  check.check(changed(**{f"rollout__{key}": value, "rollout__top_k": 512}), devices=1)
+  with pytest.raises(ValueError, match=rf"config\.rollout\.{key} = {value} samples from part of") as error:
     check.check(changed(**{f"rollout__{key}": value}), devices=1)
-  assert f"; set config.rollout.{key} = {off} (evaluation may use config.eval.{key})" in str(error.value)
+  assert f"set config.rollout.top_k, at most 512, or config.rollout.{key} = {off}." in str(error.value)
 
 
 @pytest.mark.parametrize("depth", [0, 1, 2, 7])

@@ -124,7 +124,7 @@ def test_a_gradient_by_logits_is_that_of_the_loss_itself():
   setting = settings.stale(WORLD, THETA, 2, 0.5, 0)
   objective, rows = variants.build("grpo"), np.array([[1, 9, 14]])
   with jax.enable_x64(True):
-    batch = jax.tree.map(lambda x: x[0], measure._batch(setting, rows))
+    batch = jax.tree.map(lambda x: x[0], measure.batch(setting, rows))
     prepared = objective_lib.prepare(objective, batch)
 
     def gain(theta):

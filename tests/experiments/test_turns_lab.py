@@ -226,7 +226,7 @@ def test_a_run_that_was_killed_goes_on_to_the_same_bytes(tmp_path, monkeypatch):
   lab.main(["--fast", f"--out={tmp_path}"])
   assert {name: (tmp_path / name).read_bytes() for name in files} == files
   with pytest.raises(ValueError, match="another size: choose another --out"):
-    lab.store.finder(tmp_path / "points.jsonl", FAST._replace(groups=1))
+    lab.store.finder(tmp_path / "points.jsonl", FAST._replace(groups=1), measure.estimates, measure.Estimate)
 
 
 def test_the_page_has_the_verdicts_of_the_committed_results():

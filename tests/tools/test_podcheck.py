@@ -61,14 +61,15 @@ def groups(config, model):
   length, tokens = np.full((P, G), T, np.int32), np.zeros((P, G, T), np.int32)
   ids = np.arange(P, dtype=np.int32)
   prompts = Prompts(np.zeros((P, L), np.int32), np.full(P, L, np.int32), ids, [{}] * P)
-  rollout = Rollout(tokens, length, zero > 0, tokens.astype(np.float32), routing)
+  kept = np.zeros((P, G, T, min(c.top_k, model.spec.vocab_size)), np.int32) if c.top_k else None
+  rollout = Rollout(tokens, length, zero > 0, tokens.astype(np.float32), routing, kept=kept)
   return Groups(prompts, rollout, Scored(zero, zero, zero == 0, {}, extra))
 
 
 def passes(config, model):
   """In the place of the log-prob program."""
 
-  def logp(_, tokens, prompt_length, routing, counted, place, context):
+  def logp(_, tokens, prompt_length, routing, counted, place, context, kept):
     P, G, S = tokens.shape
     out, cost = jnp.zeros((P, G, config.rollout.max_tokens)), None
     if counted is not None:
@@ -88,6 +89,7 @@ CASES = {
   "moe R2": dict(load_balance=0.0, routing_replay="R2"),
   "moe R3": dict(load_balance=0.0, routing_replay="R3"),
   "grpo stale": dict(staleness=1),
+  "grpo kept": {"rollout.top_k": 20, "rollout.top_p": 0.9},
   "reinforce_pp_baseline": {},
   "lite_ppo": {"baseline.kind": "mean"},
   "gdpo": {},

@@ -132,6 +132,7 @@ def test_a_word_that_remains_different_is_told_from_one_that_the_flags_say():
 def test_what_has_no_counterpart_is_a_gap():
   gaps = lambda *args, **keys: {gap.key for gap in ported(*args, **keys).gaps}
   assert {"num_iterations", "top_p"} <= gaps("trl", num_iterations=4, top_p=0.9)
+  assert "top_p" not in gaps("trl", top_p=0.9, top_k=50) and "top_k" in gaps("trl", top_k=1000)
   assert "algorithm.adv_estimator" in gaps("verl", algorithm__adv_estimator="gae")
   assert "dynamic_sampling" in gaps("tunix", dynamic_sampling=True)
   assert "rollout_top_p" in gaps("slime", rollout_top_p=0.9)

@@ -9,6 +9,7 @@ from ml_collections import ConfigDict
 from grpojax.models import Model, Spec
 from grpojax.rollout.sampler import continuous, engine, kv_budget, static_batch, weights
 from grpojax.rollout.sampler.engine import Engine
+from grpojax.rollout.sampler.interruption import Interruption
 from grpojax.rollout.sampler.token_sampling import SamplingParams
 from grpojax.runtime import compiler_options, sharding
 from grpojax.runtime.compile import aot_jit
@@ -21,15 +22,17 @@ class GenerationSpec(NamedTuple):
   max_tokens: int  # T, of a completion
   sampling: SamplingParams
   record_routing: bool = False  # mixtures only: Rollout.routing
+  record_kept: bool = False  # Rollout.kept, where the sampling has top_k
   weights: str = "full"  # "int8": matrices in eight bits
   kv_cache: str = "full"  # "int8": caches in eight bits
+  interruption: Interruption | None = None  # of responses that think too long
 
 
 def rollout_spec(config: ConfigDict) -> GenerationSpec:
   """Returns what a training step samples."""
   c = config.rollout
-  record = config.routing_replay == "R3"
-  return GenerationSpec(c.group_size, c.max_tokens, sampling_params(c), record, c.weights, c.kv_cache)
+  record = config.routing_replay == "R3", c.top_k > 0
+  return GenerationSpec(c.group_size, c.max_tokens, sampling_params(c), *record, c.weights, c.kv_cache)
 
 
 def eval_spec(config: ConfigDict) -> GenerationSpec:
@@ -52,8 +55,10 @@ def build(
   slots = slots_that_fit(config, model.spec, mesh, spec)
   if slots:
     programs = _continuous_programs(config, name, model, mesh, where, slots, common)
-    return engine.continuous_engine(mesh, sync, *programs, slots, config.rollout.segment)
-  return engine.static_engine(mesh, sync, *_static_programs(name, model, mesh, where, common))
+    built = engine.continuous_engine(mesh, sync, *programs, slots, config.rollout.segment)
+  else:
+    built = engine.static_engine(mesh, sync, *_static_programs(name, model, mesh, where, common))
+  return engine.labelled(built, spec.interruption)
 
 
 def slots_that_fit(config: ConfigDict, spec: Spec, mesh: Mesh, generation: GenerationSpec) -> int:

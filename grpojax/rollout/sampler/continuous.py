@@ -20,8 +20,15 @@ from jax.sharding import NamedSharding
 from grpojax.models import Model, Spec, by_rows, unrouted
 from grpojax.models.parts import pieces_of
 from grpojax.rollout.sampler import kv_budget, prefill, shared_prefix
+from grpojax.rollout.sampler.interruption import Interruption, force
 from grpojax.rollout.sampler.shared_prefix import Kv, Rings
-from grpojax.rollout.sampler.token_sampling import SamplingParams, sample_keys, sample_token
+from grpojax.rollout.sampler.token_sampling import (
+  SamplingParams,
+  kept_tokens,
+  sample_keys,
+  sample_token,
+  unkept,
+)  # fmt: skip
 from grpojax.runtime import sharding
 from grpojax.types import Rollout
 
@@ -39,7 +46,9 @@ class SamplerSpec(NamedTuple):
   prefill_chunk: int = 32  # tokens of prompts that a shard reads at a time
   kv_sharding: NamedSharding | None = None  # of caches, [K, rows, ...]
   kv_cache: str = "full"  # "int8": caches in eight bits
+  interruption: Interruption | None = None
   record_routing: bool = False  # mixtures only: Rollout.routing as `static_batch.py` has it
+  record_kept: bool = False  # Rollout.kept
   piece_bytes: int = 0  # about, on a device, of what a compiler brings beside the cores ahead; 0: whole
 
 
@@ -146,9 +155,14 @@ def advance(c: SamplerSpec, params, prompts, state, out, steps) -> tuple[SlotSta
     hidden, cache, routed = decoder.step(layers, state.token.reshape(-1), position.reshape(-1), attention)
     logits = decoder.logits(hidden)
     flat = sample_token(_take(keys, at).reshape(-1), state.count.reshape(-1), logits, c.sampling)
+    written = _take(out.tokens, at).reshape(-1, c.max_tokens)
+    flat = force(c.interruption, written, state.count.reshape(-1), *flat)
     token, logp = (x.reshape(busy.shape) for x in flat)
     ended = _is_eos(c, token)
     out = _written(out, state, token, logp, ended)
+    if c.record_kept:
+      kept = kept_tokens(logits, c.sampling).reshape(*busy.shape, -1)
+      out = out._replace(kept=_into(out.kept, state.request, state.count, kept))
     if c.record_routing:
       experts = by_rows(routed.experts, c.model.spec).reshape(*busy.shape, *out.routing.shape[3:])
       out = out._replace(routing=_into(out.routing, state.request, L + state.count - 1, experts))
@@ -177,6 +191,7 @@ def _empty(c: SamplerSpec, P: int, L: int) -> tuple[PromptCache, SlotState, Roll
   routing = None
   if c.record_routing:
     routing = unrouted(s, P, G, L + T - 1)
+  kept = unkept(c.sampling, s.vocab_size, P, G, T) if c.record_kept else None
   return (
     PromptCache(
       [_no_kv(c, s, P, L)] * s.num_hidden_layers, none[:, 0], jax.random.split(jax.random.key(0), P)
@@ -185,7 +200,7 @@ def _empty(c: SamplerSpec, P: int, L: int) -> tuple[PromptCache, SlotState, Roll
       jnp.broadcast_to(jnp.arange(Bl), (D, Bl)), zero, zero, idle + Bl, idle + 1, idle,
       [own] * s.num_hidden_layers, Counters(jnp.int32(0), zero, *[jnp.int32(0)] * 3),
     ),
-    Rollout(jnp.zeros((P, G, T), jnp.int32), none, none == 0, jnp.zeros((P, G, T)), routing),
+    Rollout(jnp.zeros((P, G, T), jnp.int32), none, none == 0, jnp.zeros((P, G, T)), routing, kept=kept),
   )  # fmt: skip
 
 
@@ -215,7 +230,11 @@ def _first_tokens(c: SamplerSpec, logits, key, routing) -> Rollout:
     routing = jnp.repeat(routing[:, None], c.group_size, axis=1)
     room = [(0, 0), (0, 0), (0, c.max_tokens - 1), (0, 0), (0, 0)]
     routing = jnp.pad(routing, room, constant_values=-1)
-  return Rollout(tokens, jnp.ones(token.shape, jnp.int32), _is_eos(c, token), logps, routing)
+  kept = None
+  if c.record_kept:  # all samples' first tokens are drawn of the same
+    kept = unkept(c.sampling, logits.shape[-1], *token.shape, c.max_tokens)
+    kept = kept.at[:, :, 0].set(kept_tokens(logits, c.sampling)[:, None])
+  return Rollout(tokens, jnp.ones(token.shape, jnp.int32), _is_eos(c, token), logps, routing, kept=kept)
 
 
 def _enqueued(state: SlotState, new) -> SlotState:

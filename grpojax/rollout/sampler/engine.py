@@ -5,6 +5,7 @@ on its way before the host looks at what the last one finished, so that both wor
 happens depends on numbers of steps alone, never on a clock.
 """
 
+import contextlib
 import functools
 from collections import Counter, deque
 from collections.abc import Callable, Iterator
@@ -14,7 +15,9 @@ import jax
 import numpy as np
 from jax.sharding import Mesh
 
+from grpojax.rollout.sampler import interruption
 from grpojax.rollout.sampler.continuous import Counters, PromptCache, SlotState, Status
+from grpojax.rollout.sampler.interruption import Interruption
 from grpojax.runtime import sharding
 from grpojax.types import Prompts, Rollout
 
@@ -97,6 +100,19 @@ def static_engine(mesh: Mesh, sync: Callable | None, prefill: Callable, decode: 
     yield np.arange(len(rollout.length)), rollout
 
   return Engine(start, stream, sync, programs=(sync, prefill, decode))
+
+
+def labelled(engine: Engine, c: Interruption | None) -> Engine:
+  """Returns the engine whose rollouts say which of their tokens were injected."""
+  if c is None:
+    return engine
+
+  def stream(*args) -> Iterator[tuple[np.ndarray, Rollout]]:
+    with contextlib.closing(engine.stream(*args)) as ended:
+      for numbers, rollout in ended:
+        yield numbers, interruption.label(c, rollout)
+
+  return engine._replace(stream=stream)
 
 
 class DecodeState(NamedTuple):

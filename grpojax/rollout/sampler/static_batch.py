@@ -11,7 +11,8 @@ import jax
 import jax.numpy as jnp
 
 from grpojax.models import Cache, Model, by_rows, int8
-from grpojax.rollout.sampler.token_sampling import SamplingParams, row_keys, sample_token
+from grpojax.rollout.sampler.interruption import Interruption, force
+from grpojax.rollout.sampler.token_sampling import SamplingParams, kept_tokens, row_keys, sample_token, unkept
 from grpojax.types import Rollout
 
 
@@ -32,7 +33,9 @@ def build(
   sampling: SamplingParams,
   eos_ids: tuple[int, ...],
   record_routing: bool = False,
+  record_kept: bool = False,
   kv_cache: str = "full",
+  interruption: Interruption | None = None,
 ):
   """Returns (prefill, decode), pure functions to be jitted.
 
@@ -40,7 +43,7 @@ def build(
   decode(params, prefilled, key, prompt_id [P]) -> Rollout, all [P, G, ...]
 
   With `record_routing` (mixtures only) Rollout.routing has the experts of every token that the sampler
-  fed, -1 on padding and behind the end.
+  fed, -1 on padding and behind the end.  With `record_kept` Rollout.kept has what the filters kept.
   With kv_cache="int8" keys and values are kept in eight bits; a prompt reads its own while they are whole.
   """
 
@@ -65,31 +68,35 @@ def build(
     B = keys.shape[0]
     is_eos = lambda token: jnp.isin(token, jnp.asarray(eos_ids, jnp.int32))
 
-    def record(t, logits, tokens, logps, ended):
-      token, logp = sample_token(keys, t, logits, sampling)
+    def record(t, logits, tokens, logps, kept, ended):
+      token, logp = force(interruption, tokens, t, *sample_token(keys, t, logits, sampling))
+      if record_kept:
+        kept = kept.at[:, t].set(jnp.where(ended[:, None], -1, kept_tokens(logits, sampling)))
       token, logp = jnp.where(ended, 0, token), jnp.where(ended, 0.0, logp)
-      return token, tokens.at[:, t].set(token), logps.at[:, t].set(logp), ended | is_eos(token)
+      return token, tokens.at[:, t].set(token), logps.at[:, t].set(logp), kept, ended | is_eos(token)
 
     def step(carry):
-      t, token, tokens, logps, length, ended, cache, routing = carry
+      t, token, tokens, logps, kept, length, ended, cache, routing = carry
       hidden, cache, routed = decoder.decode(layers, token, L + t - 1, prefilled.first, cache)
       if record_routing:
         fed = jnp.where(ended[:, None, None, None], -1, by_rows(routed.experts, model.spec))
         routing = jax.lax.dynamic_update_slice_in_dim(routing, fed, L + t - 1, axis=1)
       length = length + ~ended
-      token, tokens, logps, ended = record(t, decoder.logits(hidden), tokens, logps, ended)
-      return t + 1, token, tokens, logps, length, ended, cache, routing
+      token, tokens, logps, kept, ended = record(t, decoder.logits(hidden), tokens, logps, kept, ended)
+      return t + 1, token, tokens, logps, kept, length, ended, cache, routing
 
     empty = jnp.zeros((B, max_tokens), jnp.int32), jnp.zeros((B, max_tokens), jnp.float32)
-    token, tokens, logps, ended = record(0, prefilled.logits, *empty, jnp.zeros(B, bool))
-    unfinished = lambda c: (c[0] < max_tokens) & ~jnp.all(c[5])
+    none = unkept(sampling, model.spec.vocab_size, B, max_tokens) if record_kept else None
+    token, tokens, logps, kept, ended = record(0, prefilled.logits, *empty, none, jnp.zeros(B, bool))
+    unfinished = lambda c: (c[0] < max_tokens) & ~jnp.all(c[6])
     routing = prefilled.routing
     if record_routing:
       routing = jnp.pad(routing, ((0, 0), (0, max_tokens - 1), (0, 0), (0, 0)), constant_values=-1)
-    start = jnp.int32(1), token, tokens, logps, jnp.ones(B, jnp.int32), ended, prefilled.cache, routing
+    length = jnp.ones(B, jnp.int32)
+    start = jnp.int32(1), token, tokens, logps, kept, length, ended, prefilled.cache, routing
     with jax.named_scope("decode"):
-      _, _, tokens, logps, length, ended, _, routing = jax.lax.while_loop(unfinished, step, start)
+      _, _, tokens, logps, kept, length, ended, _, routing = jax.lax.while_loop(unfinished, step, start)
     grouped = lambda a: a.reshape(-1, group_size, *a.shape[1:])
-    return jax.tree.map(grouped, Rollout(tokens, length, ended, logps, routing))
+    return jax.tree.map(grouped, Rollout(tokens, length, ended, logps, routing, kept=kept))
 
   return prefill, decode

@@ -34,8 +34,7 @@ def filtered(logits, sampling: SamplingParams):
   logits = logits / sampling.temperature
   keep = jnp.ones(logits.shape, bool)
   if sampling.top_k:
-    kth = jax.lax.top_k(logits, min(sampling.top_k, logits.shape[-1]))[0][:, -1:]
-    keep &= logits >= jnp.broadcast_to(kth, logits.shape)
+    keep = _likeliest(logits, sampling.top_k)
   if sampling.top_p < 1.0:
     keep &= _nucleus(jnp.where(keep, logits, -jnp.inf), sampling.top_p)
   if sampling.min_p:
@@ -43,6 +42,26 @@ def filtered(logits, sampling: SamplingParams):
     floor = sampling.min_p * jnp.max(probs, axis=-1, keepdims=True)
     keep &= probs >= jnp.broadcast_to(floor, probs.shape)
   return jnp.where(keep, logits, -jnp.inf)
+
+
+def kept_tokens(logits, sampling: SamplingParams):
+  """Returns the tokens [B, k] int32 that the filters keep, the likeliest first, with -1 behind them.
+
+  k = top_k is their bound, which filters must have whose sets are recorded.
+  """
+  kept, tokens = jax.lax.top_k(filtered(logits, sampling), min(sampling.top_k, logits.shape[-1]))
+  return jnp.where(jnp.isneginf(kept), -1, tokens).astype(jnp.int32)
+
+
+def unkept(sampling: SamplingParams, vocabulary: int, *shape: int):
+  """Returns `kept_tokens` [*shape, k] of no token yet."""
+  return jnp.full((*shape, min(sampling.top_k, vocabulary)), -1, jnp.int32)
+
+
+def _likeliest(logits, k: int):
+  """Keeps k tokens [B, V], of equally likely ones the first: never more, so that k is a bound."""
+  tokens = jax.lax.top_k(logits, min(k, logits.shape[-1]))[1]
+  return jnp.zeros(logits.shape, bool).at[jnp.arange(len(logits))[:, None], tokens].set(True)
 
 
 def _nucleus(logits, top_p):

@@ -22,6 +22,9 @@ class Tokenizer(NamedTuple):
   def __len__(self):
     return self.vocab_size
 
+  def __call__(self, words: str, **_):
+    return {"input_ids": [self.pad_token_id] if words else []}
+
 
 def prompts(config: ConfigDict):
   """Returns (tokens, length, id, key), the arguments of a rollout."""
@@ -58,6 +61,7 @@ def batch(config: ConfigDict, model: models.Model) -> Batch:
     prompt_length=_i32(P, G),
     length=_i32(P, G),
     packing_index=_i32(P, G, 4) if config.rows == "packed" else None,
+    kept=_i32(P, G, T, min(c.top_k, model.spec.vocab_size)) if c.top_k else None,
     routing=routing,
     balance_mask=_bool(P, G, L + T - 1) if balance else None,
     expert_cost=_f32(P, G, moe.num_experts) if balance else None,

@@ -101,7 +101,7 @@ def log_probs(plan: Plan) -> Program:
   config, batch = plan.config, abstract.batch(plan.config, plan.model)
   args = (
     _policy(plan.model), batch.tokens, batch.prompt_length, batch.routing, batch.balance_mask,
-    batch.packing_index, batch.context,
+    batch.packing_index, batch.context, batch.kept,
   )  # fmt: skip
   first = logprobs.needs_old_logprobs(config)
   passes = config.updates_per_rollout * (1 + bool(config.reference)) - (not first)

@@ -118,6 +118,9 @@ FLAGS = (
   Flag("updates_per_rollout", "=updates"),
   Flag("rollout.max_tokens", "=rollout_max_response_len", "rollout_max_response_len"),
   Flag("rollout.temperature", "=float(rollout_temperature)"),
+  Flag("rollout.top_k", "=rollout_top_k", "0 < (rollout_top_k or 0) <= 512"),
+  Flag("rollout.top_p", "=float(rollout_top_p)",
+       "rollout_top_p not in (1, None) and 0 < (rollout_top_k or 0) <= 512"),
   Flag("data.prompt_budget", "=rollout_max_prompt_len", "rollout_max_prompt_len"),
   Flag("objective.advantage", {"fn": "zscore", "eps": 1e-6, "ddof": 1},
        "grouped and not disable_grpo_std_normalization and not disable_rewards_normalization"),
@@ -246,8 +249,10 @@ GAPS = (
   Gap("kl_coef", "KL in the reward is for reinforce_plus_plus", "kl_coef and not returns"),
   Gap("gamma", "completions are not discounted", "gamma != 1"),
   Gap("lambd", "there is no critic whose errors it would weigh", "lambd != 1"),
-  Gap("rollout_top_p", "training samples from the whole distribution", "rollout_top_p != 1"),
-  Gap("rollout_top_k", "training samples from the whole distribution", "rollout_top_k not in (-1, 0)"),
+  Gap("rollout_top_p", "what truncation keeps is recorded, up to 512 tokens; set config.rollout.top_k to a "
+      "bound beside config.rollout.top_p",
+      "rollout_top_p not in (1, None) and not 0 < (rollout_top_k or 0) <= 512"),
+  Gap("rollout_top_k", "at most 512 tokens of a kept set are recorded", "(rollout_top_k or 0) > 512"),
   Gap("rollout_stop", "completions end at an end token", "rollout_stop"),
   Gap("rollout_max_context_len", "config.data.prompt_budget and config.rollout.max_tokens bound the two "
       "parts",

@@ -126,6 +126,9 @@ FLAGS = (
   Flag("updates_per_rollout", "=updates"),
   Flag("rollout.max_tokens", "=max_completion_length"),
   Flag("rollout.temperature", "=temperature"),
+  Flag("rollout.top_k", "=top_k", "0 < (top_k or 0) <= 512"),
+  Flag("rollout.top_p", "=float(top_p)", "top_p not in (1, None) and 0 < (top_k or 0) <= 512"),
+  Flag("rollout.min_p", "=float(min_p)", "min_p and 0 < (top_k or 0) <= 512"),
   Flag("objective.advantage", {"fn": "zscore", "eps": 1e-4, "ddof": 1}, "scale == 'group' and not several"),
   Flag("objective.advantage", {"fn": "center"}, "scale in ('none', 'batch') and not several"),
   Flag("objective.rescale", {"fn": "batch_std", "eps": 1e-4, "ddof": 1}, "scale == 'batch' and not several"),
@@ -288,6 +291,9 @@ WORDS = (
   Word("max_steps warmup_steps", "steps are optimiser steps", "`steps` counts rollouts, and "
        "optimizer.warmup_steps optimiser steps", "updates > 1"),
   Word("generation_batch_size", "it counts completions", "rollout.prompts counts prompts"),
+  Word("top_p top_k min_p", "the learner's log-probs are of the whole vocabulary, so that ratios "
+       "carry the mass that was kept", "they are over the set that the sampler kept, as it was recorded",
+       "0 < (top_k or 0) <= 512"),
 )  # fmt: skip
 
 GAPS = (
@@ -297,10 +303,11 @@ GAPS = (
   Gap("generation_batch_size", "it is no multiple of num_generations, which TRL refuses",
       "rollout % num_generations"),
   Gap("num_iterations", "completions are used once", "num_iterations != 1"),
-  Gap("top_p", "training samples from the whole distribution, as the learner's log-probs are of all of it",
-      "top_p != 1"),
-  Gap("top_k", "training samples from the whole distribution", "top_k not in (0, None)"),
-  Gap("min_p", "training samples from the whole distribution", "min_p"),
+  Gap("top_p", "what truncation keeps is recorded, up to 512 tokens; set config.rollout.top_k to a "
+      "bound beside config.rollout.top_p", "top_p not in (1, None) and not 0 < (top_k or 0) <= 512"),
+  Gap("top_k", "at most 512 tokens of a kept set are recorded", "(top_k or 0) > 512"),
+  Gap("min_p", "what truncation keeps is recorded, up to 512 tokens; set config.rollout.top_k to a "
+      "bound beside config.rollout.min_p", "min_p and not 0 < (top_k or 0) <= 512"),
   Gap("repetition_penalty", "the sampler's distribution is the policy's", "repetition_penalty != 1"),
   Gap("generation_kwargs", "the sampler has temperature and max_tokens", "generation_kwargs"),
   Gap("reward_weights", "set config.reward.NAME.weight of each reward", "reward_weights is not None"),

@@ -71,6 +71,8 @@ FLAGS = (
   Flag("rollout.max_tokens", "=max_tokens_to_generate"),
   Flag("data.prompt_budget", "=max_prompt_length"),
   Flag("rollout.temperature", "=temperature"),
+  Flag("rollout.top_k", "=top_k", "0 < (top_k or 0) <= 512"),
+  Flag("rollout.top_p", "=float(top_p)", "top_p not in (1, None) and 0 < (top_k or 0) <= 512"),
   Flag("objective.advantage", {"fn": "zscore", "eps": 1e-6, "ddof": 1}, "advantage_estimator == 'grpo'"),
   Flag("objective.advantage", {"fn": "center"}, "advantage_estimator == 'drgrpo'"),
   Flag("objective.advantage", {"fn": "leave_one_out"}, "advantage_estimator == 'rloo'"),
@@ -130,6 +132,9 @@ WORDS = (
   Word("loss_agg_mode", "a mean is of a microbatch where gradients are accumulated",
        "weights are made on the optimiser batch, so that microbatches only add up",
        "(gradient_accumulation_steps or 1) > 1", remains=True),
+  Word("top_p top_k", "the learner's log-probs are of the whole vocabulary, so that ratios "
+       "carry the mass that was kept", "they are over the set that the sampler kept, as it was recorded",
+       "0 < (top_k or 0) <= 512"),
 )  # fmt: skip
 
 GAPS = (
@@ -147,8 +152,9 @@ GAPS = (
       "config.dynamic_sampling.enabled",
       "dynamic_sampling"),
   Gap("kl_clamp_value", "KL is not bounded", "beta and kl_clamp_value is not None"),
-  Gap("top_p", "training samples from the whole distribution", "top_p not in (None, 1, 1.0)"),
-  Gap("top_k", "training samples from the whole distribution", "top_k not in (None, -1, 0)"),
+  Gap("top_p", "what truncation keeps is recorded, up to 512 tokens; set config.rollout.top_k to a "
+      "bound beside config.rollout.top_p", "top_p not in (1, None) and not 0 < (top_k or 0) <= 512"),
+  Gap("top_k", "at most 512 tokens of a kept set are recorded", "(top_k or 0) > 512"),
   Gap("actor_optimizer", "an optax object; set config.optimizer", "actor_optimizer is not None"),
   Gap("learning_rate", "not in the file; config.optimizer.learning_rate has the recipe's number", "rate is "
       "None"),

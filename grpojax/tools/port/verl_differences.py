@@ -76,6 +76,9 @@ WORDS = (
   Word("data.max_response_length", "a completion of exactly that length counts as cut, also with an EOS at "
        "its end",
        "it is finished if an EOS was sampled"),
+  Word("rollout.top_p rollout.top_k", "the learner's log-probs are of the whole vocabulary, so that ratios "
+       "carry the mass that was kept", "they are over the set that the sampler kept, as it was recorded",
+       "0 < (rollout.top_k or 0) <= 512"),
 )  # fmt: skip
 
 _NO_ADVANTAGE = ("gae", "remax", "grpo_passk", "optimal_token_baseline", "tir_optimal_token_baseline")
@@ -136,8 +139,10 @@ GAPS = (
   Gap("data.val_files", "several files; set config.data.test with a name for each",
       "str(data.val_files)[:1] == '[' and len(data.val_files) > 1"),
   Gap("data.shuffle", "prompts are shuffled", "not data.shuffle"),
-  Gap("rollout.top_p", "training samples from the whole distribution", "rollout.top_p != 1"),
-  Gap("rollout.top_k", "training samples from the whole distribution", "rollout.top_k not in (-1, 0)"),
+  Gap("rollout.top_p", "what truncation keeps is recorded, up to 512 tokens; set config.rollout.top_k to a "
+      "bound beside config.rollout.top_p",
+      "rollout.top_p not in (1, None) and not 0 < (rollout.top_k or 0) <= 512"),
+  Gap("rollout.top_k", "at most 512 tokens of a kept set are recorded", "(rollout.top_k or 0) > 512"),
   Gap("rollout.do_sample", "greedy rollouts have no policy gradient", "not rollout.do_sample"),
   Gap("rollout.over_sample_rate", "all completions are waited for", "rollout.over_sample_rate"),
   Gap("rollout.multi_turn.enable", "config.env names an environment, and config.env.turns its turns",
