@@ -1,4 +1,4 @@
-"""Every key there is, with its default, its unit and where the number comes from.
+"""Every key there is, with its default, its unit and where the number comes from; those of stages: stages.py.
 
 A recipe (`configs/gspo.py`, ...) calls `get_config(scale)` and changes some of them; it adds none.
 Objective slots hold `fn` (a function of `grpojax/objective/<slot>.py`, or "module:function") and that
@@ -7,7 +7,7 @@ function's keyword arguments.
 
 from ml_collections import ConfigDict
 
-from grpojax.recipes import games
+from grpojax.recipes import games, stages
 
 
 def get_config(scale: str = "mini") -> ConfigDict:
@@ -219,21 +219,7 @@ def get_config(scale: str = "mini") -> ConfigDict:
   c.cold_start.warmup_steps = 20
   c.cold_start.seed = 0
 
-  c.sft = ConfigDict()  # of `grpojax sft`, in place of steps, objective and optimizer.learning_rate
-  c.sft.path = ""  # JSON Lines of {"messages": [...]}, docs/pipelines.md; "": the task's own demonstrations
-  c.sft.steps = 200  # updates
-  c.sft.batch_size = 32  # rows of an update, from the shuffled rows of an epoch
-  c.sft.optimizer = "adamw"  # its other numbers are those of config.optimizer
-  c.sft.learning_rate = 2e-3  # after warm-up; cosine to a tenth
-  c.sft.warmup_steps = 10
-
-  c.sample = ConfigDict()  # stages of a pipeline that sample training questions and keep what is right
-  c.sample.prompts = 1024  # of the training split, the first so many; 0: all
-  c.sample.samples = 8  # completions of each, of config.eval.max_tokens tokens at most
-  c.sample.temperature = 1.0  # STaR is greedy; ReST-EM and R1 sample
-  c.sample.keep = 4  # right completions of a prompt, different from each other, at most
-  c.sample.balance = "hard"  # "none": `keep` of each; "hard": where n of N were right, keep (1 - n/N) of it,
-  # rounded up, and one at least, so that easy prompts do not crowd out the others (DART-Math, 2407.13690)
+  stages.add(c)  # config.sft, preference and sample: configs/stages.py
 
   c.guard = ConfigDict()  # updates that are not finite in loss, gradient or result are skipped, always
   c.guard.nonfinite = 3  # so many steps in a row stop the run; 0: never
@@ -277,6 +263,7 @@ def _tiny(c):
   c.model.moe_intermediate_size = 32
   c.cold_start.update(steps=4, batch_size=16, warmup_steps=1)
   c.sft.update(steps=4, batch_size=4, warmup_steps=1)
+  c.preference.update(steps=4, batch_size=4, warmup_steps=1)
   c.sample.update(prompts=16, samples=4, keep=2)
   c.eval.update(every=2, prompts=8, samples=4)
   c.checkpoint.every = 1
@@ -299,6 +286,7 @@ def _small(c):
   c.optimizer.update(learning_rate=5e-5, warmup_steps=10)
   c.cold_start.update(steps=2000, batch_size=128, learning_rate=5e-3, warmup_steps=50)
   c.sft.update(steps=500, batch_size=128, learning_rate=3e-4, warmup_steps=20)
+  c.preference.update(steps=200, batch_size=128, learning_rate=3e-5)
   c.eval.update(every=20, prompts=512)
 
 
@@ -349,6 +337,7 @@ def _local(c):
   c.logprob_chunk = 32  # of 2,048: logits are a 30th of what they would be at once
   c.optimizer.update(learning_rate=1e-6, warmup_steps=10)
   c.sft.update(steps=500, batch_size=64, learning_rate=1e-5)  # Qwen2.5's and Tulu 3's are 5e-6 to 2e-5
+  c.preference.update(steps=200, batch_size=64, learning_rate=5e-7)  # Zephyr's and Tulu 3's DPO of 7B
   c.sample.update(prompts=4096, samples=16)
   c.eval.update(every=50, prompts=256, samples=4)
   c.checkpoint.every = 20

@@ -282,13 +282,7 @@ def build_programs(config: ConfigDict, model: models.Model, tokenizer, mesh: Mes
   return Programs(
     sample=sample,
     sample_eval=sample if evaluation == train else make("evaluation", spec=evaluation),
-    logp=aot_jit(
-      "log-probs",
-      update.make_old_logp(layout, bool(config.routing_replay)),
-      in_shardings=(frozen | where.params, *[by_prompt] * 6),
-      out_shardings=by_prompt,
-      compiler_options=compiler_options.options(mesh),
-    ),
+    logp=logp_program(model, mesh, layout, bool(config.routing_replay)),
     grad_norm=aot_jit(
       "gradient norms",
       make_grad_norm(
@@ -305,6 +299,22 @@ def build_programs(config: ConfigDict, model: models.Model, tokenizer, mesh: Mes
       out_shardings=where.params,
       donate_argnums=0,
     ),
+  )
+
+
+def logp_program(
+  model: models.Model, mesh: Mesh, layout: rows.Rows, record_routing: bool = False
+) -> Callable:
+  """Returns the program of update.make_old_logp, by the policy's parameters, frozen ones among them."""
+  frozen, by_prompt = frozen_layout(model, mesh), sharding.batch_sharding(mesh)
+  trained = model.trained
+  where = sharding.param_shardings(mesh, trained.axes, trained.shapes, model.rules)
+  return aot_jit(
+    "log-probs",
+    update.make_old_logp(layout, record_routing),
+    in_shardings=(frozen | where, *[by_prompt] * 6),
+    out_shardings=by_prompt,
+    compiler_options=compiler_options.options(mesh),
   )
 
 

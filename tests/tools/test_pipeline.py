@@ -3,11 +3,12 @@
 import json
 import shutil
 
+import numpy as np
 import pytest
 from ml_collections import ConfigDict
 
 from grpojax.config import commandline, recipe
-from grpojax.tools.pipeline import chain, manifest, page, rejection, stages
+from grpojax.tools.pipeline import chain, manifest, page, pairing, rejection, stages
 from grpojax.tools.pipeline.manifest import BEGUN, DONE, LEFT, ROWS, STALE
 
 
@@ -24,13 +25,17 @@ LEARN = dict(name="learn", kind="sft", init="base", samples="grow")
 RL = dict(name="rl", kind="rl", init="previous")
 LOOK = dict(name="look", kind="evaluate", init="previous")
 ALL = GROW, LEARN, LOOK, RL
+PAIR = dict(name="pair", kind="sample", init="base", sample=dict(rows="pairs"))
+PREFER = dict(name="prefer", kind="preference", init="base", samples="pair")
 
 REFUSED = {
   "config.stages has no stage": (),
   "stage 1 has name = ''": (dict(kind="rl", init="base"),),
   "stage 1 has name = 'base'": (dict(name="base", kind="rl"),),
   "two stages have the name 'rl'": (RL, RL),
-  "stage 'x' has kind = 'judge'; the kinds are sft, rl, sample, evaluate": (dict(name="x", kind="judge"),),
+  "stage 'x' has kind = 'judge'; the kinds are sft, rl, preference, sample, evaluate": (
+    dict(name="x", kind="judge"),
+  ),
   "stage 'rl' has init = 'b'; it is base, previous or one of rl": (RL | dict(init="b"),),
   r"stages start from each other \('a' -> 'b' -> 'a'\); let one of them have init = 'base'": (
     dict(name="a", kind="rl", init="b"), dict(name="b", kind="rl", init="a"),
@@ -40,6 +45,14 @@ REFUSED = {
   ),
   "stage 'rl' has samples and kind = 'rl'": (GROW, RL | dict(samples="grow")),
   "stage 'learn' has samples = 'grow', and the sample stages before it are none": (LEARN, GROW),
+  "stage 'learn' learns answers, and stage 'pair' leaves pairs; set sample.rows = 'answers' of 'pair'": (
+    PAIR, LEARN | dict(samples="pair"),
+  ),
+  "stage 'prefer' learns pairs, and stage 'grow' leaves answers": (GROW, PREFER | dict(samples="grow")),
+  "stage 'prefer' has no pairs; name stages that make some by samples": (PREFER | dict(samples=""),),
+  r"stage 'prefer': config.preference.loss.fn = 'dop'": (
+    PAIR, PREFER | dict(preference=dict(loss=dict(fn="dop"))),
+  ),
   "stage 'rl' sets model.hidden_size, which says what the base is": (RL | dict(model=dict(hidden_size=8)),),
   "stage 'rl' sets data.template: its prompts": (RL | dict(data=dict(template="boxed")),),
   r"stage 'rl': config has no 'stpes'; did you mean config\.steps\?": (RL | dict(stpes=3),),
@@ -99,6 +112,18 @@ def test_a_folder_as_the_base_is_no_stage():
 def test_every_pipeline_is_legal(name, scale):
   c = commandline.config_of([f"--config={name}:{scale}"], recipe.PIPELINES, stages.check_keys_of)
   assert c.name == name and len(stages.read(c)) > 3
+
+
+def test_pairs_are_learned_against_the_policy_that_the_stage_starts_from_or_another_stages():
+  learn = dict(name="learn", kind="sft", init="base")
+  of = lambda **more: stages.read(config(PAIR, learn, PREFER | dict(init="learn") | more))[-1]
+  assert of().parents == ("learn", "pair") and of().run_config.reference == "init"
+  assert of(reference="base").parents == ("learn", "pair", "base")
+  simpo = dict(loss=dict(fn="simpo", beta=2.0, gamma=0.5))
+  assert of(preference=simpo).run_config.reference == ""
+  assert of(preference=dict(loss=dict(fn="simpo"))).run_config.objective.preference.pairs.to_dict() == dict(
+    fn="simpo", coef=1.0
+  )  # with SimPO's own beta
 
 
 # Which stages are done, stale or left.  The files that stages leave are made up.
@@ -299,6 +324,45 @@ def test_what_is_kept_of_a_prompt_depends_on_no_other():
   among, counts = rejection.select([*others, MIXED], 3, "hard")
   assert [one for one in among if one[0] is MIXED] == alone and counts["prompts_kept"] == 4
   assert sum(counts[name] for name in rejection.COUNTS[1:]) == counts["sampled"]
+
+
+# Pairs.
+
+
+def test_a_pair_is_the_first_right_and_the_first_wrong_answer_that_ended():
+  made, counts = pairing.best_and_worst([MIXED], pairing.by_verifier)
+  assert made == [(MIXED, "a", "c")]
+  assert counts == dict(
+    sampled=9, no_verdict=1, cut=1, unreadable=1, unpaired=4, paired=2, prompts=1, prompts_solved=0,
+    prompts_kept=1,
+  )  # fmt: skip
+  assert sum(counts[name] for name in pairing.COUNTS[1:]) == counts["sampled"]
+  assert "made 1 pairs of 9 answers to 1 prompts (1 no verdict, 1 cut" in pairing.sentence(counts)
+
+
+def test_without_contrast_there_is_no_pair():
+  alike = item(answer("a"), answer("b"))
+  spaces = item(answer("a"), answer(" a ", right=False))
+  made, counts = pairing.best_and_worst([alike, spaces, item(answer("c", ended=False))], pairing.by_verifier)
+  assert made == [] and counts["unpaired"] == 4 and counts["prompts_solved"] == 2
+
+
+def test_a_demonstration_is_chosen_over_the_first_answer_that_is_another():
+  same = item(answer("x\n", right=False), answer("y", ended=False), answer("z"), answer("w"))
+  made, counts = pairing.against_demonstration([same], {"q0": "x"})
+  assert made == [(same, "x", "z")] and (counts["unpaired"], counts["cut"], counts["paired"]) == (2, 1, 1)
+  assert pairing.against_demonstration([item(answer("x"))], {"q0": "x"})[0] == []
+
+
+def test_scores_and_lengths_are_correlated_within_questions():
+  """Against numpy's correlation of the numbers less their question's means."""
+  of = lambda length, right: answer("a", right) | dict(length=length)
+  one = [of(5, True), of(2, False), of(3, True)]
+  two = [of(50, True), of(80, False), of(7, None)]
+  scores, lengths = [1 / 3, -2 / 3, 1 / 3, 0.5, -0.5], [5 / 3, -4 / 3, -1 / 3, -15, 15]
+  found = pairing.length_correlation([item(*one), item(*two)], pairing.by_verifier)
+  assert found == pytest.approx(np.corrcoef(scores, lengths)[0, 1])
+  assert pairing.length_correlation([item(answer("a"))], pairing.by_verifier) == 0
 
 
 # The report.

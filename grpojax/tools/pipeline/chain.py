@@ -12,7 +12,7 @@ from grpojax.runtime import console, errors, lock, processes
 from grpojax.tools.pipeline import manifest, page, stages
 from grpojax.tools.pipeline.kinds import KINDS, POLICY, Place
 from grpojax.tools.pipeline.manifest import DONE, ROWS, STALE, State
-from grpojax.tools.pipeline.stages import BASE, Stage
+from grpojax.tools.pipeline.stages import BASE, OFFLINE, Stage
 from grpojax.tools.study import plan as study_plan
 
 REPLACED = "replaced"  # folder of stages that others have taken the place of
@@ -41,10 +41,10 @@ def find(config: ConfigDict, workdir: Path) -> Chain:
     )
   found = stages.read(config, jax.device_count())
   for stage in found:
-    path = stage.config.sft.path if stage.kind == "sft" else ""
-    if path and not Path(path).expanduser().is_file():
+    if stage.path and not Path(stage.path).expanduser().is_file():
       raise ValueError(
-        f"stage '{stage.name}': config.sft.path = '{path}' is not on this machine; name a file of JSON Lines."
+        f"stage '{stage.name}': config.{stage.kind}.path = '{stage.path}' is not on this machine; name a file"
+        " of JSON Lines."
       )
   return Chain(config.name, workdir, found, manifest.states(found, workdir))
 
@@ -164,8 +164,9 @@ def _cost(stage: Stage) -> str:
   c = stage.config
   if stage.kind == "rl":
     return f"; at most {study_plan.cost(c).tokens:,} tokens are sampled"
-  if stage.kind == "sft":
-    return f"; at most {c.sft.steps * c.sft.batch_size * c.rollout.max_tokens:,} tokens are learned"
+  if stage.kind in OFFLINE:
+    answers = c[stage.kind].steps * c[stage.kind].batch_size * (2 if stage.kind == "preference" else 1)
+    return f"; at most {answers * c.rollout.max_tokens:,} tokens are learned"
   if stage.kind == "sample" and c.sample.prompts:
     return f"; at most {c.sample.prompts * c.sample.samples * c.eval.max_tokens:,} tokens are sampled"
   return ""

@@ -13,18 +13,21 @@ from typing import NamedTuple
 from ml_collections import ConfigDict
 
 from grpojax import train
-from grpojax.data import messages
+from grpojax.data import messages, pairs
 from grpojax.models import Model
+from grpojax.rollout import estimators
 from grpojax.runtime import console, metrics, processes
 from grpojax.tools import export
 from grpojax.tools.evaluate import benchmark, summary
-from grpojax.tools.pipeline import rejection
+from grpojax.tools.evaluate.suites import TRAINING
+from grpojax.tools.pipeline import pairing, rejection
 from grpojax.tools.pipeline.manifest import ROWS
 from grpojax.tools.pipeline.stages import Stage, from_folder
-from grpojax.train import cold_start, setup, sft
+from grpojax.train import cold_start, preference, setup, sft
 
 POLICY = "policy"  # folder of the policy that a stage leaves
-LEARNED = "learned.jsonl"  # the rows of all sources that an `sft` stage learns
+LEARNED = "learned.jsonl"  # the rows of all sources that an `sft` or `preference` stage learns
+LEARNERS = {"sft": sft, "preference": preference}
 SHARD_BYTES = 5 * 10**9  # of a file of weights
 
 
@@ -46,15 +49,17 @@ def base(stage: Stage, place: Place) -> list[str]:
   return _leave(job.config, model, params, place.folder)
 
 
-def fine_tune(stage: Stage, place: Place) -> list[str] | None:
-  """Learns given answers."""
-  config = from_folder(stage.config, place.policy)
+def learn(stage: Stage, place: Place) -> list[str] | None:
+  """Learns given answers, or pairs of them."""
+  config, learner = from_folder(stage.config, place.policy), LEARNERS[stage.kind]
   if place.rows:
-    own = [Path(config.sft.path).expanduser()] if config.sft.path else []
-    config.sft.path = str(place.folder / LEARNED)
+    own = [Path(stage.path).expanduser()] if stage.path else []
+    config[stage.kind].path = str(place.folder / LEARNED)
     processes.on_process_0(lambda: _join([*own, *place.rows], place.folder / LEARNED))
-  job = sft.prepare(config, place.folder)
-  return _leave_trained(job, place.folder) if sft.run(job) else None
+  if place.reference:
+    config.reference = place.reference
+  job = learner.prepare(config, place.folder)
+  return _leave_trained(job, place.folder) if learner.run(job) else None
 
 
 def reinforce(stage: Stage, place: Place) -> list[str] | None:
@@ -67,31 +72,66 @@ def reinforce(stage: Stage, place: Place) -> list[str] | None:
 
 
 def sample(stage: Stage, place: Place) -> list[str]:
-  """Answers training questions and keeps what is right.  Raises ValueError where that is nothing."""
+  """Answers training questions and leaves what is to be learned.  Raises ValueError where that is nothing."""
   config, c = from_folder(stage.config, place.policy), stage.config.sample
   config.eval.update(samples=c.samples, temperature=c.temperature)
-  job, answered, seconds = _answers(config, place, ["train"], c.prompts or None)
+  job, answered, seconds = _answers(config, place, [TRAINING], c.prompts or None)
 
-  def keep():
+  def leave():
     (suite,) = job.suites
     records = dict(zip(suite.ids, suite.questions.records, strict=True))
-    kept, counts = rejection.select(answered["train"], c.keep, c.balance)
-    console.say(f"{stage.name}: {rejection.sentence(counts)}")
-    if not kept:
+    items = answered[TRAINING]
+    rows, counts, said = ROWS_OF[c.rows](stage, records, items)
+    counts |= _diversity(items)
+    console.say(f"{stage.name}: {said}")
+    if not rows:
       raise ValueError(
-        f"{rejection.sentence(counts)}; raise config.sample.prompts or config.sample.samples, or start it"
-        " from a better policy (init)."
+        f"{said}; raise config.sample.prompts or config.sample.samples, or start it from a better policy"
+        " (init)."
       )
-    to_row = lambda item, text: dict(
-      messages=messages.to_messages(records[item["id"]], text),
-      id=item["id"],
-      solved=f"{item['correct']} of {item['n']}",
-    )
-    messages.write(place.folder / ROWS, [to_row(*one) for one in kept])
+    messages.write(place.folder / ROWS, rows)
     _record(place.folder, {f"sample/{name}": n for name, n in counts.items()}, answered, seconds)
 
-  processes.on_process_0(keep)
+  processes.on_process_0(leave)
   return [ROWS]
+
+
+def _right_answers(stage: Stage, records: dict[str, dict], items: list[dict]) -> tuple[list, dict, str]:
+  """Returns (lines of the answers that are kept, counts, the counts in words)."""
+  kept, counts = rejection.select(items, stage.config.sample.keep, stage.config.sample.balance)
+  to_row = lambda item, text: dict(messages=messages.to_messages(records[item["id"]], text), **_notes(item))
+  return [to_row(*one) for one in kept], counts, rejection.sentence(counts)
+
+
+def _pairs(stage: Stage, records: dict[str, dict], items: list[dict]) -> tuple[list, dict, str]:
+  """Returns (lines of the pairs, counts, the counts in words).  Raises ValueError without a demonstration."""
+  if stage.config.sample.by == "demonstration":
+    if not all(record.get("demonstration") for record in records.values()):
+      raise ValueError(
+        f"config.sample.by = 'demonstration', and config.data.task = '{stage.config.data.task}' has none; set"
+        " it to 'verifier'."
+      )
+    shown = {name: record["demonstration"] for name, record in records.items()}
+    made, counts = pairing.against_demonstration(items, shown)
+  else:
+    made, counts = pairing.best_and_worst(items, pairing.by_verifier)
+  counts["length_correlation"] = pairing.length_correlation(items, pairing.by_verifier)
+  to_row = lambda item, chosen, rejected: pairs.to_line(records[item["id"]], chosen, rejected) | _notes(item)
+  return [to_row(*one) for one in made], counts, pairing.sentence(counts)
+
+
+ROWS_OF = {"answers": _right_answers, "pairs": _pairs}  # config.sample.rows
+
+
+def _diversity(items: list[dict]) -> dict[str, float]:
+  """Returns pass@1 and pass@n of n answers, which come together where a policy forgets all other ways."""
+  n, correct = items[0]["n"], [item["correct"] for item in items]
+  return {f"pass@{k}": float(estimators.pass_at_k(correct, n, k).mean()) for k in {1, n}}
+
+
+def _notes(item: dict) -> dict[str, str]:
+  """Returns what a line says to people beside its messages."""
+  return dict(id=item["id"], solved=f"{item['correct']} of {item['n']}")
 
 
 def evaluate(stage: Stage, place: Place) -> list[str]:
@@ -110,7 +150,8 @@ def evaluate(stage: Stage, place: Place) -> list[str]:
 
 KINDS: dict[str, Callable[[Stage, Place], list[str] | None]] = {  # each returns the files that it has left
   "base": base,
-  "sft": fine_tune,
+  "sft": learn,
+  "preference": learn,
   "rl": reinforce,
   "sample": sample,
   "evaluate": evaluate,

@@ -14,8 +14,7 @@ from typing import Any, NamedTuple
 
 from grpojax.config import schema
 from grpojax.runtime import processes, storage
-from grpojax.tools.pipeline.stages import Stage
-from grpojax.train import sft
+from grpojax.tools.pipeline.stages import OFFLINE, Stage
 
 NAME = "manifest.json"
 ROWS = "samples.jsonl"  # what a `sample` stage leaves; a person may edit it
@@ -26,9 +25,13 @@ SECTIONS = {
   "sample": ("seed", "data", "eval", "reward", "sample"),
   "evaluate": ("seed", "data", "eval", "reward"),
 }
-NOT_OF = {"sft": ("sample", "cold_start"), "rl": ("sft", "sample", "cold_start")}  # of kinds that are runs
+NOT_OF = {  # of kinds that are runs
+  "sft": ("sample", "cold_start", "preference"),
+  "preference": ("sample", "cold_start", "sft"),
+  "rl": ("sft", "sample", "cold_start", "preference"),
+}
 NEVER = ("name", "model.path")  # the first follows from the chain's, the second is of this machine
-AGAIN = ("optimizer.fn", "optimizer.learning_rate", "optimizer.warmup_steps")  # of `sft`: config.sft has them
+AGAIN = ("optimizer.fn", "optimizer.learning_rate", "optimizer.warmup_steps")  # which config.sft has, too
 
 
 class State(NamedTuple):
@@ -65,8 +68,8 @@ def _state(stage: Stage, workdir: Path, before: dict[str, State]) -> State:
 def describe(stage: Stage, workdir: Path) -> dict[str, Any]:
   """Returns the manifest of a stage before it begins; its parents have to be done."""
   files = {f"{name}/{ROWS}": digest(workdir / name / ROWS) for name in stage.samples}
-  if stage.kind == "sft" and stage.config.sft.path:
-    files["config.sft.path"] = digest(Path(stage.config.sft.path).expanduser())
+  if stage.path:
+    files[f"config.{stage.kind}.path"] = digest(Path(stage.path).expanduser())
   return {
     "kind": stage.kind,
     "init": stage.init,
@@ -80,15 +83,14 @@ def describe(stage: Stage, workdir: Path) -> dict[str, Any]:
 
 def keys(stage: Stage) -> dict[str, Any]:
   """Returns the keys of the stage's config, dotted, that decide what it leaves."""
-  config = sft.run_config(stage.config) if stage.kind == "sft" else stage.config
-  flat = json.loads(json.dumps(schema.flatten(config.to_dict())))
+  flat = json.loads(json.dumps(schema.flatten(stage.run_config.to_dict())))
   of = lambda key, sections: any(key == one or key.startswith(f"{one}.") for one in sections)
   found = {}
   for key, value in flat.items():
     row = schema.row(key)
     free = row is not None and row.free and not (key == "steps" and stage.kind == "rl")
     wanted = of(key, SECTIONS[stage.kind]) if stage.kind in SECTIONS else not of(key, NOT_OF[stage.kind])
-    if wanted and not free and key not in (*NEVER, *(AGAIN if stage.kind == "sft" else ())):
+    if wanted and not free and key not in (*NEVER, *(AGAIN if stage.kind in OFFLINE else ())):
       found[key] = value
   return found
 

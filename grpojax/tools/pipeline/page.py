@@ -9,7 +9,7 @@ import numpy as np
 
 from grpojax.runtime import console, metrics, report, storage
 from grpojax.runtime.report.figures import COLOURS, STYLE, axes, svg
-from grpojax.tools.pipeline import rejection
+from grpojax.tools.pipeline import pairing, rejection
 from grpojax.tools.pipeline.manifest import ROWS
 from grpojax.tools.pipeline.stages import BASE, Stage
 
@@ -135,9 +135,11 @@ def _figure(points: list[Accuracy]) -> dict:
 def _kept(stage: Stage, workdir: Path, records: list[dict]) -> dict:
   """Returns what a `sample` stage says of its answers, and its first rows."""
   own = [key for key in records[-1] if key.startswith("sample/")]
-  counts = {key.removeprefix("sample/"): int(records[-1][key]) for key in own}
+  counts = {key.removeprefix("sample/"): records[-1][key] for key in own}
+  counts = {name: int(n) if float(n).is_integer() else n for name, n in counts.items()}
+  said = (rejection if stage.config.sample.rows == "answers" else pairing).sentence(counts)
   lines = (workdir / stage.name / ROWS).read_text(encoding="utf-8").split("\n")[:QUESTIONS]
-  return dict(name=stage.name, said=rejection.sentence(counts), rows=[line for line in lines if line])
+  return dict(name=stage.name, said=said, rows=[line for line in lines if line])
 
 
 def _questions(stages: list[Stage], workdir: Path) -> list[dict]:

@@ -8,7 +8,8 @@
 
 All other keys of the config are shared by all stages.  `init` is "base", "previous" or a stage's name: whose
 policy the stage starts from.  Stages that train nothing, `sample` and `evaluate`, hand on the policy that
-they have.  `samples` names the `sample` stages whose rows an `sft` stage learns, with commas between them.
+they have.  `samples` names the `sample` stages whose rows an `sft` or `preference` stage learns, with commas
+between them.
 """
 
 import copy
@@ -19,10 +20,12 @@ from ml_collections import ConfigDict
 
 from grpojax.config import check as config_lib
 from grpojax.config import check_keys, overrides, schema
-from grpojax.train import sft
+from grpojax.train import preference, sft
 
-KINDS = ("sft", "rl", "sample", "evaluate")
-TRAINED = ("base", "sft", "rl")  # kinds that leave a policy
+KINDS = ("sft", "rl", "preference", "sample", "evaluate")
+TRAINED = ("base", "sft", "rl", "preference")  # kinds that leave a policy
+OFFLINE = {"sft": sft.run_config, "preference": preference.run_config}  # kinds that learn given answers
+LEARNED_ROWS = {"sft": "answers", "preference": "pairs"}  # config.sample.rows of the stages that they learn
 OWN = ("name", "kind", "init", "samples")  # keys of a stage that are no keys of its config
 BASE = "base"
 SHARED = ("model", "cold_start", "cache_dir")  # sections that say what the base is
@@ -37,7 +40,17 @@ class Stage(NamedTuple):
   init: str  # the stage whose policy it starts from, or "base"; "" of the base itself
   samples: tuple[str, ...]
   config: ConfigDict  # whole; config.model is the base's
-  reference: str = ""  # of `rl`: the stage whose policy is the reference; "": as config.reference says
+  reference: str = ""  # of KL and pairs: the stage whose policy is it; "": as config.reference says
+
+  @property
+  def path(self) -> str:
+    """Returns the file that it learns, of those that config names; "" for none."""
+    return self.config[self.kind].path if self.kind in OFFLINE else ""
+
+  @property
+  def run_config(self) -> ConfigDict:
+    """Returns the config of the run that it is."""
+    return OFFLINE[self.kind](self.config) if self.kind in OFFLINE else self.config
 
   @property
   def parents(self) -> tuple[str, ...]:
@@ -84,6 +97,10 @@ def read(config: ConfigDict, devices: int = 1) -> list[Stage]:
     samples = _samples(name, entry, found)
     config, reference = _config(name, entry, shared, owners, devices)
     found.append(Stage(name, kind, init, samples, config, reference))
+    if kind == "preference" and not samples and not found[-1].path:
+      raise ValueError(
+        f"stage '{name}' has no pairs; name stages that make some by samples, or a file by preference.path."
+      )
   return found
 
 
@@ -130,14 +147,20 @@ def _check_circle(inits: dict[str, str]) -> None:
 def _samples(name: str, entry: ConfigDict, before: list[Stage]) -> tuple[str, ...]:
   """Returns the names of the stages whose rows are learned."""
   samples = tuple(filter(None, (one.strip() for one in entry.get("samples", "").split(","))))
-  if samples and entry["kind"] != "sft":
-    raise ValueError(f"stage '{name}' has samples and kind = '{entry['kind']}', which has none; drop them.")
-  there = [stage.name for stage in before if stage.kind == "sample"]
+  kind = entry["kind"]
+  if samples and kind not in OFFLINE:
+    raise ValueError(f"stage '{name}' has samples and kind = '{kind}', which has none; drop them.")
+  there = {stage.name: stage.config.sample.rows for stage in before if stage.kind == "sample"}
   for one in samples:
     if one not in there:
       raise ValueError(
         f"stage '{name}' has samples = '{one}', and the sample stages before it are"
         f" {', '.join(there) or 'none'}; name one of them, or put one before it."
+      )
+    if there[one] != LEARNED_ROWS[kind]:
+      raise ValueError(
+        f"stage '{name}' learns {LEARNED_ROWS[kind]}, and stage '{one}' leaves {there[one]}; set"
+        f" sample.rows = '{LEARNED_ROWS[kind]}' of '{one}'."
       )
   return samples
 
@@ -167,10 +190,10 @@ def _config(
       config.name = f"{shared.name}-{name}"
       config.reference = "init" if reference else config.reference
     trial = from_folder(config, "policy")
-    config_lib.check(sft.run_config(trial) if entry["kind"] == "sft" else trial, devices)
+    config_lib.check(OFFLINE.get(entry["kind"], lambda c: c)(trial), devices)
   except ValueError as error:
     raise ValueError(f"stage '{name}': {error}") from error
-  return config, reference if entry["kind"] == "rl" else ""
+  return config, reference if entry["kind"] in ("rl", "preference") else ""
 
 
 def _of_base(shared: ConfigDict) -> ConfigDict:
