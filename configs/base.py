@@ -49,6 +49,8 @@ def get_config(scale: str = "mini") -> ConfigDict:
   c.objective.preference = ConfigDict()  # losses of pairs of a group: one more forward pass an update
   c.teacher = ConfigDict()  # whose log-probs of the completions distillation reads
   c.teacher.path = ""  # "" none; folder or hub name of a model of any size, and of this run's tokenizer
+  c.teacher.paths = ConfigDict()  # several: value of the row's `column` -> folder; "*": of all other rows
+  c.teacher.column = "source"  # of the dataset
   c.teacher.divergence = ""  # of the component `gkd`: "forward_kl", "reverse_kl", "jsd"; needs rows "single"
   c.teacher.beta = 0.5  # share of the teacher in jsd's mixture (GKD, TRL)
   c.reference = ""  # "" none; "init": the policy that RL starts from (needed by KL penalties); or the folder
@@ -158,6 +160,7 @@ def get_config(scale: str = "mini") -> ConfigDict:
   c.data.validation = 256
   c.data.test = 512
   c.data.wrong = 0.35  # share of the demonstrations in which one step slips
+  c.data.form = ""  # questions in "digits" or in "words" alone
   c.data.rambling = 0.2  # share that checks its steps again and again, often beyond the budget
   c.data.prompt_budget = 32  # L, tokens of a prompt, chat template included
   c.data.overlong_prompts = "drop"  # longer ones: "drop" (and count) or "error"
@@ -219,7 +222,7 @@ def get_config(scale: str = "mini") -> ConfigDict:
   c.cold_start.warmup_steps = 20
   c.cold_start.seed = 0
 
-  stages.add(c)  # config.sft, preference and sample: configs/stages.py
+  stages.add(c)  # config.sft, preference, sample and judge: configs/stages.py
 
   c.guard = ConfigDict()  # updates that are not finite in loss, gradient or result are skipped, always
   c.guard.nonfinite = 3  # so many steps in a row stop the run; 0: never
@@ -279,6 +282,7 @@ def _small(c):
   c.model.update(head_dim=64, intermediate_size=1536, dtype="bfloat16")
   c.data.update(train=65536, rambling=0.4)
   c.rollout.update(prompts=64, group_size=16, max_tokens=96, slots=1024, prefill_chunk=256)
+  c.judge.prompt_budget = 144
   c.updates_per_rollout = 4
   c.microbatches = 4
   c.remat = "attention"
@@ -338,6 +342,7 @@ def _local(c):
   c.optimizer.update(learning_rate=1e-6, warmup_steps=10)
   c.sft.update(steps=500, batch_size=64, learning_rate=1e-5)  # Qwen2.5's and Tulu 3's are 5e-6 to 2e-5
   c.preference.update(steps=200, batch_size=64, learning_rate=5e-7)  # Zephyr's and Tulu 3's DPO of 7B
+  c.judge.update(rubric=stages.RUBRIC, max_tokens=256, prompt_budget=4096)
   c.sample.update(prompts=4096, samples=16)
   c.eval.update(every=50, prompts=256, samples=4)
   c.checkpoint.every = 20
@@ -352,6 +357,7 @@ def _pocket(c):
   c.reward.accuracy.form = "number"  # the last one wherever it stands: such a model has no form of answer yet
   c.steps = 24
   c.rollout.update(prompts=16, group_size=8, max_tokens=64, slots=128, prefill_chunk=256, segment=8)
+  c.judge.update(max_tokens=64, prompt_budget=320)
   c.updates_per_rollout = 1
   c.microbatches = 4  # more would read and write all gradients as often; fewer need more memory
   c.remat = "projections"

@@ -219,7 +219,7 @@ def _shapes(config: ConfigDict, extra: tuple[str, ...]) -> tuple[Batch, jax.Shap
     sampler_logp=token,
     old_logp=token,
     ref_logp=token if config.reference else None,
-    teacher_logp=token if config.teacher.path else None,
+    teacher_logp=token if config.teacher.path or config.teacher.paths else None,
     divergence=token if config.teacher.divergence else None,
     entropy=token,
     turns=_turns(P, G, T, of) if config.env.name else None,

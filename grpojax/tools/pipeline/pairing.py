@@ -28,7 +28,7 @@ def best_and_worst(items: list[dict], score: Score) -> tuple[list[tuple[dict, st
     scored = []
     for number, sample in enumerate(item["samples"]):
       value = score(item, number)
-      why = _unusable(sample) or ("no_verdict" if value is None else "")
+      why = unusable(sample) or ("no_verdict" if value is None else "")
       counts[why or "unpaired"] += 1
       if not why:
         scored.append((value, sample["text"]))
@@ -49,7 +49,7 @@ def against_demonstration(
   for item in items:
     rejected, shown = None, demonstrations[item["id"]]
     for sample in item["samples"]:
-      why = _unusable(sample)
+      why = unusable(sample)
       usable = not why and rejected is None and squeezed(sample["text"]) != squeezed(shown)
       counts[why or ("paired" if usable else "unpaired")] += 1
       rejected = sample["text"] if usable else rejected
@@ -65,7 +65,7 @@ def _counts(items: list[dict]) -> dict[str, int]:
   return dict.fromkeys(COUNTS, 0) | dict(sampled=sampled, prompts=len(items), prompts_solved=solved)
 
 
-def _unusable(sample: dict) -> str:
+def unusable(sample: dict) -> str:
   """Returns why an answer is in no pair; "" if it may be: its text has to stand for its tokens."""
   if not sample["ended"]:
     return "cut"  # the text would be learned with an end that it had not
