@@ -1,4 +1,4 @@
-"""Every key there is, with its default, its unit and where the number comes from.
+"""Every key there is, with its default, its unit and where the number comes from; those of stages: stages.py.
 
 A recipe (`configs/gspo.py`, ...) calls `get_config(scale)` and changes some of them; it adds none.
 Objective slots hold `fn` (a function of `grpojax/objective/<slot>.py`, or "module:function") and that
@@ -7,7 +7,7 @@ function's keyword arguments.
 
 from ml_collections import ConfigDict
 
-from grpojax.recipes import games
+from grpojax.recipes import games, stages
 
 
 def get_config(scale: str = "mini") -> ConfigDict:
@@ -49,6 +49,8 @@ def get_config(scale: str = "mini") -> ConfigDict:
   c.objective.preference = ConfigDict()  # losses of pairs of a group: one more forward pass an update
   c.teacher = ConfigDict()  # whose log-probs of the completions distillation reads
   c.teacher.path = ""  # "" none; folder or hub name of a model of any size, and of this run's tokenizer
+  c.teacher.paths = ConfigDict()  # several: value of the row's `column` -> folder; "*": of all other rows
+  c.teacher.column = "source"  # of the dataset
   c.teacher.divergence = ""  # of the component `gkd`: "forward_kl", "reverse_kl", "jsd"; needs rows "single"
   c.teacher.beta = 0.5  # share of the teacher in jsd's mixture (GKD, TRL)
   c.reference = ""  # "" none; "init": the policy that RL starts from (needed by KL penalties); or the folder
@@ -165,6 +167,7 @@ def get_config(scale: str = "mini") -> ConfigDict:
   c.data.validation = 256
   c.data.test = 512
   c.data.wrong = 0.35  # share of the demonstrations in which one step slips
+  c.data.form = ""  # questions in "digits" or in "words" alone
   c.data.rambling = 0.2  # share that checks its steps again and again, often beyond the budget
   c.data.prompt_budget = 32  # L, tokens of a prompt, chat template included
   c.data.overlong_prompts = "drop"  # longer ones: "drop" (and count) or "error"
@@ -226,21 +229,7 @@ def get_config(scale: str = "mini") -> ConfigDict:
   c.cold_start.warmup_steps = 20
   c.cold_start.seed = 0
 
-  c.sft = ConfigDict()  # of `grpojax sft`, in place of steps, objective and optimizer.learning_rate
-  c.sft.path = ""  # JSON Lines of {"messages": [...]}, docs/pipelines.md; "": the task's own demonstrations
-  c.sft.steps = 200  # updates
-  c.sft.batch_size = 32  # rows of an update, from the shuffled rows of an epoch
-  c.sft.optimizer = "adamw"  # its other numbers are those of config.optimizer
-  c.sft.learning_rate = 2e-3  # after warm-up; cosine to a tenth
-  c.sft.warmup_steps = 10
-
-  c.sample = ConfigDict()  # stages of a pipeline that sample training questions and keep what is right
-  c.sample.prompts = 1024  # of the training split, the first so many; 0: all
-  c.sample.samples = 8  # completions of each, of config.eval.max_tokens tokens at most
-  c.sample.temperature = 1.0  # STaR is greedy; ReST-EM and R1 sample
-  c.sample.keep = 4  # right completions of a prompt, different from each other, at most
-  c.sample.balance = "hard"  # "none": `keep` of each; "hard": where n of N were right, keep (1 - n/N) of it,
-  # rounded up, and one at least, so that easy prompts do not crowd out the others (DART-Math, 2407.13690)
+  stages.add(c)  # config.sft, preference, sample and judge: configs/stages.py
 
   c.guard = ConfigDict()  # updates that are not finite in loss, gradient or result are skipped, always
   c.guard.nonfinite = 3  # so many steps in a row stop the run; 0: never
@@ -284,6 +273,7 @@ def _tiny(c):
   c.model.moe_intermediate_size = 32
   c.cold_start.update(steps=4, batch_size=16, warmup_steps=1)
   c.sft.update(steps=4, batch_size=4, warmup_steps=1)
+  c.preference.update(steps=4, batch_size=4, warmup_steps=1)
   c.sample.update(prompts=16, samples=4, keep=2)
   c.eval.update(every=2, prompts=8, samples=4)
   c.checkpoint.every = 1
@@ -299,6 +289,7 @@ def _small(c):
   c.model.update(head_dim=64, intermediate_size=1536, dtype="bfloat16")
   c.data.update(train=65536, rambling=0.4)
   c.rollout.update(prompts=64, group_size=16, max_tokens=96, slots=1024, prefill_chunk=256)
+  c.judge.prompt_budget = 144
   c.updates_per_rollout = 4
   c.microbatches = 4
   c.remat = "attention"
@@ -306,6 +297,7 @@ def _small(c):
   c.optimizer.update(learning_rate=5e-5, warmup_steps=10)
   c.cold_start.update(steps=2000, batch_size=128, learning_rate=5e-3, warmup_steps=50)
   c.sft.update(steps=500, batch_size=128, learning_rate=3e-4, warmup_steps=20)
+  c.preference.update(steps=200, batch_size=128, learning_rate=3e-5)
   c.eval.update(every=20, prompts=512)
 
 
@@ -356,6 +348,8 @@ def _local(c):
   c.logprob_chunk = 32  # of 2,048: logits are a 30th of what they would be at once
   c.optimizer.update(learning_rate=1e-6, warmup_steps=10)
   c.sft.update(steps=500, batch_size=64, learning_rate=1e-5)  # Qwen2.5's and Tulu 3's are 5e-6 to 2e-5
+  c.preference.update(steps=200, batch_size=64, learning_rate=5e-7)  # Zephyr's and Tulu 3's DPO of 7B
+  c.judge.update(rubric=stages.RUBRIC, max_tokens=256, prompt_budget=4096)
   c.sample.update(prompts=4096, samples=16)
   c.eval.update(every=50, prompts=256, samples=4)
   c.checkpoint.every = 20
@@ -370,6 +364,7 @@ def _pocket(c):
   c.reward.accuracy.form = "number"  # the last one wherever it stands: such a model has no form of answer yet
   c.steps = 24
   c.rollout.update(prompts=16, group_size=8, max_tokens=64, slots=128, prefill_chunk=256, segment=8)
+  c.judge.update(max_tokens=64, prompt_budget=320)
   c.updates_per_rollout = 1
   c.microbatches = 4  # more would read and write all gradients as often; fewer need more memory
   c.remat = "projections"

@@ -19,10 +19,15 @@ from grpojax.recipes import base
 def get_config(arg: str = "mini") -> ConfigDict:
   c = base.get_config(arg)
   c.name = "distill"
+  learn_from_teacher(c)
+  return c
+
+
+def learn_from_teacher(c: ConfigDict) -> None:
+  """Sets the objective, in place of that of a config without terms of its own."""
   c.objective.advantage = dict(fn="none")
   c.objective.rescale = dict(fn="opd", scale=1.0, student="old", gamma=0.0)
   c.objective.surrogate = dict(fn="reinforce")
   c.objective.aggregate = dict(fn="token_mean")
   c.objective.correct.icepop = dict(fn="icepop", low=0.5, high=5.0)
   c.updates_per_rollout = 1
-  return c

@@ -166,6 +166,10 @@ def _check_reference(c: ConfigDict) -> None:
 def _check_teacher(c: ConfigDict) -> None:
   """Raises ValueError for a teacher that nothing reads, and a divergence without what it needs."""
   gkd = [name for name, entry in c.objective.component.items() if entry.fn == "gkd"]
+  if c.teacher.path and c.teacher.paths:
+    raise ValueError(
+      f"config.teacher.path = '{c.teacher.path}' and config.teacher.paths both name teachers; leave one out."
+    )
   if c.teacher.divergence and not (c.teacher.path and gkd):
     raise ValueError(
       f"config.teacher.divergence = '{c.teacher.divergence}' needs config.teacher.path and a component gkd, "
@@ -176,9 +180,10 @@ def _check_teacher(c: ConfigDict) -> None:
       f"config.teacher.divergence = '{c.teacher.divergence}' is of the whole vocabulary, which packed rows "
       "do not give; set config.rows = 'single'."
     )
-  if c.teacher.path and not gkd and not objective.reads_teacher(c, extra_fields(c)):
+  named = f"path = '{c.teacher.path}'" if c.teacher.path else "paths"
+  if (c.teacher.path or c.teacher.paths) and not gkd and not objective.reads_teacher(c, extra_fields(c)):
     raise ValueError(
-      f"config.teacher.path = '{c.teacher.path}' is read by nothing in config.objective; set "
+      f"config.teacher.{named} is read by nothing in config.objective; set "
       "config.objective.rescale.fn = 'opd', or add a component ref_kl, opd or gkd."
     )
 

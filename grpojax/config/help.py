@@ -12,7 +12,7 @@ from pathlib import Path
 from absl import flags
 
 from grpojax.config import recipe
-from grpojax.recipes import base, games
+from grpojax.recipes import base, games, stages
 
 _NAMES = 26  # columns of a name, at most; a longer one has a line of its own
 
@@ -55,8 +55,8 @@ def scales() -> Iterator[tuple[str, str]]:
 
 
 def keys() -> list[tuple[str, str]]:
-  """Returns ("key=default" as base.py writes it, its comment) of every key; a section has its name alone."""
-  source = inspect.getsource(base)
+  """Returns ("key=default" as its file writes it, its comment) of every key; a section has its name alone."""
+  source = "".join(map(inspect.getsource, (base, stages)))
   comments, found = _comments(source), {}
   for node in ast.walk(ast.parse(source)):
     if isinstance(node, ast.Assign) and (key := ast.unparse(node.targets[0])).startswith("c."):

@@ -2,7 +2,8 @@
 
 A slot is a dict of `fn` and that function's knobs.  Who names another function means it with its own
 defaults: the recipe's knobs belong to the function before, and are left out, which is said.  What a slot
-keeps beside the function stays: `beta` of a penalty, `weight` of a reward, `coef` of a component.
+keeps beside the function stays: `beta` of a penalty, `weight` of a reward, `coef` of a component.  The beta
+of a preference is its function's own.
 """
 
 from collections.abc import Iterable
@@ -60,7 +61,8 @@ def drop_knobs(config: ConfigDict, recipe: ConfigDict, changed: Iterable[str]) -
     before, now = _section(recipe, slot), _section(config, slot)
     if not _is_slot(slot) or slot in changed or before.get("fn") in (None, now.fn):
       continue
-    gone = [knob for knob in before if knob not in KEPT and f"{slot}.{knob}" not in changed and knob in now]
+    kept = [key for key in KEPT if key != "beta" or "preference" not in slot]
+    gone = [knob for knob in before if knob not in kept and f"{slot}.{knob}" not in changed and knob in now]
     with config.unlocked():
       for knob in gone:
         del now[knob]
@@ -71,7 +73,7 @@ def drop_knobs(config: ConfigDict, recipe: ConfigDict, changed: Iterable[str]) -
 
 def _is_slot(key: str) -> bool:
   section, _, name = key.rpartition(".")
-  return section in ENTRIES or (section == "objective" and name in SLOTS)
+  return section in ENTRIES or (section == "objective" and name in SLOTS) or key == "preference.loss"
 
 
 def _section(config: ConfigDict, key: str) -> ConfigDict:

@@ -15,7 +15,7 @@ from grpojax.recipes import base
 FOLDER = Path(__file__).parents[1] / "recipes"
 SWEEPS = FOLDER / "sweeps"
 PIPELINES = FOLDER / "pipelines"
-NO_RECIPES = ("__init__", "games")  # files of the folder
+NO_RECIPES = ("__init__", "games", "stages")  # files of the folder
 # Recipes for one model; their argument is no scale, but another recipe (smollm2:dapo) or a machine
 # (qwen_gsm8k:v5e8).
 OF_A_MODEL = ("smollm2", "qwen_gsm8k", "gemma_gsm8k")

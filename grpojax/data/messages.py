@@ -9,6 +9,7 @@ Other keys of a line are notes for people.
 """
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -25,21 +26,29 @@ def read(path: str | Path) -> list[dict[str, Any]]:
 
   Raises ValueError naming the file, the line and what to mend.
   """
-  file = storage.resolve(path, "config.sft.path")
+  return _alike(read_lines(path, "config.sft.path", lambda line: to_row(line["messages"]), '"messages"'))
+
+
+def read_lines(path: str | Path, key: str, to_row: Callable[[Any], dict], wanted: str) -> list[dict]:
+  """Returns the rows of a file of JSON Lines, each as `to_row` makes it; `wanted` names an object's keys.
+
+  Raises ValueError naming the config's key, or the file, the line and what to mend.
+  """
+  file = storage.resolve(path, key)
   if not file.is_file():
-    raise ValueError(f"config.sft.path = '{path}' is not on this machine; name a file of JSON Lines.")
+    raise ValueError(f"{key} = '{path}' is not on this machine; name a file of JSON Lines.")
   rows = []
   for number, line in enumerate(file.read_text(encoding="utf-8").split("\n"), start=1):
     if not line.strip():
       continue
     try:
-      rows.append(to_row(json.loads(line)["messages"]))
+      rows.append(to_row(json.loads(line)))
     except (ValueError, KeyError, TypeError, RecursionError) as error:
-      why = str(error) if type(error) is ValueError else 'it is no object with "messages"'
+      why = str(error) if type(error) is ValueError else f"it is no object with {wanted}"
       raise ValueError(f"{path}, line {number}: {why}; mend or delete the line.") from None
   if not rows:
-    raise ValueError(f"config.sft.path = '{path}' has no rows; name a file with one conversation a line.")
-  return _alike(rows)
+    raise ValueError(f"{key} = '{path}' has no rows; name a file with one of them a line.")
+  return rows
 
 
 def to_row(messages: list[dict[str, str]]) -> dict[str, str]:
@@ -78,9 +87,14 @@ def _alike(rows: list[dict]) -> list[dict]:
 
 def to_messages(record: dict[str, Any], answer: str) -> list[dict[str, str]]:
   """Returns the conversation of a question of RL and an answer to it, as `read` takes it."""
+  prompt = [m | {"weight": 0} if m["role"] == "assistant" else m for m in to_prompt(record)]
+  return [*prompt, dict(role="assistant", content=answer)]
+
+
+def to_prompt(record: dict[str, Any]) -> list[dict[str, str]]:
+  """Returns the messages of a question of RL, those before it first."""
   history = json.loads(record["history"]) if record.get("history") else []
-  history = [m | {"weight": 0} if m["role"] == "assistant" else m for m in history]
-  return [*history, dict(role="user", content=record["question"]), dict(role="assistant", content=answer)]
+  return [*history, dict(role="user", content=record["question"])]
 
 
 def to_split(config, rows: list[dict], tokenizer, form: Form) -> Split:

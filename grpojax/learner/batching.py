@@ -69,7 +69,26 @@ def beside(config: ConfigDict, groups: Groups, step: int) -> Groups:
     found["lag"] = np.where(rollout.version < 0, 0, step - rollout.version).astype(np.int32)
   if "kind" in extra_fields(config):
     found["kind"] = rollout.kind
+  if "teacher" in extra_fields(config):
+    numbers = np.array([teacher_of(config, row) for row in groups.prompts.example], np.int32)
+    found["teacher"] = np.broadcast_to(numbers[:, None], rollout.length.shape)
   return groups._replace(scored=groups.scored._replace(extra=groups.scored.extra | found))
+
+
+def teacher_of(config: ConfigDict, row: dict) -> int:
+  """Returns which of config.teacher.paths, in the order of their names, teaches a row of the dataset.
+
+  Raises ValueError where none does.
+  """
+  names, column = sorted(config.teacher.paths), config.teacher.column
+  value = str(row.get(column, ""))
+  for name in (value, "*"):
+    if name in names:
+      return names.index(name)
+  raise ValueError(
+    f"a row has {column} = {value!r} (config.teacher.column), and config.teacher.paths names teachers of"
+    f" {', '.join(names)}; add one of that, or of '*' for all others."
+  )
 
 
 def action_mask(rollout: Rollout) -> np.ndarray:
@@ -88,6 +107,7 @@ def extra_fields(config: ConfigDict) -> tuple[str, ...]:
   fields += ["lag"] if _names(config.objective.shape, "log_linear") else []
   fields += ["kind"] if config.env.name and config.objective.component else []
   fields += ["pool_mean", "pool_std"] if config.adaptive_group.stop else []
+  fields += ["teacher"] if config.teacher.paths else []
   fields += ["step_score", "step_end"] if config.process.scorer else []
   return tuple(fields)
 

@@ -63,9 +63,19 @@ def reads_old_policy(config: ConfigDict, extra: tuple[str, ...] = ()) -> bool:
 
 def reads_teacher(config: ConfigDict, extra: tuple[str, ...] = ()) -> bool:
   """Returns True if an objective that `check` accepted reads the teacher's log-probs."""
+  return _reads(config, extra, "teacher_logp")
+
+
+def reads_reference(config: ConfigDict, extra: tuple[str, ...] = ()) -> bool:
+  """Returns True if the objective of a config with a reference reads the reference's log-probs."""
+  return _reads(config, extra, "ref_logp")
+
+
+def _reads(config: ConfigDict, extra: tuple[str, ...], name: str) -> bool:
+  """Returns True if the objective cannot be traced without this field of the batch."""
   batch, logp = _shapes(config, extra)
   try:
-    jax.eval_shape(_update, build(config.objective), logp, batch._replace(teacher_logp=None))
+    jax.eval_shape(_update, build(config.objective), logp, batch._replace(**{name: None}))
   except ValueError:
     return True
   return False
@@ -209,7 +219,7 @@ def _shapes(config: ConfigDict, extra: tuple[str, ...]) -> tuple[Batch, jax.Shap
     sampler_logp=token,
     old_logp=token,
     ref_logp=token if config.reference else None,
-    teacher_logp=token if config.teacher.path else None,
+    teacher_logp=token if config.teacher.path or config.teacher.paths else None,
     divergence=token if config.teacher.divergence else None,
     entropy=token,
     turns=_turns(P, G, T, of) if config.env.name else None,

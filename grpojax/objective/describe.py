@@ -2,7 +2,7 @@
 
 import jax.numpy as jnp
 
-from grpojax.objective import rescale, stats
+from grpojax.objective import rescale, stats, terms
 from grpojax.objective.formula import with_old_logp
 from grpojax.types import Array, Batch
 
@@ -10,7 +10,7 @@ from grpojax.types import Array, Batch
 def describe(batch: Batch, logp: Array) -> dict[str, Array]:
   """Returns scalar metrics of a whole prepared batch; logp [P, G, T] is the policy's before the update."""
   old = with_old_logp(batch, logp)
-  return _groups(batch) | _tokens(batch) | _mismatch(old) | _distance(old)
+  return _groups(batch) | _tokens(batch) | _mismatch(old) | _distance(old) | _pairs(batch, logp)
 
 
 def group_advantages(objective, group: Batch) -> Array | None:
@@ -86,6 +86,28 @@ def _distance(batch: Batch) -> dict[str, Array]:
   if batch.teacher_logp is None:
     return {}
   return {"teacher_kl": stats.mean(batch.old_logp - batch.teacher_logp, batch.mask > 0)}
+
+
+def _pairs(batch: Batch, logp: Array) -> dict[str, Array]:
+  """Returns how far the chosen completion of a pair is before the rejected one, means over pairs.
+
+  s is Σ log π − log π_ref of a completion, in nats; without a reference its mean log π of a token.
+  """
+  if not batch.preference:
+    return {}
+  on = batch.mask > 0
+  rows, paired = terms.pairs(batch)
+  length = jnp.maximum(on.sum(-1), 1)
+  gap = logp if batch.ref_logp is None else logp - batch.ref_logp
+  s = jnp.where(on, gap, 0.0).sum(-1) / (length if batch.ref_logp is None else 1)
+  chosen, rejected = jnp.take_along_axis(s, rows, axis=1).T
+  mean = lambda x: stats.mean(x, paired)
+  return {
+    "preference/accuracy": mean((chosen > rejected).astype(s.dtype)),
+    "preference/margin": mean(chosen - rejected),
+    "preference/chosen": mean(chosen),
+    "preference/rejected": mean(rejected),
+  }
 
 
 def _mismatch(batch: Batch) -> dict[str, Array]:

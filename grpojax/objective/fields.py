@@ -26,6 +26,7 @@ EXTRA = dict(
   grad_norm=Extra("row", "set config.objective.advantage.fn = 'optimal_baseline'"),
   kind=Extra("token", "set config.env.name, without which there are no observations"),
   lag=Extra("token", "take what reads it out, or set config.objective.shape: log_linear"),
+  teacher=Extra("row", "set config.teacher.paths"),
   step_score=Extra("step", _PROCESS),
   step_end=Extra("step", _PROCESS),
 )

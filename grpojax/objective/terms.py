@@ -57,8 +57,8 @@ def cost(component: Component, weight: Array, logp: Array, batch: Batch) -> Arra
 def tangents(preferences: tuple[Preference, ...], logp: Array, batch: Batch) -> tuple[Tangent, ...]:
   """Returns each preference as a sum over tokens around logp [P, G, T], of π_θ and 0 behind the mask."""
   on = batch.mask > 0
-  chosen, rejected, paired = jax.vmap(_pair)(batch.reward, batch.valid & on.any(-1))
-  both = jnp.stack([chosen, rejected], axis=-1)  # [P, 2]
+  both, paired = pairs(batch)
+  chosen = both[:, 0]
   of_pair = lambda x: jnp.take_along_axis(x, both, axis=1)
   length = on.sum(-1)
   reference = None if batch.ref_logp is None else of_pair(batch.ref_logp.sum(-1))
@@ -75,6 +75,13 @@ def tangents(preferences: tuple[Preference, ...], logp: Array, batch: Batch) -> 
     return Tangent(spread(at_chosen / jnp.maximum(length, 1)), spread(slope))
 
   return tuple(map(one, preferences))
+
+
+def pairs(batch: Batch) -> tuple[Array, Array]:
+  """Returns the rows [P, 2] of each group's chosen and rejected completion, and whether it has two [P]."""
+  counted = batch.valid & (batch.mask > 0).any(-1)
+  best, worst, paired = jax.vmap(_pair)(batch.reward, counted)
+  return jnp.stack([best, worst], axis=-1), paired
 
 
 def along(tangent: Tangent, logp: Array) -> Array:

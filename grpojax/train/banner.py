@@ -46,9 +46,9 @@ def _announce_model(job: Job, model: Model) -> None:
     f"mesh {_axes(mesh)} on {mesh.size} of {jax.device_count()} {jax.devices()[0].device_kind} device(s), "
     f"{jax.process_count()} process(es)"
   )
-  if job.teacher:
-    size = sum(x.size for x in jax.tree.leaves(job.teacher.model.shapes))
-    console.say(f"teacher: {config.teacher.path}, {size / 1e6:.2f} M parameters")
+  for teacher in job.teachers:
+    size = sum(x.size for x in jax.tree.leaves(teacher.model.shapes))
+    console.say(f"teacher: {teacher.path}, {size / 1e6:.2f} M parameters")
   attention, why = kernels.choose(config.attention, model.spec, mesh)
   if why:
     console.say(f"attention: the {attention}, because {why}")

@@ -6,7 +6,7 @@ import jax
 import numpy as np
 
 from grpojax.runtime import checkpointer, checksums, console, sharding
-from grpojax.train import adapters, manifest, setup
+from grpojax.train import adapters, manifest, setup, teacher
 from grpojax.train import moment as moment_lib
 from grpojax.train.setup import Job
 from grpojax.train.state import RunState, new_curriculum
@@ -36,8 +36,9 @@ def restore(job: Job, checkpoints, stands_on: dict) -> Restored | None:
   with job.rollout.timer.phase("start"):
     frozen = adapters.frozen(config, job.workdir, job.model, job.mesh)
     manifest.compare_frozen(host["frozen"], frozen, config, host["step"])
-    if job.teacher:
-      manifest.compare_teacher(host.get("teacher", {}), job.teacher.checksums(), config, host["step"])
+    if job.teachers:
+      now = teacher.checksums_of(job.teachers)
+      manifest.compare_teacher(host.get("teacher", {}), now, config, host["step"])
   console.say(f"resumed after step {host['step']} of {job.config.steps}")
   reward_average, known, moment = jax.tree.map(np.asarray, (reward_average, known, moment))
   state = RunState(host["step"], learner, policies or {}, reward_average, known, frozen, moment)
@@ -56,7 +57,7 @@ def checkpoint_tree(
   tree = (state.learner, state.policies or None, *host_arrays, params or None, moment)
   host = {"step": state.step, "stream": job.data.stream.get_state(), "in_flight": plain}
   host |= {"stands_on": stands_on, "frozen": checksums.of_leaves(state.frozen)}
-  return tree, host | ({"teacher": job.teacher.checksums()} if job.teacher else {})
+  return tree, host | ({"teacher": teacher.checksums_of(job.teachers)} if job.teachers else {})
 
 
 def tree_layout(job: Job) -> tuple[tuple, tuple]:

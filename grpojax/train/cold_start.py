@@ -133,7 +133,8 @@ def train(config: ConfigDict, model: Model, mesh, split, tokenizer, writer: Writ
   begin = lambda step: watchdog.progress(f"taking step {step} of the cold start")
   with console.bar(c.steps, 0, config.verbose, "cold start") as progress:
     steps = range(1, c.steps + 1)
-    for step, moved, metrics, _ in supervised.updates(update, shown, mesh, state, {}, steps, begin):
+    objective, batch = supervised.of_demonstrations(shown, mesh)
+    for step, moved, metrics, _ in supervised.updates(update, objective, batch, state, {}, steps, begin):
       state = moved
       if step % 20 == 0 or step == c.steps:
         metrics = {k: float(v) for k, v in jax.device_get(metrics).items()}

@@ -63,8 +63,9 @@ def compare_frozen(saved: dict[str, int], frozen: dict, config: ConfigDict, step
 
 
 def compare_teacher(saved: dict[str, int], now: dict[str, int], config: ConfigDict, step: int) -> None:
-  """Raises ValueError where the teacher's weights are not those of checkpoint `step`."""
-  if what := _other_weights(saved, now, f"config.teacher.path = '{config.teacher.path}'"):
+  """Raises ValueError where the teachers' weights are not those of checkpoint `step`."""
+  path = config.teacher.path or ", ".join(config.teacher.paths.values())
+  if what := _other_weights(saved, now, f"config.teacher.path = '{path}'"):
     _refuse({"frozen": what}, config, step)
 
 

@@ -5,6 +5,7 @@ takes is only known when it is compiled: `grpojax podcheck`.
 """
 
 import os
+from collections.abc import Sequence
 
 from jax.sharding import Mesh
 from ml_collections import ConfigDict
@@ -17,13 +18,13 @@ from grpojax.runtime import sharding
 _FLOAT = 4  # bytes
 
 
-def check(config: ConfigDict, model: Model, mesh: Mesh, teacher: Model | None = None) -> None:
+def check(config: ConfigDict, model: Model, mesh: Mesh, teachers: Sequence[Model] = ()) -> None:
   """Raises ValueError for keys that ask for more memory than a device has."""
   has = available(mesh)
   needed = least(config, model, mesh)
-  if teacher:
+  for teacher in teachers:
     where = sharding.param_shardings(mesh, teacher.axes, teacher.shapes, teacher.rules)
-    needed["teacher.path"] = sharding.bytes_per_chip(teacher.shapes, where)
+    needed["teacher"] = needed.get("teacher", 0) + sharding.bytes_per_chip(teacher.shapes, where)
   for keys, needs in needed.items():
     if needs > has:
       raise ValueError(

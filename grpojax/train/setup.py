@@ -81,7 +81,7 @@ class Job(NamedTuple):
   rollout: RolloutContext
   pack: PackSpec | None  # how the sequences of an optimiser batch share rows; None: a row each
   needs_old_logprobs: bool  # whether a step's first batch needs its log-probs before its update
-  teacher: Teacher | None = None  # whose log-probs distillation reads
+  teachers: tuple[Teacher, ...] = ()  # whose log-probs distillation reads
 
   def with_programs(self, programs: Programs) -> "Job":
     """Returns the same run by other programs of the same shapes."""
@@ -142,15 +142,16 @@ def _prepare(config: ConfigDict, workdir: Path, functions: Mapping[str, Callable
     peft.check(Path(config.lora.path).expanduser(), config.lora, model)
   check_prompts(model, *splits)
   check_length(config)
-  pack, teacher = rows.pack_spec(config, model, mesh), None
-  if config.teacher.path:
-    teacher = teacher_lib.build(config, teacher_folder(config), data.tokenizer, mesh, pack)
-  memory.check(config, model, mesh, teacher and teacher.model)
+  pack = rows.pack_spec(config, model, mesh)
+  teacher_lib.check_rows(config, data.train.records)
+  folder_of = lambda path: _folder(path, "config.teacher.path", config.cache_dir)
+  teachers = teacher_lib.build_all(config, folder_of, data.tokenizer, mesh, pack)
+  memory.check(config, model, mesh, [teacher.model for teacher in teachers])
   if config.cold_start.steps:
     demonstrations.check(data.train, config.cold_start.batch_size)
   programs = build(config, model, data.tokenizer, mesh)
   if config.teacher.divergence:
-    beside = updates.beside_teacher(config, model, mesh, frozen_layout(model, mesh), teacher.model)
+    beside = updates.beside_teacher(config, model, mesh, frozen_layout(model, mesh), teachers[0].model)
     programs = programs._replace(update=beside)
   policy = Policy(model, data.tokenizer, programs.logp)
   policies = {"policy": policy} | ({"reference": policy} if config.reference else {})
@@ -159,7 +160,7 @@ def _prepare(config: ConfigDict, workdir: Path, functions: Mapping[str, Callable
   )
   first_pass = logprobs.needs_old_logprobs(config)
   processes.on_process_0(lambda: workdir_lib.check(workdir, config))
-  return Job(config, workdir, mesh, objective, policies, programs, rollout, pack, first_pass, teacher)
+  return Job(config, workdir, mesh, objective, policies, programs, rollout, pack, first_pass, teachers)
 
 
 def build_scorer(
@@ -192,11 +193,6 @@ def model_folder(config: ConfigDict) -> Path:
   if "path" not in config.model:
     return text.EMBEDDED
   return _folder(config.model.path, "config.model.path", config.cache_dir)
-
-
-def teacher_folder(config: ConfigDict) -> Path:
-  """Returns the teacher's folder, fetched or converted first."""
-  return _folder(config.teacher.path, "config.teacher.path", config.cache_dir)
 
 
 def _folder(name: str, key: str, cache_dir: str) -> Path:
@@ -289,13 +285,7 @@ def build_programs(config: ConfigDict, model: models.Model, tokenizer, mesh: Mes
   return Programs(
     sample=sample,
     sample_eval=sample if evaluation == train else make("evaluation", spec=evaluation),
-    logp=aot_jit(
-      "log-probs",
-      update.make_old_logp(layout, bool(config.routing_replay)),
-      in_shardings=(frozen | where.params, *[by_prompt] * 7),
-      out_shardings=by_prompt,
-      compiler_options=compiler_options.options(mesh),
-    ),
+    logp=logp_program(model, mesh, layout, bool(config.routing_replay)),
     grad_norm=aot_jit(
       "gradient norms",
       make_grad_norm(
@@ -312,6 +302,22 @@ def build_programs(config: ConfigDict, model: models.Model, tokenizer, mesh: Mes
       out_shardings=where.params,
       donate_argnums=0,
     ),
+  )
+
+
+def logp_program(
+  model: models.Model, mesh: Mesh, layout: rows.Rows, record_routing: bool = False
+) -> Callable:
+  """Returns the program of update.make_old_logp, by the policy's parameters, frozen ones among them."""
+  frozen, by_prompt = frozen_layout(model, mesh), sharding.batch_sharding(mesh)
+  trained = model.trained
+  where = sharding.param_shardings(mesh, trained.axes, trained.shapes, model.rules)
+  return aot_jit(
+    "log-probs",
+    update.make_old_logp(layout, record_routing),
+    in_shardings=(frozen | where, *[by_prompt] * 7),
+    out_shardings=by_prompt,
+    compiler_options=compiler_options.options(mesh),
   )
 
 

@@ -48,7 +48,7 @@ def add_logprobs(job: Job, state: RunState, collected: Collected, batches: list[
     batches = logprobs.add_logprobs(
       job.policies["policy"].logp, policy, state.reference, batches, job.needs_old_logprobs
     )
-    batches = teacher.add_logprobs(job.teacher, batches)
+    batches = teacher.add_logprobs(job.teachers, batches)
     if "grad_norm" in batching.extra_fields(job.config):
       batches = [_with_grad_norm(job, state, collected, batch) for batch in batches]
     if not job.config.staleness:
@@ -103,7 +103,7 @@ def update(job: Job, state: RunState, batch: Batch) -> tuple[RunState, dict]:
     objective = sharding.everywhere(job.mesh, job.objective)  # its numbers are arguments
     frozen = state.frozen
     if job.config.teacher.divergence:
-      frozen = frozen | {divergence.TEACHER: job.teacher.params()}
+      frozen = frozen | {divergence.TEACHER: job.teachers[0].params()}
     learner, found = job.programs.update(state.learner, objective, batch, frozen)
   return state._replace(learner=learner), found
 

@@ -20,6 +20,7 @@ from grpojax.learner.rows import Rows
 from grpojax.learner.state import State
 from grpojax.learner.update import make_update
 from grpojax.models import Model
+from grpojax.objective import Objective
 from grpojax.runtime import compiler_options, data_shards, sharding
 from grpojax.runtime.compile import aot_jit
 from grpojax.train import setup
@@ -74,16 +75,28 @@ def program(name: str, model: Model, mesh: Mesh, rows: Rows, tx, schedule: optax
 
 
 def updates(
-  update: Callable, shown: Demonstrations, mesh: Mesh, state: State, frozen: dict, steps: range,
-  begin: Callable[[int], None],
+  update: Callable, objective: Objective, batch: Callable[[int], tuple[Batch, dict]], state: State,
+  frozen: dict, steps: range, begin: Callable[[int], None],
 ) -> Iterator[tuple[int, State, dict, dict]]:  # fmt: skip
-  """Yields (step, state, metrics on the device, counts on the host) of each update, behind `begin(step)`."""
-  objective = sharding.everywhere(mesh, objective_lib.build(OBJECTIVE))
+  """Yields (step, state, metrics on the device, counts on the host) of each update, behind `begin(step)`.
+
+  `batch(number)` returns a batch on the mesh, and its counts.
+  """
   for step in steps:
     begin(step)
-    batch, counts = batch_of(shown, step - 1, mesh)
-    state, metrics = update(state, objective, sharding.to_device(mesh, batch), frozen)
+    shown, counts = batch(step - 1)
+    state, metrics = update(state, objective, shown, frozen)
     yield step, state, metrics, counts
+
+
+def of_demonstrations(shown: Demonstrations, mesh: Mesh) -> tuple[Objective, Callable]:
+  """Returns the objective on the mesh, and the function of a batch's number that `updates` takes."""
+
+  def batch(number: int):
+    found, counts = batch_of(shown, number, mesh)
+    return sharding.to_device(mesh, found), counts
+
+  return sharding.everywhere(mesh, objective_lib.build(OBJECTIVE)), batch
 
 
 def batch_of(shown: Demonstrations, number: int, mesh: Mesh) -> tuple[Batch, dict[str, int]]:

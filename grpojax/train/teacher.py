@@ -1,6 +1,7 @@
-"""The teacher of a distillation: another model of the same tokenizer, whose log-probs are read.
+"""The teachers of a distillation: other models of the same tokenizer, whose log-probs are read.
 
-Its parameters never change and are in no checkpoint; a checkpoint has their checksums.
+One, or several that each know a kind of question (MOPD, https://arxiv.org/abs/2601.02780).  Their parameters
+never change and are in no checkpoint; a checkpoint has their checksums.
 """
 
 import functools
@@ -8,12 +9,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import jax.numpy as jnp
 from jax.sharding import Mesh
 from ml_collections import ConfigDict
 
 from grpojax import models
 from grpojax.data import text
-from grpojax.learner import rows
+from grpojax.learner import batching, rows
 from grpojax.learner.packing import PackSpec
 from grpojax.learner.update import make_old_logp
 from grpojax.models import hf, kernels
@@ -25,18 +27,38 @@ from grpojax.types import Batch
 class Teacher(NamedTuple):
   """A model that is read."""
 
+  path: str
   model: models.Model
   logp: Callable  # update.make_old_logp's program
   params: Callable[[], dict]  # reads the folder at its first call
   checksums: Callable[[], dict[str, int]]  # of the parameters
 
 
-def build(config: ConfigDict, folder: Path, tokenizer: Any, mesh: Mesh, pack: PackSpec | None) -> Teacher:
-  """Returns the teacher in `folder`; `pack` is how the policy's sequences share rows.
+def build_all(
+  config: ConfigDict, folder_of: Callable[[str], Path], tokenizer: Any, mesh: Mesh, pack: PackSpec | None
+) -> tuple[Teacher, ...]:
+  """Returns the teachers of config.teacher in the order of batching.teacher_of; none where it names none.
 
-  Raises ValueError where its tokenizer is not the policy's.
+  `folder_of` returns the folder that a path names, `pack` is how the policy's sequences share rows.  Raises
+  ValueError where a tokenizer is not the policy's.
   """
-  check_tokenizer(config.teacher.path, text.load_tokenizer(folder), tokenizer)
+  c = config.teacher
+  named = [c.path] if c.path else [c.paths[name] for name in sorted(c.paths)]
+  return tuple(_build(config, path, folder_of(path), tokenizer, mesh, pack) for path in named)
+
+
+def check_rows(config: ConfigDict, records: list[dict]) -> None:
+  """Raises ValueError where a row of the training split has no teacher."""
+  if config.teacher.paths:
+    for row in records:
+      batching.teacher_of(config, row)
+
+
+def _build(
+  config: ConfigDict, path: str, folder: Path, tokenizer: Any, mesh: Mesh, pack: PackSpec | None
+) -> Teacher:
+  """Returns the teacher in a folder."""
+  check_tokenizer(path, text.load_tokenizer(folder), tokenizer)
   dtype = config.model.dtype
   spec = models.from_folder(folder, dtype, dtype, config.model.head_dtype)
   model = models.from_spec(spec, mesh, config.mesh.rules.to_dict())
@@ -53,7 +75,14 @@ def build(config: ConfigDict, folder: Path, tokenizer: Any, mesh: Mesh, pack: Pa
     compiler_options=compiler_options.options(mesh),
   )
   params = functools.cache(lambda: hf.load(folder, model, mesh))
-  return Teacher(model, logp, params, functools.cache(lambda: checksums.of_leaves(params())))
+  return Teacher(path, model, logp, params, functools.cache(lambda: checksums.of_leaves(params())))
+
+
+def checksums_of(teachers: tuple[Teacher, ...]) -> dict[str, int]:
+  """Returns those of all teachers; of several, by number."""
+  if len(teachers) == 1:
+    return teachers[0].checksums()
+  return {f"{i}/{name}": n for i, one in enumerate(teachers) for name, n in one.checksums().items()}
 
 
 def check_tokenizer(path: str, teacher: Any, policy: Any) -> None:
@@ -67,13 +96,18 @@ def check_tokenizer(path: str, teacher: Any, policy: Any) -> None:
     )
 
 
-def add_logprobs(teacher: Teacher | None, batches: list[Batch]) -> list[Batch]:
-  """Returns the batches with log π_T of completions, at the sampler's temperature, over what it kept."""
-  if teacher is None:
+def add_logprobs(teachers: tuple[Teacher, ...], batches: list[Batch]) -> list[Batch]:
+  """Returns the batches with log π_T of completions, at the sampler's temperature, over what it kept.
+
+  Of several teachers each reads all completions, and a completion's is the one of its row (Batch.extra).
+  """
+  if not teachers:
     return batches
   found = []
   for batch in batches:
     seen = batch.tokens, batch.prompt_length, None, None, batch.packing_index, batch.context, batch.kept
-    logp, *_ = teacher.logp(teacher.params(), *seen)
-    found.append(batch._replace(teacher_logp=logp))
+    first, *others = (teacher.logp(teacher.params(), *seen)[0] for teacher in teachers)
+    for number, logp in enumerate(others, start=1):
+      first = jnp.where(batch.extra["teacher"][..., None] == number, logp, first)
+    found.append(batch._replace(teacher_logp=first))
   return found

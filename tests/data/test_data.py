@@ -54,11 +54,18 @@ def generate(rows=2000, **changes):
   """Rows of the task without the files around them."""
   settings = mini_aime.MiniAimeConfig(name="test", train=rows, **changes)
   sizes = dict(train=rows, validation=settings.validation, test=settings.test)
-  drawn = mini_aime.generate(settings.version_seed, sizes)
+  drawn = mini_aime.generate(settings.version_seed, sizes, settings.form)
   return {k: [mini_aime.to_row(problem, settings) for problem in v] for k, v in drawn.items()}
 
 
 ROWS = generate()
+
+
+@pytest.mark.parametrize("form", ["digits", "words"])
+def test_a_form_has_questions_of_its_own_and_no_other(form):
+  questions = [row["question"] for row in generate(rows=200, form=form)["train"]]
+  assert len(set(questions)) == 200
+  assert {bool(re.search("[a-z]", one)) for one in questions} == {form == "words"}
 
 
 # An evaluator that shares no line with the generator: Python's parser for the expressions, the

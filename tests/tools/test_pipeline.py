@@ -2,12 +2,16 @@
 
 import json
 import shutil
+from types import SimpleNamespace
 
+import numpy as np
 import pytest
 from ml_collections import ConfigDict
 
 from grpojax.config import commandline, recipe
-from grpojax.tools.pipeline import chain, manifest, page, rejection, stages
+from grpojax.data import text
+from grpojax.recipes import distill
+from grpojax.tools.pipeline import chain, manifest, page, pairing, rejection, stages
 from grpojax.tools.pipeline.manifest import BEGUN, DONE, LEFT, ROWS, STALE
 
 
@@ -24,13 +28,19 @@ LEARN = dict(name="learn", kind="sft", init="base", samples="grow")
 RL = dict(name="rl", kind="rl", init="previous")
 LOOK = dict(name="look", kind="evaluate", init="previous")
 ALL = GROW, LEARN, LOOK, RL
+PAIR = dict(name="pair", kind="sample", init="base", sample=dict(rows="pairs"))
+PREFER = dict(name="prefer", kind="preference", init="base", samples="pair")
+TEACH = dict(name="teach", kind="rl", init="base")
+DISTILL = dict(name="near", kind="distill", init="base", teacher="teach")
 
 REFUSED = {
   "config.stages has no stage": (),
   "stage 1 has name = ''": (dict(kind="rl", init="base"),),
   "stage 1 has name = 'base'": (dict(name="base", kind="rl"),),
   "two stages have the name 'rl'": (RL, RL),
-  "stage 'x' has kind = 'judge'; the kinds are sft, rl, sample, evaluate": (dict(name="x", kind="judge"),),
+  "stage 'x' has kind = 'judge'; the kinds are base, sft, rl, preference, distill, sample, evaluate": (
+    dict(name="x", kind="judge"),
+  ),
   "stage 'rl' has init = 'b'; it is base, previous or one of rl": (RL | dict(init="b"),),
   r"stages start from each other \('a' -> 'b' -> 'a'\); let one of them have init = 'base'": (
     dict(name="a", kind="rl", init="b"), dict(name="b", kind="rl", init="a"),
@@ -40,6 +50,22 @@ REFUSED = {
   ),
   "stage 'rl' has samples and kind = 'rl'": (GROW, RL | dict(samples="grow")),
   "stage 'learn' has samples = 'grow', and the sample stages before it are none": (LEARN, GROW),
+  "stage 'learn' learns answers or judgements, and stage 'pair' leaves pairs; set sample.rows": (
+    PAIR, LEARN | dict(samples="pair"),
+  ),
+  "stage 'prefer' learns pairs, and stage 'grow' leaves answers": (GROW, PREFER | dict(samples="grow")),
+  "stage 'prefer' has no pairs; name stages that make some by samples": (PREFER | dict(samples=""),),
+  r"stage 'prefer': config.preference.loss.fn = 'dop'": (
+    PAIR, PREFER | dict(preference=dict(loss=dict(fn="dop"))),
+  ),
+  "stage 'near': it has no teacher; name a stage before it": (DISTILL | dict(teacher=""),),
+  "stage 'near' has teacher = 'teach', which is neither one of the stages before it, base, nor": (DISTILL,),
+  "stage 'small' makes a policy of its own and has init; drop it": (
+    dict(name="small", kind="base", init="base"),
+  ),
+  "stage 'pair': config.judge.marker is empty": (
+    PAIR | dict(sample=dict(rows="pairs", by="judge"), judge=dict(marker="")),
+  ),
   "stage 'rl' sets model.hidden_size, which says what the base is": (RL | dict(model=dict(hidden_size=8)),),
   "stage 'rl' sets data.template: its prompts": (RL | dict(data=dict(template="boxed")),),
   r"stage 'rl': config has no 'stpes'; did you mean config\.steps\?": (RL | dict(stpes=3),),
@@ -99,6 +125,55 @@ def test_a_folder_as_the_base_is_no_stage():
 def test_every_pipeline_is_legal(name, scale):
   c = commandline.config_of([f"--config={name}:{scale}"], recipe.PIPELINES, stages.check_keys_of)
   assert c.name == name and len(stages.read(c)) > 3
+
+
+def test_pairs_are_learned_against_the_policy_that_the_stage_starts_from_or_another_stages():
+  learn = dict(name="learn", kind="sft", init="base")
+  of = lambda **more: stages.read(config(PAIR, learn, PREFER | dict(init="learn") | more))[-1]
+  assert of().parents == ("learn", "pair") and of().run_config.reference == "init"
+  assert of(reference="base").parents == ("learn", "pair", "base")
+  simpo = dict(loss=dict(fn="simpo", beta=2.0, gamma=0.5))
+  assert of(preference=simpo).run_config.reference == ""
+  assert of(preference=dict(loss=dict(fn="simpo"))).run_config.objective.preference.pairs.to_dict() == dict(
+    fn="simpo", coef=1.0
+  )  # with SimPO's own beta
+
+
+def test_a_distillation_has_its_own_objective_and_a_stage_as_its_teacher():
+  of = lambda **more: stages.read(config(TEACH, DISTILL | more))[-1]
+  near = of()
+  assert near.parents == ("base", "teach") and near.teachers == (("teacher.path", "teach"),)
+  plain = distill.get_config("tiny").objective
+  assert near.config.objective.to_dict() == plain.to_dict() and near.config.reference == ""
+  assert of(objective=dict(rescale=dict(scale=2.0))).config.objective.rescale.scale == 2.0
+  several = of(teacher=dict(column="task", paths={"expression": "teach", "*": "base"}))
+  assert set(several.teachers) == {("teacher.paths.expression", "teach"), ("teacher.paths.*", "base")}
+  folder = of(teacher="some/folder")
+  assert folder.teachers == () and folder.folders == (("teacher.path", "some/folder"),)
+
+
+def test_a_base_of_another_size_is_a_stage_that_others_start_from():
+  small = dict(name="small", kind="base", model=dict(hidden_size=16))
+  found = {one.name: one for one in stages.read(config(small, TEACH, DISTILL | dict(init="small")))}
+  assert found["small"].init == "" and found["small"].config.model.hidden_size == 16
+  assert found["base"].config.model.hidden_size == 32 and found["near"].parents == ("small", "teach")
+  folder = dict(name="small", kind="base", model=dict(path="/x"))
+  given = stages.read(config(folder))[-1].config
+  assert given.model.path == "/x" and given.cold_start.steps == 0
+
+
+def test_a_teacher_of_another_tokenizer_is_refused_before_a_stage_runs(tmp_path, monkeypatch):
+  (tmp_path / "other").mkdir()
+  embedded = text.load_tokenizer()
+  other = SimpleNamespace(get_vocab=lambda: {"x": 0})
+  monkeypatch.setattr(text, "load_tokenizer", lambda folder: embedded if folder == text.EMBEDDED else other)
+  sentence = r"stage 'near': config.teacher.path = .*other' has another tokenizer"
+  with pytest.raises(ValueError, match=sentence):
+    chain.find(config(DISTILL | dict(teacher=str(tmp_path / "other"))), tmp_path)
+  small = dict(name="small", kind="base", model=dict(path=str(tmp_path / "other")))
+  with pytest.raises(ValueError, match=r"config\.teacher\.path = 'small' has another tokenizer"):
+    chain.find(config(small, DISTILL | dict(init="base", teacher="small")), tmp_path)
+  chain.find(config(TEACH, DISTILL), tmp_path)
 
 
 # Which stages are done, stale or left.  The files that stages leave are made up.
@@ -299,6 +374,45 @@ def test_what_is_kept_of_a_prompt_depends_on_no_other():
   among, counts = rejection.select([*others, MIXED], 3, "hard")
   assert [one for one in among if one[0] is MIXED] == alone and counts["prompts_kept"] == 4
   assert sum(counts[name] for name in rejection.COUNTS[1:]) == counts["sampled"]
+
+
+# Pairs.
+
+
+def test_a_pair_is_the_first_right_and_the_first_wrong_answer_that_ended():
+  made, counts = pairing.best_and_worst([MIXED], pairing.by_verifier)
+  assert made == [(MIXED, "a", "c")]
+  assert counts == dict(
+    sampled=9, no_verdict=1, cut=1, unreadable=1, unpaired=4, paired=2, prompts=1, prompts_solved=0,
+    prompts_kept=1,
+  )  # fmt: skip
+  assert sum(counts[name] for name in pairing.COUNTS[1:]) == counts["sampled"]
+  assert "made 1 pairs of 9 answers to 1 prompts (1 no verdict, 1 cut" in pairing.sentence(counts)
+
+
+def test_without_contrast_there_is_no_pair():
+  alike = item(answer("a"), answer("b"))
+  spaces = item(answer("a"), answer(" a ", right=False))
+  made, counts = pairing.best_and_worst([alike, spaces, item(answer("c", ended=False))], pairing.by_verifier)
+  assert made == [] and counts["unpaired"] == 4 and counts["prompts_solved"] == 2
+
+
+def test_a_demonstration_is_chosen_over_the_first_answer_that_is_another():
+  same = item(answer("x\n", right=False), answer("y", ended=False), answer("z"), answer("w"))
+  made, counts = pairing.against_demonstration([same], {"q0": "x"})
+  assert made == [(same, "x", "z")] and (counts["unpaired"], counts["cut"], counts["paired"]) == (2, 1, 1)
+  assert pairing.against_demonstration([item(answer("x"))], {"q0": "x"})[0] == []
+
+
+def test_scores_and_lengths_are_correlated_within_questions():
+  """Against numpy's correlation of the numbers less their question's means."""
+  of = lambda length, right: answer("a", right) | dict(length=length)
+  one = [of(5, True), of(2, False), of(3, True)]
+  two = [of(50, True), of(80, False), of(7, None)]
+  scores, lengths = [1 / 3, -2 / 3, 1 / 3, 0.5, -0.5], [5 / 3, -4 / 3, -1 / 3, -15, 15]
+  found = pairing.length_correlation([item(*one), item(*two)], pairing.by_verifier)
+  assert found == pytest.approx(np.corrcoef(scores, lengths)[0, 1])
+  assert pairing.length_correlation([item(answer("a"))], pairing.by_verifier) == 0
 
 
 # The report.

@@ -87,11 +87,13 @@ def command(cache, *words):
 
 # A policy that writes characters and ends, and is right by a coin.
 COIN = "--config.reward.accuracy={'fn': 'subprocesses:odd'}", "--config.cold_start.steps=100"
+# Of a judge, what it says of an answer is as good as its own answers.
+FORM = "--config.judge.marker=#", "--config.judge.most=999", "--config.judge.max_tokens=32"
 
 
 @pytest.mark.parametrize("name", recipe.names(recipe.PIPELINES))
 def test_a_recipe_runs_from_its_base_to_its_report_and_then_has_nothing_to_do(cache, tmp_path, name):
-  words = f"{name}:tiny", f"--workdir={tmp_path / 'run'}", *COIN
+  words = f"{name}:tiny", f"--workdir={tmp_path / 'run'}", *COIN, *FORM
   code, said = command(cache, *words)
   assert code == 0, said
   done = [p.parent.name for p in (tmp_path / "run").glob(f"*/{NAME}") if "left" in json.loads(p.read_text())]
@@ -101,8 +103,9 @@ def test_a_recipe_runs_from_its_base_to_its_report_and_then_has_nothing_to_do(ca
   assert all(f'<th scope="row">{stage}<' in html for stage in done)
   code, said = command(cache, *words)
   assert code == 0 and "0 to run" in said, said
-  code, said = command(cache, *words, "--config.sft.steps=3", "--config.steps=3", "--dry_run")
-  assert code == 0 and "stale: config.s" in said, said
+  other = [f"--config.{key}=3" for key in ("sft.steps", "preference.steps", "steps")]
+  code, said = command(cache, *words, *other, "--dry_run")
+  assert code == 0 and "stale: config." in said, said
 
 
 def test_rows_that_a_person_edits_are_learned_as_they_are_and_only_if_asked_for(cache, tmp_path):

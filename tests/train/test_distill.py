@@ -8,7 +8,9 @@ import numpy as np
 import pytest
 
 from grpojax import models, train
+from grpojax.config import check
 from grpojax.data import text
+from grpojax.learner import batching
 from grpojax.models import hf
 from grpojax.runtime import metrics
 from grpojax.tools import export
@@ -55,6 +57,43 @@ def test_a_teacher_of_another_tokenizer_is_refused():
       "config.teacher.path = 'folder' has another tokenizer: 2 of the policy's 3 tokens have another number "
       "there, or none, and distillation compares log-probs of tokens; name a teacher of the policy's family."
     )
+
+
+def test_each_row_has_the_log_probs_of_its_own_teacher():
+  """Of three teachers, in the order of their names; "*" has the rows that no other is named for."""
+  config = tiny("")
+  config.teacher.column = "task"
+  config.teacher.paths = {"words": "w", "digits": "d", "*": "any"}
+  rows = [dict(task=task) for task in ("digits", "poems", "words", "digits")]
+  numbers = np.array([batching.teacher_of(config, row) for row in rows])
+  assert numbers.tolist() == [1, 0, 2, 1] and "teacher" in batching.extra_fields(config)
+  logp = lambda params, tokens, *_: (params + tokens, None)
+  of = lambda n: teacher_lib.Teacher("", None, logp, lambda: 100.0 * n, lambda: {"w": n})
+  teachers = tuple(map(of, range(3)))
+  tokens = np.arange(24.0).reshape(4, 2, 3)
+  batch = SimpleNamespace(
+    tokens=tokens, prompt_length=None, packing_index=None, context=None,
+    extra=dict(teacher=np.broadcast_to(numbers[:, None], (4, 2))),
+  )  # fmt: skip
+  batch._replace = lambda **fields: fields
+  (found,) = teacher_lib.add_logprobs(teachers, [batch])
+  np.testing.assert_array_equal(found["teacher_logp"], tokens + 100.0 * numbers[:, None, None])
+  assert teacher_lib.checksums_of(teachers) == {"0/w": 0, "1/w": 1, "2/w": 2}
+  assert teacher_lib.checksums_of(teachers[1:2]) == {"w": 1}
+
+  config.teacher.paths = {"words": "w"}
+  with pytest.raises(ValueError, match=r"a row has task = 'digits' .* names teachers of words; add one"):
+    teacher_lib.check_rows(config, rows)
+
+
+def test_several_teachers_have_no_divergence_and_no_path_beside_them():
+  config = tiny("")
+  config.teacher.update(path="a", paths={"*": "b"})
+  with pytest.raises(ValueError, match=r"config.teacher.path = 'a' and config.teacher.paths both name"):
+    check.check(config, 1)
+  config.teacher.update(path="", divergence="jsd")
+  with pytest.raises(ValueError, match=r"config.teacher.divergence = 'jsd' needs config.teacher.path and"):
+    check.check(config, 1)
 
 
 def test_a_teacher_that_nothing_reads_is_refused(cache, tmp_path):

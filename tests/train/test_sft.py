@@ -10,7 +10,7 @@ from grpojax.models import hf
 from grpojax.recipes import base, spo
 from grpojax.runtime import checkpointer, metrics
 from grpojax.tools import export
-from grpojax.train import checkpoint, setup, sft, supervised
+from grpojax.train import checkpoint, offline, setup, sft, supervised
 from grpojax.train.sft import run_config
 
 ROWS = 24
@@ -62,7 +62,7 @@ def test_a_microbatch_has_its_share_of_the_most_rows(shards, microbatches, rows)
   c = base.get_config("tiny")
   c.update(microbatches=microbatches)
   c.sft.batch_size = 8
-  spec = sft.pack_spec(c, shards)
+  spec = offline.pack_spec(c, shards, "sft")
   assert (spec.rows, spec.shards) == (rows, shards) and not spec.shared
   assert spec.columns == c.data.prompt_budget + c.rollout.max_tokens - 1
 

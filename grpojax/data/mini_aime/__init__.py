@@ -22,11 +22,12 @@ from grpojax.data.mini_aime import problems, scratchpad
 
 _GIVE_UP_AFTER = 100_000  # draws in a row that gave nothing new
 _MOST = 1_000_000  # rows; drawing them takes minutes
+FORMS = ("", "digits", "words")  # of questions: both, or one of them
 
 
 @dataclasses.dataclass
 class MiniAimeConfig(tfds.core.BuilderConfig):
-  """Keys of config.data; sizes are rows, wrong and rambling are shares of them."""
+  """Keys of config.data; sizes are rows, wrong and rambling are shares of them, form is one of FORMS."""
 
   version_seed: int = 0
   train: int = 8192
@@ -34,6 +35,7 @@ class MiniAimeConfig(tfds.core.BuilderConfig):
   test: int = 512
   wrong: float = 0.3
   rambling: float = 0.3
+  form: str = ""
 
 
 class MiniAime(tfds.core.GeneratorBasedBuilder, skip_registration=True):
@@ -69,7 +71,9 @@ class MiniAime(tfds.core.GeneratorBasedBuilder, skip_registration=True):
     for split, size in sizes.items():
       if not 1 <= size <= _MOST:
         raise ValueError(f"config.data.{split} = {size} rows, but every split has 1 to {_MOST:,}.")
-    drawn = generate(config.version_seed, sizes)
+    if config.form not in FORMS:
+      raise ValueError(f"config.data.form = {config.form!r}; it is {' or '.join(map(repr, FORMS))}.")
+    drawn = generate(config.version_seed, sizes, config.form)
     return {split: self._generate_examples(rows) for split, rows in drawn.items()}
 
   def _generate_examples(self, drawn):
@@ -78,8 +82,8 @@ class MiniAime(tfds.core.GeneratorBasedBuilder, skip_registration=True):
       yield row["uid"], row
 
 
-def generate(seed: int, sizes: dict[str, int]) -> dict[str, list[problems.Problem]]:
-  """Draws until every split has its rows; a question occurs once in the whole dataset."""
+def generate(seed: int, sizes: dict[str, int], form: str = "") -> dict[str, list[problems.Problem]]:
+  """Draws until every split has its rows, of one form; a question occurs once in the whole dataset."""
   rng = random.Random(f"mini_aime/{seed}")
   drawn = {split: [] for split in sizes}
   seen = set()
@@ -88,6 +92,8 @@ def generate(seed: int, sizes: dict[str, int]) -> dict[str, list[problems.Proble
     problem = problems.draw(rng)
     split = split_of(problems.render(problem.tree))
     since_new += 1
+    if form and form != ("digits" if problem.task == "expression" else "words"):
+      continue
     if problem.question not in seen and len(drawn[split]) < sizes[split]:
       seen.add(problem.question)
       drawn[split].append(problem)

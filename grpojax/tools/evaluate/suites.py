@@ -48,12 +48,12 @@ def _suite(name: str, split: pipeline.Split, rows: np.ndarray, limit: int | None
   ids = [record.get("uid") or str(split.ids[row]) for row, record in zip(rows, records, strict=True)]
   if len(set(ids)) < len(ids):
     raise ValueError(f"--suite={name}: two questions have the same uid; give each row its own.")
-  numbers = np.array([_number(f"{name}/{one}") for one in ids], np.int32)
+  numbers = np.array([number(f"{name}/{one}") for one in ids], np.int32)
   prompts = [split.prompts[row] for row in rows]
   return Suite(name, split._replace(records=records, prompts=prompts, ids=numbers), ids)
 
 
-def _number(called: str) -> int:
+def number(called: str) -> int:
   """Returns 31 bits that key a question's draws: no other question, suite or order of rows changes them."""
   return int.from_bytes(hashlib.sha256(called.encode()).digest()[:4], "big") >> 1
 

@@ -8,12 +8,15 @@ from typing import NamedTuple
 import jax
 from ml_collections import ConfigDict
 
+from grpojax.data import text
 from grpojax.runtime import console, errors, lock, processes
 from grpojax.tools.pipeline import manifest, page, stages
-from grpojax.tools.pipeline.kinds import KINDS, POLICY, Place
+from grpojax.tools.pipeline.answering import Place
+from grpojax.tools.pipeline.kinds import KINDS, POLICY
 from grpojax.tools.pipeline.manifest import DONE, ROWS, STALE, State
-from grpojax.tools.pipeline.stages import BASE, Stage
+from grpojax.tools.pipeline.stages import BASE, OFFLINE, ON_POLICY, Stage
 from grpojax.tools.study import plan as study_plan
+from grpojax.train import teacher
 
 REPLACED = "replaced"  # folder of stages that others have taken the place of
 
@@ -41,12 +44,37 @@ def find(config: ConfigDict, workdir: Path) -> Chain:
     )
   found = stages.read(config, jax.device_count())
   for stage in found:
-    path = stage.config.sft.path if stage.kind == "sft" else ""
-    if path and not Path(path).expanduser().is_file():
+    if stage.path and not Path(stage.path).expanduser().is_file():
       raise ValueError(
-        f"stage '{stage.name}': config.sft.path = '{path}' is not on this machine; name a file of JSON Lines."
+        f"stage '{stage.name}': config.{stage.kind}.path = '{stage.path}' is not on this machine; name a file"
+        " of JSON Lines."
       )
+  for stage in found:
+    _check_tokenizers(stage, found)
   return Chain(config.name, workdir, found, manifest.states(found, workdir))
+
+
+def _check_tokenizers(stage: Stage, found: list[Stage]) -> None:
+  """Raises ValueError for a teacher of another tokenizer than the stage's policy, of those that are here."""
+  if not stage.teachers and not stage.folders:
+    return
+  by_name = {one.name: one for one in found}
+  ours = _tokenizer_folder(stage.init, stage, by_name)
+  theirs = [(of, _tokenizer_folder(of, stage, by_name)) for _, of in stage.teachers]
+  for path, folder in [*theirs, *((path, Path(path).expanduser()) for _, path in stage.folders)]:
+    if folder != ours and folder.is_dir() and ours.is_dir():  # what is on the hub is not fetched for it
+      try:
+        teacher.check_tokenizer(path, text.load_tokenizer(folder), text.load_tokenizer(ours))
+      except ValueError as error:
+        raise ValueError(f"stage '{stage.name}': {error}") from error
+
+
+def _tokenizer_folder(name: str, stage: Stage, by_name: dict[str, Stage]) -> Path:
+  """Returns the folder of the tokenizer of a policy, which is that of the base that it comes from."""
+  while name in by_name and by_name[name].init:
+    name = by_name[name].init
+  model = by_name.get(name, stage).config.model
+  return Path(model.path).expanduser() if "path" in model else text.EMBEDDED
 
 
 def choose(chain: Chain, since: str, only: str) -> list[Stage]:
@@ -118,7 +146,8 @@ def _run(chain: Chain, stage: Stage) -> bool:
     for name in stage.samples:
       if manifest.edited(chain.workdir, name):
         console.say(f"note: {name}/{ROWS} was edited since stage '{name}' wrote it; it is learned as it is")
-    left = KINDS[stage.kind](stage, Place(folder, policy, rows, reference))
+    teachers = {key: _policy(stage, of, chain.workdir) for key, of in stage.teachers}
+    left = KINDS[stage.kind](stage, Place(folder, policy, rows, reference, teachers))
   except ValueError as error:
     raise ValueError(f"stage '{stage.name}': {error}") from error
   if left is None:
@@ -162,10 +191,11 @@ def describe(chain: Chain, wanted: list[Stage]) -> None:
 def _cost(stage: Stage) -> str:
   """Returns the most tokens that a stage samples or learns; "" where the number of questions is unknown."""
   c = stage.config
-  if stage.kind == "rl":
+  if stage.kind in ON_POLICY:
     return f"; at most {study_plan.cost(c).tokens:,} tokens are sampled"
-  if stage.kind == "sft":
-    return f"; at most {c.sft.steps * c.sft.batch_size * c.rollout.max_tokens:,} tokens are learned"
+  if stage.kind in OFFLINE:
+    answers = c[stage.kind].steps * c[stage.kind].batch_size * (2 if stage.kind == "preference" else 1)
+    return f"; at most {answers * c.rollout.max_tokens:,} tokens are learned"
   if stage.kind == "sample" and c.sample.prompts:
     return f"; at most {c.sample.prompts * c.sample.samples * c.eval.max_tokens:,} tokens are sampled"
   return ""

@@ -5,104 +5,73 @@ bit for bit; answers go as samples.jsonl.
 """
 
 import shutil
-import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
 
 from ml_collections import ConfigDict
 
 from grpojax import train
-from grpojax.data import messages
-from grpojax.models import Model
-from grpojax.runtime import console, metrics, processes
+from grpojax.config import overrides
+from grpojax.models import Model, hf
+from grpojax.runtime import metrics, processes
 from grpojax.tools import export
-from grpojax.tools.evaluate import benchmark, summary
-from grpojax.tools.pipeline import rejection
-from grpojax.tools.pipeline.manifest import ROWS
+from grpojax.tools.evaluate import summary
+from grpojax.tools.pipeline import answering, sampling
+from grpojax.tools.pipeline.answering import Place
 from grpojax.tools.pipeline.stages import Stage, from_folder
-from grpojax.train import cold_start, setup, sft
+from grpojax.train import cold_start, preference, setup, sft
 
 POLICY = "policy"  # folder of the policy that a stage leaves
-LEARNED = "learned.jsonl"  # the rows of all sources that an `sft` stage learns
+LEARNED = "learned.jsonl"  # the rows of all sources that an `sft` or `preference` stage learns
+LEARNERS = {"sft": sft, "preference": preference}
 SHARD_BYTES = 5 * 10**9  # of a file of weights
 
 
-class Place(NamedTuple):
-  """Where a stage works, and what it is given."""
-
-  folder: Path
-  policy: str  # folder; "" of the base
-  rows: tuple[Path, ...] = ()  # samples.jsonl of the stages whose rows it learns
-  reference: str = ""  # folder of a policy of its own; "": as config.reference says
-
-
 def base(stage: Stage, place: Place) -> list[str]:
-  """Makes the policy that the chain starts from: the cold start."""
+  """Makes a policy that others start from: the cold start, or that of a folder."""
   job = train.prepare(stage.config, place.folder)
   model = job.model._replace(lora=None)
   with metrics.Writer(place.folder) as writer:
-    params = cold_start.cold_start(job.config, model, job.mesh, job.data.train, job.data.tokenizer, writer)
+    if "path" in job.config.model:
+      params = hf.load(setup.model_folder(job.config), model, job.mesh)
+    else:
+      params = cold_start.cold_start(job.config, model, job.mesh, job.data.train, job.data.tokenizer, writer)
   return _leave(job.config, model, params, place.folder)
 
 
-def fine_tune(stage: Stage, place: Place) -> list[str] | None:
-  """Learns given answers."""
-  config = from_folder(stage.config, place.policy)
+def learn(stage: Stage, place: Place) -> list[str] | None:
+  """Learns given answers, or pairs of them."""
+  config, learner = from_folder(stage.config, place.policy), LEARNERS[stage.kind]
   if place.rows:
-    own = [Path(config.sft.path).expanduser()] if config.sft.path else []
-    config.sft.path = str(place.folder / LEARNED)
+    own = [Path(stage.path).expanduser()] if stage.path else []
+    config[stage.kind].path = str(place.folder / LEARNED)
     processes.on_process_0(lambda: _join([*own, *place.rows], place.folder / LEARNED))
-  job = sft.prepare(config, place.folder)
-  return _leave_trained(job, place.folder) if sft.run(job) else None
+  if place.reference:
+    config.reference = place.reference
+  job = learner.prepare(config, place.folder)
+  return _leave_trained(job, place.folder) if learner.run(job) else None
 
 
 def reinforce(stage: Stage, place: Place) -> list[str] | None:
-  """Trains as `grpojax train` does."""
+  """Trains as `grpojax train` does, by rewards or by a teacher."""
   config = from_folder(stage.config, place.policy)
+  for key, folder in place.teachers.items():
+    overrides.apply(config, {key: folder})
   if place.reference:
     config.reference = place.reference
   job = train.prepare(config, place.folder)
   return _leave_trained(job, place.folder) if train.run(job) else None
 
 
-def sample(stage: Stage, place: Place) -> list[str]:
-  """Answers training questions and keeps what is right.  Raises ValueError where that is nothing."""
-  config, c = from_folder(stage.config, place.policy), stage.config.sample
-  config.eval.update(samples=c.samples, temperature=c.temperature)
-  job, answered, seconds = _answers(config, place, ["train"], c.prompts or None)
-
-  def keep():
-    (suite,) = job.suites
-    records = dict(zip(suite.ids, suite.questions.records, strict=True))
-    kept, counts = rejection.select(answered["train"], c.keep, c.balance)
-    console.say(f"{stage.name}: {rejection.sentence(counts)}")
-    if not kept:
-      raise ValueError(
-        f"{rejection.sentence(counts)}; raise config.sample.prompts or config.sample.samples, or start it"
-        " from a better policy (init)."
-      )
-    to_row = lambda item, text: dict(
-      messages=messages.to_messages(records[item["id"]], text),
-      id=item["id"],
-      solved=f"{item['correct']} of {item['n']}",
-    )
-    messages.write(place.folder / ROWS, [to_row(*one) for one in kept])
-    _record(place.folder, {f"sample/{name}": n for name, n in counts.items()}, answered, seconds)
-
-  processes.on_process_0(keep)
-  return [ROWS]
-
-
 def evaluate(stage: Stage, place: Place) -> list[str]:
   """Answers all held-out questions."""
   config = from_folder(stage.config, place.policy)
-  _, answered, seconds = _answers(config, place, [], None)
+  _, answered, seconds = answering.answers(config, place, [], None)
 
   def write():
     suites = {name: summary.of_suite(items) for name, items in answered.items()}
     summary.write(place.folder, dict(checkpoint=stage.init, suites=suites))
-    _record(place.folder, {}, answered, seconds)
+    answering.record(place.folder, {}, answered, seconds)
 
   processes.on_process_0(write)
   return ["summary.json", "items.jsonl"]
@@ -110,28 +79,13 @@ def evaluate(stage: Stage, place: Place) -> list[str]:
 
 KINDS: dict[str, Callable[[Stage, Place], list[str] | None]] = {  # each returns the files that it has left
   "base": base,
-  "sft": fine_tune,
+  "sft": learn,
+  "preference": learn,
   "rl": reinforce,
-  "sample": sample,
+  "distill": reinforce,
+  "sample": sampling.sample,
   "evaluate": evaluate,
 }
-
-
-def _answers(config: ConfigDict, place: Place, suites: list[str], limit: int | None):
-  """Returns (the evaluation, suite -> items on process 0, seconds); goes on where it was stopped."""
-  start = time.perf_counter()
-  job = benchmark.prepare(config, place.policy, suites, limit)
-  params, done = benchmark.begin(job, place.folder)
-  answered = benchmark.run(job, place.folder, params, done)
-  return job, answered, time.perf_counter() - start
-
-
-def _record(folder: Path, counts: dict[str, int], answered: dict[str, list[dict]], seconds: float) -> None:
-  """Writes the record of a stage that trains nothing: its counts, tokens, and seconds of its last start."""
-  samples = [sample for items in answered.values() for item in items for sample in item["samples"]]
-  spent = {"num_tokens": sum(sample["length"] for sample in samples), "time/eval": seconds}
-  with metrics.Writer(folder) as writer:
-    writer.write("eval", 0, counts | spent)
 
 
 def _join(files: list[Path], to: Path) -> None:

@@ -1,6 +1,6 @@
 """What a stage stands on, and what it has left: manifest.json in its folder, without a clock or a path.
 
-    {"kind", "init", "samples", "reference", "config", "files": {name: SHA-256},
+    {"kind", "init", "samples", "reference", "teachers", "config", "files": {name: SHA-256},
      "parents": {stage: hash of its manifest}, "left": {name: SHA-256}}
 
 `left` is there once the stage is done.  A stage whose manifest is no longer what its config and its parents
@@ -14,8 +14,7 @@ from typing import Any, NamedTuple
 
 from grpojax.config import schema
 from grpojax.runtime import processes, storage
-from grpojax.tools.pipeline.stages import Stage
-from grpojax.train import sft
+from grpojax.tools.pipeline.stages import BASE, OFFLINE, ON_POLICY, Stage
 
 NAME = "manifest.json"
 ROWS = "samples.jsonl"  # what a `sample` stage leaves; a person may edit it
@@ -23,12 +22,17 @@ DONE, BEGUN, LEFT, STALE = "done", "begun", "left", "stale"
 # Sections of a config that decide what a stage of this kind leaves, of those that a run may not change.
 SECTIONS = {
   "base": ("cold_start", "model", "data", "rollout.max_tokens", "env.observation_tokens"),
-  "sample": ("seed", "data", "eval", "reward", "sample"),
+  "sample": ("seed", "data", "eval", "reward", "sample", "judge"),
   "evaluate": ("seed", "data", "eval", "reward"),
 }
-NOT_OF = {"sft": ("sample", "cold_start"), "rl": ("sft", "sample", "cold_start")}  # of kinds that are runs
+NOT_OF = {  # of kinds that are runs
+  "sft": ("sample", "judge", "cold_start", "preference"),
+  "preference": ("sample", "judge", "cold_start", "sft"),
+  "rl": ("sft", "sample", "judge", "cold_start", "preference"),
+  "distill": ("sft", "sample", "judge", "cold_start", "preference"),
+}
 NEVER = ("name", "model.path")  # the first follows from the chain's, the second is of this machine
-AGAIN = ("optimizer.fn", "optimizer.learning_rate", "optimizer.warmup_steps")  # of `sft`: config.sft has them
+AGAIN = ("optimizer.fn", "optimizer.learning_rate", "optimizer.warmup_steps")  # which config.sft has, too
 
 
 class State(NamedTuple):
@@ -65,13 +69,18 @@ def _state(stage: Stage, workdir: Path, before: dict[str, State]) -> State:
 def describe(stage: Stage, workdir: Path) -> dict[str, Any]:
   """Returns the manifest of a stage before it begins; its parents have to be done."""
   files = {f"{name}/{ROWS}": digest(workdir / name / ROWS) for name in stage.samples}
-  if stage.kind == "sft" and stage.config.sft.path:
-    files["config.sft.path"] = digest(Path(stage.config.sft.path).expanduser())
+  if stage.path:
+    files[f"config.{stage.kind}.path"] = digest(Path(stage.path).expanduser())
+  if stage.kind == BASE and "path" in stage.config.model:
+    files["config.model.path"] = _hash_of_folder(stage.config.model.path)
+  for key, path in stage.folders:
+    files[f"config.{key}"] = _hash_of_folder(path)
   return {
     "kind": stage.kind,
     "init": stage.init,
     "samples": list(stage.samples),
     "reference": stage.reference,
+    "teachers": dict(stage.teachers),
     "config": keys(stage),
     "files": files,
     "parents": {name: _hash_of(name, stage, workdir) for name in stage.parents},
@@ -80,15 +89,14 @@ def describe(stage: Stage, workdir: Path) -> dict[str, Any]:
 
 def keys(stage: Stage) -> dict[str, Any]:
   """Returns the keys of the stage's config, dotted, that decide what it leaves."""
-  config = sft.run_config(stage.config) if stage.kind == "sft" else stage.config
-  flat = json.loads(json.dumps(schema.flatten(config.to_dict())))
+  flat = json.loads(json.dumps(schema.flatten(stage.run_config.to_dict())))
   of = lambda key, sections: any(key == one or key.startswith(f"{one}.") for one in sections)
   found = {}
   for key, value in flat.items():
     row = schema.row(key)
-    free = row is not None and row.free and not (key == "steps" and stage.kind == "rl")
+    free = row is not None and row.free and not (key == "steps" and stage.kind in ON_POLICY)
     wanted = of(key, SECTIONS[stage.kind]) if stage.kind in SECTIONS else not of(key, NOT_OF[stage.kind])
-    if wanted and not free and key not in (*NEVER, *(AGAIN if stage.kind == "sft" else ())):
+    if wanted and not free and key not in (*NEVER, *(AGAIN if stage.kind in OFFLINE else ())):
       found[key] = value
   return found
 
@@ -98,8 +106,9 @@ def difference(saved: dict, now: dict) -> str:
   before, after = saved["config"], now["config"]
   changed = sorted(key for key in before.keys() | after.keys() if before.get(key) != after.get(key))
   said = [f"config.{key}: {before.get(key)!r} -> {after.get(key)!r}" for key in changed]
-  of_stage = [key for key in ("kind", "init", "samples", "reference") if saved[key] != now[key]]
-  said += [f"{key}: {saved[key]!r} -> {now[key]!r}" for key in of_stage]
+  named = "kind", "init", "samples", "reference", "teachers"
+  of_stage = [key for key in named if saved.get(key) != now[key]]
+  said += [f"{key}: {saved.get(key)!r} -> {now[key]!r}" for key in of_stage]
   names = {**saved["files"], **now["files"]}
   said += [f"{name} has changed" for name in names if saved["files"].get(name) != now["files"].get(name)]
   names = {**saved["parents"], **now["parents"]}
@@ -156,12 +165,19 @@ def digest(file: Path) -> str:
 def _hash_of(parent: str, stage: Stage, workdir: Path) -> str:
   """Returns the hash of a parent's manifest; of a base in a folder, that of its files' names and sizes."""
   file = workdir / parent / NAME
-  if file.exists():
-    content = storage.read_json(file)
-  else:  # only a base that was given
-    folder = Path(stage.config.model.get("path", "")).expanduser()
-    sizes = {one.name: one.stat().st_size for one in folder.iterdir()} if folder.is_dir() else {}
-    content = {"path": str(folder), "files": sizes}
+  if not file.exists():  # only a base that was given
+    return _hash_of_folder(stage.config.model.get("path", ""))
+  return _hash(storage.read_json(file))
+
+
+def _hash_of_folder(path: str) -> str:
+  """Returns the hash of a folder's path, and of its files' names and sizes."""
+  folder = Path(path).expanduser()
+  sizes = {one.name: one.stat().st_size for one in folder.iterdir()} if folder.is_dir() else {}
+  return _hash({"path": str(folder), "files": sizes})
+
+
+def _hash(content: dict) -> str:
   return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 

@@ -9,9 +9,9 @@ import numpy as np
 
 from grpojax.runtime import console, metrics, report, storage
 from grpojax.runtime.report.figures import COLOURS, STYLE, axes, svg
-from grpojax.tools.pipeline import rejection
+from grpojax.tools.pipeline import judge, pairing, rejection
 from grpojax.tools.pipeline.manifest import ROWS
-from grpojax.tools.pipeline.stages import BASE, Stage
+from grpojax.tools.pipeline.stages import BASE, ON_POLICY, Stage
 
 QUESTIONS = 3  # that are shown with an answer of each evaluation
 HEAD = ("stage", "kind", "starts from", "pass@1, %", "length", "steps", "tokens", "time")
@@ -49,7 +49,7 @@ def write(title: str, stages: list[Stage], workdir: Path) -> Path:
       figures=[_figure(points)] if points else [],
       kept=[_kept(stage, workdir, records[stage.name]) for stage in begun if stage.kind == "sample"],
       questions=_questions(begun, workdir),
-      groups=[_groups(stage, workdir) for stage in begun if stage.kind == "rl"],
+      groups=[_groups(stage, workdir) for stage in begun if stage.kind in ON_POLICY],
       palette=COLOURS,
     )
   )
@@ -133,11 +133,19 @@ def _figure(points: list[Accuracy]) -> dict:
 
 
 def _kept(stage: Stage, workdir: Path, records: list[dict]) -> dict:
-  """Returns what a `sample` stage says of its answers, and its first rows."""
-  own = [key for key in records[-1] if key.startswith("sample/")]
-  counts = {key.removeprefix("sample/"): int(records[-1][key]) for key in own}
+  """Returns what a `sample` stage says of its answers and of its judge, and its first rows."""
+  counts = _whole(records[-1], "sample/")
+  said = (pairing if stage.config.sample.rows == "pairs" else rejection).sentence(counts)
+  if of_judge := _whole(records[-1], "judge/"):
+    said += f"; {judge.sentence(of_judge)}"
   lines = (workdir / stage.name / ROWS).read_text(encoding="utf-8").split("\n")[:QUESTIONS]
-  return dict(name=stage.name, said=rejection.sentence(counts), rows=[line for line in lines if line])
+  return dict(name=stage.name, said=said, rows=[line for line in lines if line])
+
+
+def _whole(record: dict, prefix: str) -> dict:
+  """Returns the numbers of a record whose names begin so, counts as integers."""
+  found = {key.removeprefix(prefix): n for key, n in record.items() if key.startswith(prefix)}
+  return {name: int(n) if float(n).is_integer() else n for name, n in found.items()}
 
 
 def _questions(stages: list[Stage], workdir: Path) -> list[dict]:
@@ -153,6 +161,6 @@ def _questions(stages: list[Stage], workdir: Path) -> list[dict]:
 
 
 def _groups(stage: Stage, workdir: Path) -> dict:
-  """Returns the first and the last group that an `rl` stage sampled."""
+  """Returns the first and the last group that a stage sampled while it learned."""
   groups = metrics.read(workdir / stage.name, "completions")
   return dict(name=stage.name, groups=[groups[0], groups[-1]] if len(groups) > 1 else groups)

@@ -47,10 +47,10 @@ def _rejected(sample: dict, texts: list[str]) -> str:
     return "cut"  # to imitate it would be to stop nowhere
   if BROKEN in sample["text"]:
     return "unreadable"
-  return "repeated" if _squeezed(sample["text"]) in map(_squeezed, texts) else ""
+  return "repeated" if squeezed(sample["text"]) in map(squeezed, texts) else ""
 
 
-def _squeezed(text: str) -> str:
+def squeezed(text: str) -> str:
   """Returns the text without what white space alone tells apart."""
   return " ".join(text.split())
 

@@ -8,23 +8,31 @@
 
 All other keys of the config are shared by all stages.  `init` is "base", "previous" or a stage's name: whose
 policy the stage starts from.  Stages that train nothing, `sample` and `evaluate`, hand on the policy that
-they have.  `samples` names the `sample` stages whose rows an `sft` stage learns, with commas between them.
+they have.  `samples` names the `sample` stages whose rows an `sft` or `preference` stage learns, with commas
+between them, and `teacher` the one of a `distill` stage.  A stage of the kind `base` makes a policy of its
+own, from nothing or from a folder, that may have another architecture.
 """
 
 import copy
 import re
+from pathlib import Path
 from typing import NamedTuple
 
 from ml_collections import ConfigDict
 
 from grpojax.config import check as config_lib
-from grpojax.config import check_keys, overrides, schema
-from grpojax.train import sft
+from grpojax.config import check_keys, overrides, recipe, schema
+from grpojax.recipes import distill
+from grpojax.tools.pipeline import judge
+from grpojax.train import preference, sft
 
-KINDS = ("sft", "rl", "sample", "evaluate")
-TRAINED = ("base", "sft", "rl")  # kinds that leave a policy
-OWN = ("name", "kind", "init", "samples")  # keys of a stage that are no keys of its config
 BASE = "base"
+KINDS = ("base", "sft", "rl", "preference", "distill", "sample", "evaluate")
+TRAINED = ("base", "sft", "rl", "preference", "distill")  # kinds that leave a policy
+ON_POLICY = ("rl", "distill")  # kinds that are runs of `grpojax train`
+OFFLINE = {"sft": sft.run_config, "preference": preference.run_config}  # kinds that learn given answers
+LEARNED_ROWS = {"sft": ("answers", "judgements"), "preference": ("pairs",)}  # of config.sample.rows
+OWN = ("name", "kind", "init", "samples", "teacher")  # keys of a stage that are no keys of its config
 SHARED = ("model", "cold_start", "cache_dir")  # sections that say what the base is
 FORM = ("data.template", "data.system", "data.chat", "data.split_special_tokens")  # of a prompt as it is read
 
@@ -37,12 +45,30 @@ class Stage(NamedTuple):
   init: str  # the stage whose policy it starts from, or "base"; "" of the base itself
   samples: tuple[str, ...]
   config: ConfigDict  # whole; config.model is the base's
-  reference: str = ""  # of `rl`: the stage whose policy is the reference; "": as config.reference says
+  teachers: tuple[tuple[str, str], ...] = ()  # (key of config.teacher, stage) of those that are stages
+  reference: str = ""  # of KL and pairs: the stage whose policy is it; "": as config.reference says
+
+  @property
+  def path(self) -> str:
+    """Returns the file that it learns, of those that config names; "" for none."""
+    return self.config[self.kind].path if self.kind in OFFLINE else ""
+
+  @property
+  def run_config(self) -> ConfigDict:
+    """Returns the config of the run that it is."""
+    return OFFLINE[self.kind](self.config) if self.kind in OFFLINE else self.config
 
   @property
   def parents(self) -> tuple[str, ...]:
     """Returns the stages that it stands on."""
-    return tuple(dict.fromkeys(filter(None, (self.init, *self.samples, self.reference))))
+    teachers = (of for _, of in self.teachers)
+    return tuple(dict.fromkeys(filter(None, (self.init, *self.samples, self.reference, *teachers))))
+
+  @property
+  def folders(self) -> tuple[tuple[str, str], ...]:
+    """Returns (key, path) of the teachers that are no stages."""
+    named = _teachers(self.config) if self.kind in ON_POLICY else []
+    return tuple((key, path) for key, path in named if key not in dict(self.teachers))
 
 
 def shared_config(config: ConfigDict) -> ConfigDict:
@@ -75,15 +101,22 @@ def read(config: ConfigDict, devices: int = 1) -> list[Stage]:
   inits = _inits(entries)
   _check_circle(inits)
   owners = {BASE: BASE}
-  found = [] if "path" in shared.model else [Stage(BASE, BASE, "", (), _of_base(shared))]
+  of_base = _of_base(shared, f"{shared.name}-{BASE}")
+  found = [] if "path" in shared.model else [Stage(BASE, BASE, "", (), of_base)]
   for name, entry in entries.items():
     if inits[name] not in owners:
       raise ValueError(f"stage '{name}' has init = '{inits[name]}', which comes later; put it behind that.")
-    kind, init = entry["kind"], owners[inits[name]]
-    owners[name] = name if kind in TRAINED else init
+    kind = entry["kind"]
+    init = "" if kind == BASE else owners[inits[name]]
     samples = _samples(name, entry, found)
     config, reference = _config(name, entry, shared, owners, devices)
-    found.append(Stage(name, kind, init, samples, config, reference))
+    teachers = _of_stages(name, config, owners) if kind in ON_POLICY else ()
+    found.append(Stage(name, kind, init, samples, config, teachers, reference))
+    owners[name] = name if kind in TRAINED else init
+    if kind == "preference" and not samples and not found[-1].path:
+      raise ValueError(
+        f"stage '{name}' has no pairs; name stages that make some by samples, or a file by preference.path."
+      )
   return found
 
 
@@ -106,7 +139,9 @@ def _inits(entries: dict[str, ConfigDict]) -> dict[str, str]:
   """Returns name -> the name that it starts from, "previous" as that stage's name."""
   found, previous = {}, BASE
   for name, entry in entries.items():
-    init = entry.get("init", "previous")
+    if entry["kind"] == BASE and "init" in entry:
+      raise ValueError(f"stage '{name}' makes a policy of its own and has init; drop it.")
+    init = entry.get("init", BASE if entry["kind"] == BASE else "previous")
     if init not in (BASE, "previous", *entries):
       raise ValueError(
         f"stage '{name}' has init = {init!r}; it is base, previous or one of {', '.join(entries)}."
@@ -130,14 +165,21 @@ def _check_circle(inits: dict[str, str]) -> None:
 def _samples(name: str, entry: ConfigDict, before: list[Stage]) -> tuple[str, ...]:
   """Returns the names of the stages whose rows are learned."""
   samples = tuple(filter(None, (one.strip() for one in entry.get("samples", "").split(","))))
-  if samples and entry["kind"] != "sft":
-    raise ValueError(f"stage '{name}' has samples and kind = '{entry['kind']}', which has none; drop them.")
-  there = [stage.name for stage in before if stage.kind == "sample"]
+  kind = entry["kind"]
+  if samples and kind not in OFFLINE:
+    raise ValueError(f"stage '{name}' has samples and kind = '{kind}', which has none; drop them.")
+  there = {stage.name: stage.config.sample.rows for stage in before if stage.kind == "sample"}
   for one in samples:
     if one not in there:
       raise ValueError(
         f"stage '{name}' has samples = '{one}', and the sample stages before it are"
         f" {', '.join(there) or 'none'}; name one of them, or put one before it."
+      )
+    if there[one] not in LEARNED_ROWS[kind]:
+      wanted = LEARNED_ROWS[kind][0]
+      raise ValueError(
+        f"stage '{name}' learns {' or '.join(LEARNED_ROWS[kind])}, and stage '{one}' leaves {there[one]}; set"
+        f" sample.rows = '{wanted}' of '{one}'."
       )
   return samples
 
@@ -150,10 +192,13 @@ def _config(
   `owners` has whose policy each stage before it hands on.  Raises ValueError.
   """
   config = copy.deepcopy(shared)
-  own = {key: value for key, value in entry.to_dict().items() if key not in OWN}
+  own, kind = {key: value for key, value in entry.to_dict().items() if key not in OWN}, entry["kind"]
+  if "teacher" in entry:
+    own["teacher"] = entry.to_dict()["teacher"]
+    own["teacher"] = dict(path=own["teacher"]) if isinstance(own["teacher"], str) else own["teacher"]
   changes = schema.flatten(own)
   for key, value in changes.items():
-    if key.partition(".")[0] in SHARED:
+    if key.partition(".")[0] in SHARED and kind != BASE:
       raise ValueError(f"stage '{name}' sets {key}, which says what the base is; set it for all stages.")
     if key in FORM and value != schema.flatten(shared.to_dict()).get(key):
       raise ValueError(
@@ -161,23 +206,77 @@ def _config(
         " it has; set it for all stages."
       )
   try:
+    if kind == "distill":
+      _learn_from_teacher(config)
+    if "model.path" in changes:
+      _take_folder(config)
     overrides.apply(config, changes)
+    if kind == "distill" and not _teachers(config):
+      raise ValueError("it has no teacher; name a stage before it, or the folder of a policy, by teacher.")
     reference = owners.get(config.reference, "")
     with config.unlocked():
       config.name = f"{shared.name}-{name}"
       config.reference = "init" if reference else config.reference
-    trial = from_folder(config, "policy")
-    config_lib.check(sft.run_config(trial) if entry["kind"] == "sft" else trial, devices)
+    if kind == BASE:
+      config = _of_base(config, config.name)
+    trial = config if kind == BASE else from_folder(config, "policy")
+    if kind == "sample":
+      _check_sample(config)
+    config_lib.check(OFFLINE.get(kind, lambda c: c)(trial), devices)
   except ValueError as error:
     raise ValueError(f"stage '{name}': {error}") from error
-  return config, reference if entry["kind"] == "rl" else ""
+  return config, reference if kind in ("rl", "preference", "distill") else ""
 
 
-def _of_base(shared: ConfigDict) -> ConfigDict:
-  """Returns the config under which the cold start is made: all parameters, no adapters."""
+def _teachers(config: ConfigDict) -> list[tuple[str, str]]:
+  """Returns (key, stage or folder) of the teachers that a config names."""
+  paths = [(f"teacher.paths.{name}", path) for name, path in config.teacher.paths.items()]
+  return [*([("teacher.path", config.teacher.path)] if config.teacher.path else []), *paths]
+
+
+def _of_stages(name: str, config: ConfigDict, owners: dict[str, str]) -> tuple[tuple[str, str], ...]:
+  """Returns (key, stage) of the teachers that are stages.  Raises ValueError for what is no folder."""
+  for _, of in _teachers(config):
+    if of not in owners and "/" not in of and not Path(of).is_dir():
+      raise ValueError(
+        f"stage '{name}' has teacher = '{of}', which is neither one of the stages before it,"
+        f" {', '.join(owners)}, nor a folder or a name on the hub; name one of them."
+      )
+  return tuple((key, owners[of]) for key, of in _teachers(config) if of in owners)
+
+
+def _learn_from_teacher(config: ConfigDict) -> None:
+  """Sets, in place, the objective of a distillation where that of rewards was."""
+  with config.unlocked():
+    config.objective, config.reference = recipe.defaults(config.scale).objective, ""
+    distill.learn_from_teacher(config)
+
+
+def _take_folder(config: ConfigDict) -> None:
+  """Makes room, in place, for a policy from a folder where the base is made from nothing."""
+  if "path" not in config.model:
+    with config.unlocked():
+      dtype, config.model = config.model.dtype, recipe.defaults("local").model
+      config.model.dtype, config.cold_start.steps = dtype, 0
+
+
+def _check_sample(config: ConfigDict) -> None:
+  """Raises ValueError for a judge that cannot be asked, or that would read its form in another template."""
+  c = config.sample
+  if c.rows == "judgements" or (c.rows == "pairs" and c.by == "judge"):
+    judge.check(config.judge)
+  if c.rows == "judgements" and config.data.template != "none":
+    raise ValueError(
+      f"config.data.template = '{config.data.template}' would be around the rubrics that an sft stage learns,"
+      " and a judge reads them bare; set config.data.template = 'none' for all stages."
+    )
+
+
+def _of_base(shared: ConfigDict, name: str) -> ConfigDict:
+  """Returns the config under which a cold start is made: all parameters, no adapters."""
   config = shared.copy_and_resolve_references()
   with config.unlocked():
-    config.name, config.lora.rank, config.lora.path = f"{shared.name}-{BASE}", 0, ""
+    config.name, config.lora.rank, config.lora.path = name, 0, ""
     config.reference = "init" if config.reference else ""  # which may name a stage
   return config
 

@@ -57,10 +57,10 @@ def check(config: ConfigDict, where: Slice, scratch: Path, only: tuple[str, ...]
       f"config.env.name = '{config.env.name}': the programs of environments are not checked; leave it out to "
       "see what updates and log-probs take."
     )
-  if config.teacher.path:
+  if config.teacher.path or config.teacher.paths:
     raise ValueError(
-      f"config.teacher.path = '{config.teacher.path}': the teacher's pass is not checked; leave out what "
-      "reads it to see what updates, log-probs and sampling take."
+      f"config.teacher.path = '{config.teacher.path}', or .paths: the teacher's pass is not checked; leave "
+      "out what reads it to see what updates, log-probs and sampling take."
     )
   plan = programs.plan(config, where.devices, scratch)
   todo = {"update": programs.update, "log-probs": programs.log_probs}

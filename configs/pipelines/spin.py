@@ -1,0 +1,30 @@
+"""SPIN: what the data say over what the policy says itself, round by round.  https://arxiv.org/abs/2401.01335
+
+    grpojax pipeline spin --workdir=runs/spin
+
+Each round, the policy answers training questions once; of each question the data's demonstration is the
+chosen answer and the policy's own the rejected one, and DPO moves the policy from where it was.  No verifier
+is asked: what it would have said is in the report alone.  The embedded task's base has learned demonstrations
+of which a third are wrong; those of the rounds have no flaw.  An answer that is like the data's teaches
+nothing: `preference/margin` says when it is time to stop.
+"""
+
+from ml_collections import ConfigDict
+
+from grpojax.recipes import base
+
+ROUNDS = 2
+
+
+def get_config(arg: str = "mini") -> ConfigDict:
+  c = base.get_config(arg)
+  c.name = "spin"
+  c.sample.update(rows="pairs", by="demonstration", samples=1)
+  clean = dict(wrong=0.0, rambling=0.0) if c.data.task == "mini_aime" else {}
+  c.stages = [ConfigDict(dict(name="before", kind="evaluate", init="base"))]
+  for number in range(1, ROUNDS + 1):
+    play = f"play{number}"
+    c.stages.append(ConfigDict(dict(name=play, kind="sample", init="previous", data=clean)))
+    c.stages.append(ConfigDict(dict(name=f"spin{number}", kind="preference", init="previous", samples=play)))
+  c.stages.append(ConfigDict(dict(name="after", kind="evaluate", init="previous")))
+  return c

@@ -1,0 +1,148 @@
+"""What runs on given answers share, SFT and preferences: their config, programs and loop.
+
+    answers -> batches -> update -> checkpoint, evaluate, report
+
+The workdir, records, checkpoints and evaluations are those of any run.
+"""
+
+import math
+from collections.abc import Callable, Iterator
+
+from ml_collections import ConfigDict
+
+from grpojax.config import recipe
+from grpojax.data import templates
+from grpojax.data.pipeline import Split
+from grpojax.data.templates import Form
+from grpojax.learner import logprobs, optimizer, rows
+from grpojax.learner.packing import PackSpec
+from grpojax.learner.rows import Rows
+from grpojax.runtime import sharding
+from grpojax.train import setup, supervised
+from grpojax.train import state as run_state
+from grpojax.train.banner import announce_setup, finish
+from grpojax.train.loop import due
+from grpojax.train.session import Session
+from grpojax.train.setup import Job
+from grpojax.train.state import RunState
+
+OF_RL = (  # sections that say how RL samples and learns; a run on given answers has what base.py has
+  "objective", "reference", "teacher", "reference_sync", "kl_control", "baseline", "moment", "staleness",
+  "dynamic_sampling", "adaptive_group", "difficulty", "process", "routing_replay", "load_balance", "interruption",
+  "updates_per_rollout",
+)  # fmt: skip
+Updates = Iterator[tuple[int, "supervised.State", dict, dict]]  # as supervised.updates yields them
+
+
+def run_config(config: ConfigDict, section: str, objective: ConfigDict) -> ConfigDict:
+  """Returns the config of a run: config.<section> in the places where every run has such numbers."""
+  c, own, default = config.copy_and_resolve_references(), config[section], recipe.defaults(config.scale)
+  with c.unlocked():
+    for name in OF_RL:
+      c[name] = default[name]
+    for slot, value in objective.items():
+      c.objective[slot] = value
+    c.steps, c.updates_per_rollout = own.steps, 1
+    c.optimizer.update(fn=own.optimizer, learning_rate=own.learning_rate, warmup_steps=own.warmup_steps)
+    c.optimizer.update(ess="", ess_base=default.optimizer.ess_base)  # of completions that were sampled
+  return c
+
+
+def form(config: ConfigDict) -> Form:
+  """Returns the form of a prompt, that of the questions of RL."""
+  d = config.data
+  return templates.build(d.template, d.system, d.chat, d.split_special_tokens)
+
+
+def note_cut(config: ConfigDict, split: Split, cut: int) -> Split:
+  """Returns the split with a sentence on so many answers that are cut."""
+  if not cut:
+    return split
+  note = f"{cut} answers are cut at config.rollout.max_tokens = {config.rollout.max_tokens}, without an end"
+  return split._replace(notes=(*split.notes, note))
+
+
+def with_split(job: Job, split: Split, section: str, completions: int) -> Job:
+  """Returns the run whose `data.train` is the split, with programs for its batches.
+
+  A batch has config.<section>.batch_size prompts, and so many completions of each.  Raises ValueError.
+  """
+  c, model, mesh = job.config, job.model, job.mesh
+  setup.check_prompts(model, split)
+  pack = pack_spec(c, sharding.batch_shards(mesh), section, completions)
+  schedule = supervised.cosine(c.optimizer.learning_rate, c.optimizer.warmup_steps, c.steps)
+  tx = optimizer.make_optimizer(c.optimizer, schedule, model.trained.axes)
+  layout = _layout(c, model, pack)
+  programs = job.programs._replace(
+    update=supervised.program(f"{section} update", model, mesh, layout, tx, schedule),
+    logp=setup.logp_program(model, mesh, layout),
+  )
+  rollout = job.rollout._replace(data=job.data._replace(train=split))
+  return job.with_programs(programs)._replace(rollout=rollout, pack=pack)
+
+
+def pack_spec(config: ConfigDict, shards: int, section: str, completions: int = 1) -> PackSpec | None:
+  """Returns the static sizes of packed rows, each as long as the longest sequence may be; None: single rows.
+
+  Raises ValueError where the batch cannot be divided by shards, and in single rows by microbatches.
+  """
+  size, packed = config[section].batch_size, config.rows == "packed"
+  pieces = shards if packed else shards * config.microbatches
+  if size % pieces:
+    raise ValueError(
+      f"config.{section}.batch_size = {size} must be divisible by {pieces}, the mesh's shards"
+      f"{'' if packed else ' times config.microbatches'}."
+    )
+  if not packed:
+    return None
+  T = config.rollout.max_tokens
+  of_microbatch = math.ceil(size * completions / shards / config.microbatches)
+  return PackSpec(T, shards, of_microbatch, config.data.prompt_budget + T - 1, shared=False)
+
+
+def _layout(config: ConfigDict, model, pack: PackSpec | None) -> Rows:
+  """Returns the layout of sequences in rows."""
+  how = dict(temperature=1.0, chunk=config.logprob_chunk)
+  if pack:
+    return rows.packed(logprobs.make_packed_logp(model, **how), pack)
+  logp = logprobs.make_logp(model, response_budget=config.rollout.max_tokens, **how)
+  return rows.single(logp, config.microbatches)
+
+
+def run(
+  job: Job, updates: Callable[[Job, Session, RunState], Updates],
+  on_step: Callable[[int, dict[str, float]], None] | None = None,
+) -> bool:  # fmt: skip
+  """Trains until `config.steps`, from the newest checkpoint in the workdir or from the initial policy.
+
+  Returns True when config.steps was reached, False when the run was asked to stop (and has saved).
+  """
+  c = job.config
+  announce_setup(job)
+  with Session(job, on_step) as session:
+    state, _ = session.restored or run_state.initial(job, session.writer)
+    if state.step == 0:
+      session.evaluate(0, state.policy)
+    with session.watch():
+      for step, learner, metrics, counts in updates(job, session, state):
+        state = state._replace(step=step, learner=learner)
+        session.push(step, [metrics], counts)
+        if due(c.eval.every, step, c.steps):
+          session.evaluate(step, state.policy)
+        if due(c.checkpoint.every, step, c.steps):
+          session.save(state)
+        if session.stop_requested():
+          break
+      session.save(state)
+  finish(job, session, state.step)
+  return state.step >= c.steps
+
+
+def timed(job: Job) -> Callable:
+  """Returns the run's update, whose seconds are a phase."""
+
+  def update(*inputs):
+    with job.rollout.timer.phase("update"):
+      return job.programs.update(*inputs)
+
+  return update
