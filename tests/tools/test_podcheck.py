@@ -61,7 +61,7 @@ def groups(config, model):
   length, tokens = np.full((P, G), T, np.int32), np.zeros((P, G, T), np.int32)
   ids = np.arange(P, dtype=np.int32)
   prompts = Prompts(np.zeros((P, L), np.int32), np.full(P, L, np.int32), ids, [{}] * P)
-  rollout = Rollout(tokens, length, zero > 0, tokens.astype(np.float32), routing)
+  rollout = Rollout(tokens, length, zero > 0, *[tokens.astype(np.float32)] * 2, routing)
   return Groups(prompts, rollout, Scored(zero, zero, zero == 0, {}, extra))
 
 

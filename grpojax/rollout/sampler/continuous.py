@@ -146,9 +146,9 @@ def advance(c: SamplerSpec, params, prompts, state, out, steps) -> tuple[SlotSta
     hidden, cache, routed = decoder.step(layers, state.token.reshape(-1), position.reshape(-1), attention)
     logits = decoder.logits(hidden)
     flat = sample_token(_take(keys, at).reshape(-1), state.count.reshape(-1), logits, c.sampling)
-    token, logp = (x.reshape(busy.shape) for x in flat)
+    token, logp, entropy = (x.reshape(busy.shape) for x in flat)
     ended = _is_eos(c, token)
-    out = _written(out, state, token, logp, ended)
+    out = _written(out, state, token, logp, entropy, ended)
     if c.record_routing:
       experts = by_rows(routed.experts, c.model.spec).reshape(*busy.shape, *out.routing.shape[3:])
       out = out._replace(routing=_into(out.routing, state.request, L + state.count - 1, experts))
@@ -185,7 +185,7 @@ def _empty(c: SamplerSpec, P: int, L: int) -> tuple[PromptCache, SlotState, Roll
       jnp.broadcast_to(jnp.arange(Bl), (D, Bl)), zero, zero, idle + Bl, idle + 1, idle,
       [own] * s.num_hidden_layers, Counters(jnp.int32(0), zero, *[jnp.int32(0)] * 3),
     ),
-    Rollout(jnp.zeros((P, G, T), jnp.int32), none, none == 0, jnp.zeros((P, G, T)), routing),
+    Rollout(jnp.zeros((P, G, T), jnp.int32), none, none == 0, *jnp.zeros((2, P, G, T)), routing),
   )  # fmt: skip
 
 
@@ -209,13 +209,13 @@ def _no_rings(c: SamplerSpec, s: Spec) -> Rings:
 def _first_tokens(c: SamplerSpec, logits, key, routing) -> Rollout:
   """Samples first tokens sample by sample, because all samples' logits are G times those of the prompts."""
   keys = sample_keys(key, c.group_size)
-  token, logp = (x.T for x in jax.lax.map(lambda k: sample_token(k, 0, logits, c.sampling), keys.T))
-  tokens, logps = (jnp.pad(x[..., None], ((0, 0), (0, 0), (0, c.max_tokens - 1))) for x in (token, logp))
+  first = [x.T for x in jax.lax.map(lambda k: sample_token(k, 0, logits, c.sampling), keys.T)]
+  tokens, *known = (jnp.pad(x[..., None], ((0, 0), (0, 0), (0, c.max_tokens - 1))) for x in first)
   if c.record_routing:
     routing = jnp.repeat(routing[:, None], c.group_size, axis=1)
     room = [(0, 0), (0, 0), (0, c.max_tokens - 1), (0, 0), (0, 0)]
     routing = jnp.pad(routing, room, constant_values=-1)
-  return Rollout(tokens, jnp.ones(token.shape, jnp.int32), _is_eos(c, token), logps, routing)
+  return Rollout(tokens, jnp.ones(first[0].shape, jnp.int32), _is_eos(c, first[0]), *known, routing)
 
 
 def _enqueued(state: SlotState, new) -> SlotState:
@@ -308,7 +308,7 @@ def _into(x, request, column, new):
   return jax.vmap(lambda a, r, t, y: a.at[r, t].set(y, mode="drop"))(x, request, column, new)
 
 
-def _written(out: Rollout, state: SlotState, token, logp, ended) -> Rollout:
+def _written(out: Rollout, state: SlotState, token, logp, entropy, ended) -> Rollout:
   """Writes one token of every busy slot, all [D, S]."""
   of = jax.vmap(lambda a, r, x: a.at[r].set(x, mode="drop"))
   return out._replace(
@@ -316,4 +316,5 @@ def _written(out: Rollout, state: SlotState, token, logp, ended) -> Rollout:
     length=of(out.length, state.request, state.count + 1),
     ended=of(out.ended, state.request, ended),
     sampler_logp=_into(out.sampler_logp, state.request, state.count, logp),
+    sampler_entropy=_into(out.sampler_entropy, state.request, state.count, entropy),
   )

@@ -65,31 +65,31 @@ def build(
     B = keys.shape[0]
     is_eos = lambda token: jnp.isin(token, jnp.asarray(eos_ids, jnp.int32))
 
-    def record(t, logits, tokens, logps, ended):
-      token, logp = sample_token(keys, t, logits, sampling)
-      token, logp = jnp.where(ended, 0, token), jnp.where(ended, 0.0, logp)
-      return token, tokens.at[:, t].set(token), logps.at[:, t].set(logp), ended | is_eos(token)
+    def record(t, logits, drawn, ended):
+      new = [jnp.where(ended, 0, x) for x in sample_token(keys, t, logits, sampling)]
+      drawn = [x.at[:, t].set(now) for x, now in zip(drawn, new, strict=True)]
+      return new[0], drawn, ended | is_eos(new[0])
 
     def step(carry):
-      t, token, tokens, logps, length, ended, cache, routing = carry
+      t, token, drawn, length, ended, cache, routing = carry
       hidden, cache, routed = decoder.decode(layers, token, L + t - 1, prefilled.first, cache)
       if record_routing:
         fed = jnp.where(ended[:, None, None, None], -1, by_rows(routed.experts, model.spec))
         routing = jax.lax.dynamic_update_slice_in_dim(routing, fed, L + t - 1, axis=1)
       length = length + ~ended
-      token, tokens, logps, ended = record(t, decoder.logits(hidden), tokens, logps, ended)
-      return t + 1, token, tokens, logps, length, ended, cache, routing
+      token, drawn, ended = record(t, decoder.logits(hidden), drawn, ended)
+      return t + 1, token, drawn, length, ended, cache, routing
 
-    empty = jnp.zeros((B, max_tokens), jnp.int32), jnp.zeros((B, max_tokens), jnp.float32)
-    token, tokens, logps, ended = record(0, prefilled.logits, *empty, jnp.zeros(B, bool))
-    unfinished = lambda c: (c[0] < max_tokens) & ~jnp.all(c[5])
+    nothing = [jnp.zeros((B, max_tokens), dtype) for dtype in (jnp.int32, jnp.float32, jnp.float32)]
+    token, drawn, ended = record(0, prefilled.logits, nothing, jnp.zeros(B, bool))
+    unfinished = lambda c: (c[0] < max_tokens) & ~jnp.all(c[4])
     routing = prefilled.routing
     if record_routing:
       routing = jnp.pad(routing, ((0, 0), (0, max_tokens - 1), (0, 0), (0, 0)), constant_values=-1)
-    start = jnp.int32(1), token, tokens, logps, jnp.ones(B, jnp.int32), ended, prefilled.cache, routing
+    start = jnp.int32(1), token, drawn, jnp.ones(B, jnp.int32), ended, prefilled.cache, routing
     with jax.named_scope("decode"):
-      _, _, tokens, logps, length, ended, _, routing = jax.lax.while_loop(unfinished, step, start)
+      _, _, (tokens, *known), length, ended, _, routing = jax.lax.while_loop(unfinished, step, start)
     grouped = lambda a: a.reshape(-1, group_size, *a.shape[1:])
-    return jax.tree.map(grouped, Rollout(tokens, length, ended, logps, routing))
+    return jax.tree.map(grouped, Rollout(tokens, length, ended, *known, routing))
 
   return prefill, decode
