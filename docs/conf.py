@@ -71,6 +71,7 @@ def setup(app):
   startup.mkdir(parents=True, exist_ok=True)
   shutil.copy(DOCS / "bash_cells.py", startup)
   app.connect("builder-inited", lambda app: write_api_pages())
+  app.connect("build-finished", lambda app, failure: copy_reports(Path(app.outdir)))
   app.parallel = 1  # also with -j: the tutorials go on from the first one's run and cold start
   app.connect("autodoc-process-docstring", as_rst)
   app.connect("autodoc-process-signature", without_fields)
@@ -94,6 +95,14 @@ def write_api_pages() -> None:
         sections.append(f"{module.removeprefix('grpojax.')}\n{'-' * 80}\n")
       sections.append(f".. automodule:: {module}\n   :members:\n   :ignore-module-all:\n")
     (DOCS / "api" / f"{part.name.rpartition('.')[2].strip('_')}.rst").write_text("\n".join(sections))
+
+
+def copy_reports(site: Path) -> None:
+  """Copies the reports of runs and studies to where the frames of results/reports.md look for them."""
+  for report in DOCS.glob("results/*/report.html"):
+    place = site / report.relative_to(DOCS)
+    place.parent.mkdir(parents=True, exist_ok=True)
+    shutil.copy(report, place)
 
 
 def as_rst(app, what, name, obj, options, lines) -> None:

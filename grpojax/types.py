@@ -50,6 +50,7 @@ class Rollout(NamedTuple):
   length: Array  # [P, G] int32, in tokens, EOS included
   ended: Array  # [P, G] bool: an EOS was sampled; False means that the budget cut it
   sampler_logp: Array  # [P, G, T] float32: log-probs under the sampling distribution
+  sampler_entropy: Array  # [P, G, T] float32, nats: of the sampling distribution, for people to look at
   routing: Array | None = None  # [P, G, L + T - 1, layers, k] int8/16: experts of what was fed; -1: none
   kind: Array | None = None  # [P, G, T] int8, of the response's tokens; None: all of `length` are actions
   version: Array | None = None  # [P, G, T] int32, training steps behind the policy that chose the token

@@ -1,5 +1,6 @@
 """The benchmarks that nobody can run here, at tiny sizes, and the arithmetic of their tables."""
 
+import json
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -11,7 +12,7 @@ import pytest
 ROOT = Path(__file__).parents[1]
 sys.path.append(str(ROOT))  # benchmarks/ is not installed
 
-from benchmarks import agents, attention, setting  # noqa: E402
+from benchmarks import agents, attention, real, setting  # noqa: E402
 from benchmarks.conformance import __main__ as conformance  # noqa: E402
 from benchmarks.conformance import asked  # noqa: E402
 from benchmarks.gpu import __main__ as gpu  # noqa: E402
@@ -154,6 +155,41 @@ def test_the_table_of_peers_knows_which_way_is_better():
   assert [line.count(" * |") for line in lines] == [0, 1, 0, 0, 0, 0, 0, 0]  # who was contended
 
 
+def test_what_was_measured_of_the_real_model_is_kept_when_it_is_ended(tmp_path, monkeypatch, capsys):
+  monkeypatch.setattr(setting, "RESULTS", tmp_path)
+  monkeypatch.setattr(setting, "_git", lambda *_: "abc" if _[0] == "describe" else "")
+  monkeypatch.setenv("PEERS_MODEL", "")
+  monkeypatch.setattr(real, "report", lambda name, text: print(text))
+  (tmp_path / "prompts.jsonl").touch()
+  (tmp_path / "answers.jsonl").write_text('{"round": 0, "row": "step", "system": "TRL", "commit": "old"}\n')
+  asked, wall = [], {"step": {"TRL": 20.0, "grpojax": 10.0}, "rollout": {"TRL": 8.0, "grpojax": 6.0}}
+
+  def measure(system, row, trl, work):
+    asked.append((row, system))
+    if len(asked) == 4:
+      raise KeyboardInterrupt
+    seconds = wall[row][system] + len(asked) / 1000
+    return dict(wall=seconds, cpu=2 * seconds, start=30.0, rss_mb=4000.0, others=0.0, versions={})
+
+  monkeypatch.setattr(real, "measure", measure)
+  command = ["--trl", "python", "--work", str(tmp_path), "--only", "step", "rollout", "--rounds", "2"]
+  with pytest.raises(KeyboardInterrupt):
+    real.main(command)
+  assert not (tmp_path / "real.json").exists()
+  real.main(command)
+  turn = [("step", "TRL"), ("step", "grpojax"), ("rollout", "TRL"), ("rollout", "grpojax")]
+  assert asked == turn + turn[3:] + turn  # what was ended is done again, and nothing else
+  kept = json.loads((tmp_path / "real.json").read_text())["rows"]
+  assert {name: kept[name]["TRL"]["rounds"] for name in kept} == dict.fromkeys(kept, 2)
+  assert kept["update"]["grpojax"]["median"] == pytest.approx(4.0, abs=0.01)
+  lines = {line.split(" | ")[0].strip("| "): line for line in capsys.readouterr().out.splitlines()}
+  assert lines["whole step, s"].endswith("| 0.50 | 0.55 | reached |") or real.AMX
+  assert lines["peak memory of a process that trains, MB"].endswith("| 1.00 | 0.6 | **not reached** |")
+  assert not any("log-prob" in line for line in lines)  # which nobody has measured
+  real.main([*command[:-1], "1"])
+  assert len(asked) == 9
+
+
 def test_a_table_replaces_the_last_one_on_the_page(tmp_path, monkeypatch, capsys):
   page = tmp_path / "docs" / "performance.md"
   page.parent.mkdir()
@@ -165,7 +201,7 @@ def test_a_table_replaces_the_last_one_on_the_page(tmp_path, monkeypatch, capsys
   assert page.read_text() == want and capsys.readouterr().out == "a \\* b\nc\n"
 
 
-@pytest.mark.parametrize("name", ["peers", "packing", "agents", "scaling", "gpu"])
+@pytest.mark.parametrize("name", ["peers", "real", "packing", "agents", "scaling", "gpu"])
 def test_the_page_has_a_place_for_every_table(name):
   page = (ROOT / "docs" / "performance.md").read_text()
   assert page.count(f"<!-- {name} -->\n") == page.count(f"<!-- /{name} -->\n") == 1

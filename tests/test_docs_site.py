@@ -4,6 +4,8 @@ import contextlib
 import importlib.util
 import re
 import shlex
+import subprocess
+import sys
 from pathlib import Path
 from urllib.parse import urlparse
 
@@ -94,6 +96,18 @@ def test_links_lead_somewhere(name):
       continue
     assert file.exists(), f"{name}: there is no {target}"
     assert not anchor or anchor in anchors(file), f"{name}: there is no heading {target}"
+
+
+def test_the_site_has_every_committed_report_where_its_frame_looks(tmp_path):
+  results = ROOT / "docs" / "results"
+  framed = re.findall(r'<iframe .*src="([^"]+)"', (results / "reports.md").read_text())
+  assert sorted(framed) == sorted(str(path.relative_to(results)) for path in results.glob("*/report.html"))
+  script = "import pathlib, runpy, sys; runpy.run_path('docs/conf.py')"
+  script += "['copy_reports'](pathlib.Path(sys.argv[1]))"
+  subprocess.run([sys.executable, "-c", script, tmp_path], cwd=ROOT, check=True)
+  for frame in framed:
+    copy = tmp_path / "results" / frame
+    assert "<title>" in copy.read_text()[:2000] and copy.stat().st_size < 1_500_000
 
 
 def anchors(page: Path) -> set[str]:

@@ -176,7 +176,7 @@ def update(name: str, work: Work, dry: bool) -> dict:
   rng = np.random.default_rng(0)
   rollout = Rollout(
     rng.integers(0, job.model.spec.vocab_size, (P, G, T)).astype(np.int32),
-    np.full((P, G), T, np.int32), np.zeros((P, G), bool), np.full((P, G, T), -9.0, np.float32),
+    np.full((P, G), T, np.int32), np.zeros((P, G), bool), *np.full((2, P, G, T), -9.0, np.float32),
   )  # fmt: skip
   groups = graded(prompts, rollout, rng.random((P, G)))
   state = job.programs.fresh(initial(job))

@@ -201,18 +201,18 @@ def table(rows: dict[str, dict]) -> str:
     ratio = ours["median"] / theirs["median"]
     ratio = ratio if rate or most else 1 / ratio
     said = f"{'≤' if most else '≥'} {target}" if target else "-"
-    cells = (WHAT[row], who, _cell(ours), peer, _cell(theirs), f"{ratio:.2f}", said)
-    lines.append(f"| {' | '.join(cells)} | {_met(ratio, target, most)} |")
+    cells = (WHAT[row], who, cell(ours), peer, cell(theirs), f"{ratio:.2f}", said)
+    lines.append(f"| {' | '.join(cells)} | {met(ratio, target, most)} |")
   return "\n".join(lines)
 
 
-def _met(ratio: float, target: float | None, most: bool) -> str:
+def met(ratio: float, target: float | None, most: bool) -> str:
   if target is None:
     return ""
   return "reached" if (ratio <= target if most else ratio >= target) else "**not reached**"
 
 
-def _cell(s: dict) -> str:
+def cell(s: dict) -> str:
   """Formats median (quartiles); a star: fewer than 1.5 cores were busy, and others had some of them."""
   form = "{:,.0f}" if s["median"] > 100 else "{:.2f}"
   star = " *" if s.get("cpu_over_wall", 2) < 1.5 and s["others"] > 0.05 else ""

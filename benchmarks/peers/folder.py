@@ -1,6 +1,7 @@
 """Writes the files that every system reads: a model of random weights, its tokenizer, and prompts."""
 
 import json
+import sys
 from pathlib import Path
 
 import jax
@@ -32,3 +33,7 @@ def write(path: Path) -> None:
   export.write_folder(params, model.spec, bare, path / "model", 10**9, "float32")
   rows = [json.dumps(dict(prompt=text, answer=str(i))) for i, text in enumerate(w.questions(512))]
   (path / "prompts.jsonl").write_text("\n".join(rows))
+
+
+if __name__ == "__main__":
+  write(Path(sys.argv[1]))

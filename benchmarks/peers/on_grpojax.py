@@ -67,7 +67,7 @@ def main():
     return 0
 
   gate = serve.Gate(
-    {"rollout": rollout, "heavy": rollout, "logprobs": logprobs},
+    {"rollout": rollout, f"rollout{what}": rollout, "heavy": rollout, "logprobs": logprobs},
     lambda: jax.block_until_ready(jax.live_arrays()),
     {"jax": jax.__version__},
   )

@@ -18,7 +18,7 @@ import transformers
 import trl
 import workload as w
 from datasets import Dataset
-from transformers import AutoTokenizer, GenerationConfig, Qwen2ForCausalLM, TrainerCallback
+from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig, TrainerCallback
 
 
 def reward(completions, **_):
@@ -45,8 +45,8 @@ class Steps(TrainerCallback):
     self.gate()
 
 
-def rollout(model, ids, eos):
-  """Returns a call that samples `ids` in batches of 64, each until all its rows have ended."""
+def rollout(model, ids, eos, at_once=w.PROMPTS * w.GROUP):
+  """Returns a call that samples `ids` in batches of `at_once`, each until all its rows have ended."""
   how = GenerationConfig(
     max_new_tokens=w.NEW, do_sample=True, temperature=1.0, top_p=1.0, top_k=0, eos_token_id=eos,
     pad_token_id=0, bos_token_id=None, disable_compile=True,
@@ -56,7 +56,7 @@ def rollout(model, ids, eos):
   @torch.no_grad()
   def call() -> int:
     useful = 0
-    for rows in ids.split(w.PROMPTS * w.GROUP):
+    for rows in ids.split(at_once):
       sequences = model.generate(rows, attention_mask=torch.ones_like(rows), generation_config=how)
       ended = torch.isin(sequences[:, w.PROMPT :], ends)
       useful += int((ended.cumsum(1) - ended.long() == 0).sum())  # up to the first EOS, with it
@@ -82,7 +82,7 @@ def main():
   folder, beta = sys.argv[1], float(sys.argv[2])
   tokenizer = AutoTokenizer.from_pretrained(folder)
   tokenizer.add_special_tokens({"eos_token": w.NEVER})
-  model = Qwen2ForCausalLM.from_pretrained(folder, dtype=torch.float32)
+  model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
   questions = w.questions(512)
   steps = Steps()
   trainer = trl.GRPOTrainer(
@@ -98,6 +98,7 @@ def main():
     "heavy": rollout(model, ids, list(w.HEAVY_EOS)),
     "logprobs": logprobs(trainer, model, ids[: w.PROMPTS * w.GROUP]),
   }
+  calls |= {f"rollout{n}": rollout(model, ids[:n], None, n) for n in w.SIZES}
   versions = {module.__name__: module.__version__ for module in (trl, torch, transformers)}
   steps.gate = serve.Gate(calls, lambda: None, versions)
   trainer.train()

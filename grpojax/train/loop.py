@@ -39,7 +39,7 @@ def run(job: Job, on_step: Callable[[int, dict[str, float]], None] | None = None
           state, of_update = stages.update(job, state, batch)
           updates.append(of_update)
         state = stages.finish_step(job, state, metrics["reward"])
-        session.push(step, updates, metrics | stages.describe_state(job, state), sampled.groups, batches)
+        session.push(step, updates, metrics | stages.describe_state(job, state), sampled.groups)
         if due(config.eval.every, step, config.steps):
           session.evaluate(step, state.policy)
         if due(config.checkpoint.every, step, config.steps):

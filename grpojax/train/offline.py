@@ -28,8 +28,8 @@ from grpojax.train.state import RunState
 
 OF_RL = (  # sections that say how RL samples and learns; a run on given answers has what base.py has
   "objective", "reference", "teacher", "reference_sync", "kl_control", "baseline", "moment", "staleness",
-  "dynamic_sampling", "adaptive_group", "difficulty", "process", "routing_replay", "load_balance", "interruption",
-  "updates_per_rollout",
+  "dynamic_sampling", "adaptive_group", "difficulty", "process", "routing_replay", "load_balance",
+  "interruption", "updates_per_rollout",
 )  # fmt: skip
 Updates = Iterator[tuple[int, "supervised.State", dict, dict]]  # as supervised.updates yields them
 

@@ -1,8 +1,7 @@
 """The group of a step that completions.jsonl keeps: texts, rewards, advantages, and its tokens one by one.
 
-Of each token: its text, the log-prob under the policy that sampled it, and, where the step has computed
-log π_old before its updates, the entropy of the distribution that it was drawn from.  Tokens of a trajectory
-have a kind, and its turns an advantage, too.
+Of each token: its text, the log-prob under the policy that sampled it, and the entropy of the distribution
+that it was drawn from.  Tokens of a trajectory have a kind, and its turns an advantage, too.
 """
 
 import math
@@ -14,9 +13,8 @@ from grpojax import objective as objective_lib
 from grpojax.data import text
 from grpojax.learner import batching
 from grpojax.rollout.score import sample_table
-from grpojax.runtime import sharding
 from grpojax.train.setup import Job
-from grpojax.types import ACTION, INJECTED, OBSERVATION, PROMPT, Batch, Groups
+from grpojax.types import ACTION, INJECTED, OBSERVATION, PROMPT, Batch, Groups, Rollout
 
 TOKENS = 4096  # of a group that are kept one by one: its first completions, whole, and one at least
 DECIMALS = 3  # of nats
@@ -27,7 +25,7 @@ _advantages = jax.jit(objective_lib.group_advantages)
 _turn_advantages = jax.jit(objective_lib.turn_advantages)
 
 
-def table(job: Job, groups: Groups, batches: list[Batch]) -> list[dict]:
+def table(job: Job, groups: Groups) -> list[dict]:
   """Returns the step's first group; its advantages, where the group alone decides them, on the device."""
   (row,) = sample_table(job.data.tokenizer, groups)
   _, rollout, scored = groups
@@ -45,27 +43,28 @@ def table(job: Job, groups: Groups, batches: list[Batch]) -> list[dict]:
   known = {"advantage": _advantages(job.objective, group)}
   known["turn_advantage"] = _turn_advantages(job.objective, group)
   known = {name: advantage for name, advantage in known.items() if advantage is not None}
-  return [row | known | _tokens(job, groups, batches)]
+  return [row | known | _tokens(job, groups.rollout)]
 
 
-def _tokens(job: Job, groups: Groups, batches: list[Batch]) -> dict:
-  """Returns the first group token by token; its entropies as (those of its batch on the device, its row)."""
-  rollout, lengths = groups.rollout, groups.rollout.length[0]
+def _tokens(job: Job, rollout: Rollout) -> dict:
+  """Returns the first group token by token."""
+  lengths = rollout.length[0]
   kept = lengths[: max(1, int((np.cumsum(lengths) <= TOKENS).sum()))].tolist()
-  chosen = np.where(batching.action_mask(rollout)[0] > 0, rollout.sampler_logp[0], np.nan)
+  chosen = batching.action_mask(rollout)[0] > 0
+  nats = lambda values: [_rounded(np.where(chosen, values[0], np.nan)[i, :n]) for i, n in enumerate(kept)]
   row = {
     "tokens": [text.pieces(job.data.tokenizer, rollout.tokens[0, i, :n]) for i, n in enumerate(kept)],
-    "sampler_logp": [_rounded(chosen[i, :n]) for i, n in enumerate(kept)],
+    "sampler_logp": nats(rollout.sampler_logp),
+    "entropy": nats(rollout.sampler_entropy),
   }
   if rollout.kind is not None:
     kinds = rollout.kind[0].tolist()
     row["kinds"] = ["".join(KINDS[kind] for kind in kinds[i][:n]) for i, n in enumerate(kept)]
-  batch, place = _batch_of_first(job, groups, batches)
-  return row if batch.entropy is None else row | {"entropy": (batch.entropy, place)}
+  return row
 
 
 def on_host(rows: list[dict]) -> list[dict]:
-  """Returns the rows with their advantages and entropies as plain numbers; waits for them."""
+  """Returns the rows with their advantages as plain numbers; waits for them."""
   found = [row | _fetched(row) for row in rows]
   return [{name: value for name, value in row.items() if name != "turn_advantage"} for row in found]
 
@@ -80,19 +79,7 @@ def _fetched(row: dict) -> dict:
       [turn | {"advantage": advantage} for turn, advantage in zip(one, advantages, strict=False)]
       for one, advantages in zip(row["turns"], of_turns, strict=True)
     ]
-  if "entropy" in row:
-    whole, place = row["entropy"]
-    values, logps = sharding.to_host(whole)[place], row["sampler_logp"]
-    known = [np.array([logp is not None for logp in each], bool) for each in logps]
-    found["entropy"] = [_rounded(np.where(k, values[i, : len(k)], np.nan)) for i, k in enumerate(known)]
   return found
-
-
-def _batch_of_first(job: Job, groups: Groups, batches: list[Batch]) -> tuple[Batch, int]:
-  """Returns the optimiser batch that has this process's first group, and where among its own rows there."""
-  order = batching.balanced_order(job.config, job.mesh, job.pack, groups)
-  place = 0 if order is None else int(np.flatnonzero(order == 0)[0])
-  return batches[place % len(batches)], place // len(batches)
 
 
 def _rounded(values: np.ndarray) -> list[float | None]:

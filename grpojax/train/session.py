@@ -6,7 +6,7 @@ the next step's is pushed, or before an evaluation and a checkpoint, so that no 
 
 import contextlib
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import jax
 
@@ -22,7 +22,7 @@ from grpojax.runtime.watchdog import progress, watchdog
 from grpojax.train import about, checkpoint, manifest, ownership, samples, step_log
 from grpojax.train.setup import Job
 from grpojax.train.state import RunState
-from grpojax.types import Batch, Groups
+from grpojax.types import Groups
 
 
 class Session:
@@ -105,10 +105,7 @@ class Session:
     progress(f"taking step {step}")
     self.profile(step)
 
-  def push(
-    self, step: int, updates: list[dict], metrics: dict, groups: Groups | None = None,
-    batches: Sequence[Batch] = (),
-  ) -> None:  # fmt: skip
+  def push(self, step: int, updates: list[dict], metrics: dict, groups: Groups | None = None) -> None:
     """Takes a step's metrics, its updates' still on the device; writes the record of the step before.
 
     `groups` are None where nothing was sampled.
@@ -121,7 +118,7 @@ class Session:
     else:  # its record is written
       times = step_log.add_times(times, {"time/update": waited})
     self.timer.follow(updates[-1])
-    table = samples.table(self.job, groups, batches) if groups else []
+    table = samples.table(self.job, groups) if groups else []
     self.pending = step_log.PendingRecord(step, updates, metrics, table, times, groups)
 
   def flush(self) -> None:

@@ -40,9 +40,8 @@ def groups():
   prompt_length = np.array([5, 2], np.int32)
   tokens, ids = rng.integers(0, V, (P, L), np.int32), np.arange(P, dtype=np.int32)
   prompts = Prompts(tokens, prompt_length, ids, [{}] * P)
-  rollout = Rollout(
-    rng.integers(0, V, (P, G, T), np.int32), LENGTH, LENGTH < T, np.zeros((P, G, T), np.float32), kind=kind
-  )
+  nats = np.zeros((2, P, G, T), np.float32)
+  rollout = Rollout(rng.integers(0, V, (P, G, T), np.int32), LENGTH, LENGTH < T, *nats, kind=kind)
   reward = rng.normal(1, 0.5, (P, G)).astype(np.float32)
   return Groups(prompts, rollout, Scored(reward, reward, np.ones((P, G), bool), {}, {}))
 

@@ -31,7 +31,7 @@ def world(wins):
       np.broadcast_to(name, (len(right), G, T)).astype(np.int32).copy(),
       np.full(right.shape, T),
       np.ones(right.shape, bool),
-      np.zeros((*right.shape, T), np.float32),
+      *np.zeros((2, *right.shape, T), np.float32),
       np.broadcast_to(name[..., None, None], (len(right), G, T, 1, 2)),
     )
     valid = np.ones(right.shape, bool)

@@ -30,7 +30,7 @@ def world(mixed_of_draw):
       np.broadcast_to(prompts.id[:, None, None], (P, G, T)).copy(),
       np.full((P, G), T),
       np.ones((P, G), bool),
-      np.zeros((P, G, T), np.float32),
+      *np.zeros((2, P, G, T), np.float32),
       np.broadcast_to(prompts.id[:, None, None, None, None], (P, G, T, 1, 2)),
     )
     shaped = accuracy - 0.1 * np.arange(G, dtype=np.float32)[None]  # shaping makes all look mixed
@@ -102,7 +102,7 @@ def test_the_stored_case_of_refilling():
 
   def ask(prompts, _):
     got, one = accuracy[prompts.id], np.ones((size, G))
-    rollout = Rollout(one[..., None].astype(np.int32), one.astype(np.int32), one > 0, one[..., None])
+    rollout = Rollout(one[..., None].astype(np.int32), one.astype(np.int32), one > 0, *[one[..., None]] * 2)
     return Groups(prompts, rollout, Scored(got, got, one > 0, {}, {}))
 
   groups, _, stats = collect(config(max_tries=10), draw, ask)

@@ -41,7 +41,7 @@ def scored(advantage: str):
     counters=counters,
   )
   prompts = Prompts(np.zeros((1, 2), np.int32), np.array([2]), np.array([0]), [{}])
-  rollout = Rollout(np.full((1, 4, 4), 5, np.int32), LENGTH, LENGTH < 4, np.zeros((1, 4, 4), np.float32))
+  rollout = Rollout(np.full((1, 4, 4), 5, np.int32), LENGTH, LENGTH < 4, *np.zeros((2, 1, 4, 4), np.float32))
   return score(context, prompts, rollout), counters
 
 

@@ -62,7 +62,7 @@ def groups(config, model):
   ids = np.arange(P, dtype=np.int32)
   prompts = Prompts(np.zeros((P, L), np.int32), np.full(P, L, np.int32), ids, [{}] * P)
   kept = np.zeros((P, G, T, min(c.top_k, model.spec.vocab_size)), np.int32) if c.top_k else None
-  rollout = Rollout(tokens, length, zero > 0, tokens.astype(np.float32), routing, kept=kept)
+  rollout = Rollout(tokens, length, zero > 0, *[tokens.astype(np.float32)] * 2, routing, kept=kept)
   return Groups(prompts, rollout, Scored(zero, zero, zero == 0, {}, extra))
 
 

@@ -8,11 +8,7 @@ import pytest
 
 from grpojax import objective
 from grpojax.data import text
-from grpojax.learner import batching
-from grpojax.learner.packing import PackSpec
 from grpojax.recipes import base
-from grpojax.rollout.groups import take
-from grpojax.runtime import sharding
 from grpojax.train import samples
 from grpojax.types import ACTION, OBSERVATION, Groups, Prompts, Rollout, Scored, Turns
 
@@ -22,7 +18,7 @@ P, G, L, T = 16, 2, 8, 12
 
 @pytest.fixture
 def step():
-  """(job, groups, batches) of a step: 16 groups on two updates and eight devices, which reorders them."""
+  """(job, groups) of a step; a token's entropy says which token it is."""
   rng = np.random.default_rng(0)
   config = base.get_config("tiny")
   config.rollout.update(prompts=P, group_size=G, max_tokens=T)
@@ -35,18 +31,11 @@ def step():
     example=[{"question": str(i), "answer": str(i)} for i in range(P)],
   )  # fmt: skip
   logp, ended = -rng.exponential(size=(P, G, T)).astype(np.float32), np.ones((P, G), bool)
-  rollout = Rollout(tokens, length, ended, logp)
+  rollout = Rollout(tokens, length, ended, logp, (tokens / 7).astype(np.float32))
   reward = rng.normal(size=(P, G)).astype(np.float32)
   groups = Groups(prompts, rollout, Scored(reward, reward, ended, {"accuracy": reward}, {}))
-  mesh = sharding.make_mesh(config.mesh)
-  pack = PackSpec(response_budget=T, shards=8, rows=G, columns=L + T - 1, shared=False)
-  order = batching.balanced_order(config, mesh, pack, groups)
-  assert order is not None and order[0] != 0  # else this shows nothing
-  batches = batching.make_batches(config, mesh, pack, take(groups, order), None)
-  entropy = lambda batch: batch._replace(entropy=batch.tokens[..., L:] / 7)  # by it one knows whose it is
   data, built = SimpleNamespace(tokenizer=TOKENIZER), objective.build(config.objective)
-  job = SimpleNamespace(config=config, mesh=mesh, pack=pack, data=data, objective=built)
-  return job, groups, [entropy(batch) for batch in batches]
+  return SimpleNamespace(config=config, data=data, objective=built), groups
 
 
 def kept(step) -> dict:
@@ -66,10 +55,10 @@ def test_each_token_has_its_own_text_log_prob_and_entropy(step):
 
 
 def test_what_the_policy_did_not_choose_has_no_numbers(step):
-  job, groups, batches = step
+  job, groups = step
   kind = np.full((P, G, T), ACTION, np.int8)
   kind[..., 0] = OBSERVATION
-  row = kept((job, groups._replace(rollout=groups.rollout._replace(kind=kind)), batches))
+  row = kept((job, groups._replace(rollout=groups.rollout._replace(kind=kind))))
   for each in row["sampler_logp"], row["entropy"]:
     assert all(x[0] is None and None not in x[1:] for x in each)
   assert row["kinds"] == ["o" + "a" * (n - 1) for n in groups.rollout.length[0].tolist()]
@@ -77,7 +66,7 @@ def test_what_the_policy_did_not_choose_has_no_numbers(step):
 
 def test_a_turn_has_its_reward_and_its_advantage(step):
   """Two turns, of which the second row has played one; the environment pays the first row's last turn."""
-  job, groups, batches = step
+  job, groups = step
   index = np.full((P, G, T), -1, np.int32)
   index[..., 0], index[:, 0, 1] = 0, 1
   kind = np.where(index >= 0, ACTION, OBSERVATION).astype(np.int8)
@@ -91,17 +80,11 @@ def test_a_turn_has_its_reward_and_its_advantage(step):
   scored = groups.scored._replace(reward=reward.sum(-1), accuracy=reward.sum(-1))
   advantage = dict(fn="turn_return", std=False)
   job.objective = objective.build(dict(base.get_config("tiny").objective, advantage=advantage))
-  row = kept((job, groups._replace(rollout=rollout, scored=scored), batches))
+  row = kept((job, groups._replace(rollout=rollout, scored=scored)))
   told = [[(turn["reward"], turn["valid"], turn["advantage"]) for turn in one] for one in row["turns"]]
   third = pytest.approx(1 / 3, abs=1e-6)
   assert told == [[(0, True, third), (1, False, third)], [(0, True, pytest.approx(-2 / 3, abs=1e-6))]]
   assert row["turns"][0][1]["ending"] == "done" and row["kinds"][1] == "ao" and "turn_advantage" not in row
-
-
-def test_a_step_without_a_pass_of_pi_old_has_no_entropy(step):
-  job, groups, batches = step
-  row = kept((job, groups, [batch._replace(entropy=None) for batch in batches]))
-  assert "entropy" not in row and row["sampler_logp"] and row["advantage"]
 
 
 def test_a_long_group_keeps_its_first_completions(step, monkeypatch):

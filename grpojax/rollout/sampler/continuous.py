@@ -157,9 +157,9 @@ def advance(c: SamplerSpec, params, prompts, state, out, steps) -> tuple[SlotSta
     flat = sample_token(_take(keys, at).reshape(-1), state.count.reshape(-1), logits, c.sampling)
     written = _take(out.tokens, at).reshape(-1, c.max_tokens)
     flat = force(c.interruption, written, state.count.reshape(-1), *flat)
-    token, logp = (x.reshape(busy.shape) for x in flat)
+    token, logp, entropy = (x.reshape(busy.shape) for x in flat)
     ended = _is_eos(c, token)
-    out = _written(out, state, token, logp, ended)
+    out = _written(out, state, token, logp, entropy, ended)
     if c.record_kept:
       kept = kept_tokens(logits, c.sampling).reshape(*busy.shape, -1)
       out = out._replace(kept=_into(out.kept, state.request, state.count, kept))
@@ -200,7 +200,9 @@ def _empty(c: SamplerSpec, P: int, L: int) -> tuple[PromptCache, SlotState, Roll
       jnp.broadcast_to(jnp.arange(Bl), (D, Bl)), zero, zero, idle + Bl, idle + 1, idle,
       [own] * s.num_hidden_layers, Counters(jnp.int32(0), zero, *[jnp.int32(0)] * 3),
     ),
-    Rollout(jnp.zeros((P, G, T), jnp.int32), none, none == 0, jnp.zeros((P, G, T)), routing, kept=kept),
+    Rollout(
+      jnp.zeros((P, G, T), jnp.int32), none, none == 0, *jnp.zeros((2, P, G, T)), routing, kept=kept
+    ),
   )  # fmt: skip
 
 
@@ -224,17 +226,18 @@ def _no_rings(c: SamplerSpec, s: Spec) -> Rings:
 def _first_tokens(c: SamplerSpec, logits, key, routing) -> Rollout:
   """Samples first tokens sample by sample, because all samples' logits are G times those of the prompts."""
   keys = sample_keys(key, c.group_size)
-  token, logp = (x.T for x in jax.lax.map(lambda k: sample_token(k, 0, logits, c.sampling), keys.T))
-  tokens, logps = (jnp.pad(x[..., None], ((0, 0), (0, 0), (0, c.max_tokens - 1))) for x in (token, logp))
+  first = [x.T for x in jax.lax.map(lambda k: sample_token(k, 0, logits, c.sampling), keys.T)]
+  tokens, *known = (jnp.pad(x[..., None], ((0, 0), (0, 0), (0, c.max_tokens - 1))) for x in first)
   if c.record_routing:
     routing = jnp.repeat(routing[:, None], c.group_size, axis=1)
     room = [(0, 0), (0, 0), (0, c.max_tokens - 1), (0, 0), (0, 0)]
     routing = jnp.pad(routing, room, constant_values=-1)
   kept = None
   if c.record_kept:  # all samples' first tokens are drawn of the same
-    kept = unkept(c.sampling, logits.shape[-1], *token.shape, c.max_tokens)
+    kept = unkept(c.sampling, logits.shape[-1], *first[0].shape, c.max_tokens)
     kept = kept.at[:, :, 0].set(kept_tokens(logits, c.sampling)[:, None])
-  return Rollout(tokens, jnp.ones(token.shape, jnp.int32), _is_eos(c, token), logps, routing, kept=kept)
+  length = jnp.ones(first[0].shape, jnp.int32)
+  return Rollout(tokens, length, _is_eos(c, first[0]), *known, routing, kept=kept)
 
 
 def _enqueued(state: SlotState, new) -> SlotState:
@@ -327,7 +330,7 @@ def _into(x, request, column, new):
   return jax.vmap(lambda a, r, t, y: a.at[r, t].set(y, mode="drop"))(x, request, column, new)
 
 
-def _written(out: Rollout, state: SlotState, token, logp, ended) -> Rollout:
+def _written(out: Rollout, state: SlotState, token, logp, entropy, ended) -> Rollout:
   """Writes one token of every busy slot, all [D, S]."""
   of = jax.vmap(lambda a, r, x: a.at[r].set(x, mode="drop"))
   return out._replace(
@@ -335,4 +338,5 @@ def _written(out: Rollout, state: SlotState, token, logp, ended) -> Rollout:
     length=of(out.length, state.request, state.count + 1),
     ended=of(out.ended, state.request, ended),
     sampler_logp=_into(out.sampler_logp, state.request, state.count, logp),
+    sampler_entropy=_into(out.sampler_entropy, state.request, state.count, entropy),
   )

@@ -49,17 +49,17 @@ def build(config: ConfigDict, tokenizer, eos_ids: tuple[int, ...]) -> Interrupti
   return found
 
 
-def force(c: Interruption | None, written, count, token, logp):
-  """Returns (token, logp) [N] for position `count` [N] or [] of responses: those sampled, or those injected.
+def force(c: Interruption | None, written, count, token, logp, entropy):
+  """Returns (token, logp, entropy) [N] for position `count` [N] or [] of responses: sampled, or injected.
 
-  `written` [N, T] has the tokens in front of it.  The log-prob of what is injected is 0.
+  `written` [N, T] has the tokens in front of it.  Log-prob and entropy of what is injected are 0.
   """
   if c is None:
-    return token, logp
+    return token, logp, entropy
   at = count - c.think_tokens
   inject = (at >= 0) & (at < len(c.tokens)) & ~_closed(c, written)
   theirs = jnp.asarray(c.tokens, jnp.int32)[jnp.clip(at, 0, len(c.tokens) - 1)]
-  return jnp.where(inject, theirs, token), jnp.where(inject, 0.0, logp)
+  return jnp.where(inject, theirs, token), *(jnp.where(inject, 0.0, x) for x in (logp, entropy))
 
 
 def label(c: Interruption, rollout: Rollout) -> Rollout:

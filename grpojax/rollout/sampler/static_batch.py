@@ -68,35 +68,36 @@ def build(
     B = keys.shape[0]
     is_eos = lambda token: jnp.isin(token, jnp.asarray(eos_ids, jnp.int32))
 
-    def record(t, logits, tokens, logps, kept, ended):
-      token, logp = force(interruption, tokens, t, *sample_token(keys, t, logits, sampling))
+    def record(t, logits, drawn, kept, ended):
+      sampled = force(interruption, drawn[0], t, *sample_token(keys, t, logits, sampling))
       if record_kept:
         kept = kept.at[:, t].set(jnp.where(ended[:, None], -1, kept_tokens(logits, sampling)))
-      token, logp = jnp.where(ended, 0, token), jnp.where(ended, 0.0, logp)
-      return token, tokens.at[:, t].set(token), logps.at[:, t].set(logp), kept, ended | is_eos(token)
+      new = [jnp.where(ended, 0, x) for x in sampled]
+      drawn = [x.at[:, t].set(now) for x, now in zip(drawn, new, strict=True)]
+      return new[0], drawn, kept, ended | is_eos(new[0])
 
     def step(carry):
-      t, token, tokens, logps, kept, length, ended, cache, routing = carry
+      t, token, drawn, kept, length, ended, cache, routing = carry
       hidden, cache, routed = decoder.decode(layers, token, L + t - 1, prefilled.first, cache)
       if record_routing:
         fed = jnp.where(ended[:, None, None, None], -1, by_rows(routed.experts, model.spec))
         routing = jax.lax.dynamic_update_slice_in_dim(routing, fed, L + t - 1, axis=1)
       length = length + ~ended
-      token, tokens, logps, kept, ended = record(t, decoder.logits(hidden), tokens, logps, kept, ended)
-      return t + 1, token, tokens, logps, kept, length, ended, cache, routing
+      token, drawn, kept, ended = record(t, decoder.logits(hidden), drawn, kept, ended)
+      return t + 1, token, drawn, kept, length, ended, cache, routing
 
-    empty = jnp.zeros((B, max_tokens), jnp.int32), jnp.zeros((B, max_tokens), jnp.float32)
+    nothing = [jnp.zeros((B, max_tokens), dtype) for dtype in (jnp.int32, jnp.float32, jnp.float32)]
     none = unkept(sampling, model.spec.vocab_size, B, max_tokens) if record_kept else None
-    token, tokens, logps, kept, ended = record(0, prefilled.logits, *empty, none, jnp.zeros(B, bool))
-    unfinished = lambda c: (c[0] < max_tokens) & ~jnp.all(c[6])
+    token, drawn, kept, ended = record(0, prefilled.logits, nothing, none, jnp.zeros(B, bool))
+    unfinished = lambda c: (c[0] < max_tokens) & ~jnp.all(c[5])
     routing = prefilled.routing
     if record_routing:
       routing = jnp.pad(routing, ((0, 0), (0, max_tokens - 1), (0, 0), (0, 0)), constant_values=-1)
     length = jnp.ones(B, jnp.int32)
-    start = jnp.int32(1), token, tokens, logps, kept, length, ended, prefilled.cache, routing
+    start = jnp.int32(1), token, drawn, kept, length, ended, prefilled.cache, routing
     with jax.named_scope("decode"):
-      _, _, tokens, logps, kept, length, ended, _, routing = jax.lax.while_loop(unfinished, step, start)
+      _, _, (tokens, *known), kept, length, ended, _, routing = jax.lax.while_loop(unfinished, step, start)
     grouped = lambda a: a.reshape(-1, group_size, *a.shape[1:])
-    return jax.tree.map(grouped, Rollout(tokens, length, ended, logps, routing, kept=kept))
+    return jax.tree.map(grouped, Rollout(tokens, length, ended, *known, routing, kept=kept))
 
   return prefill, decode

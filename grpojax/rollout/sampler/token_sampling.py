@@ -1,4 +1,4 @@
-"""Which token comes next?  Logits -> a token and its log-prob under the distribution sampled from.
+"""Which token comes next?  Logits -> a token, its log-prob and the entropy of what it was drawn from.
 
 Filters act in the order of Hugging Face's: temperature, top-k, top-p, min-p.  Each draw is keyed by
 what it is for, never by the batch slot: (seed and step, prompt id, sample index, position).
@@ -73,9 +73,10 @@ def _nucleus(logits, top_p):
 
 
 def sample_token(keys, position, logits, sampling: SamplingParams):
-  """Samples tokens [B] int32 and logp [B] float32 by keys [B], position [] or [B], logits [B, V] float32.
+  """Samples tokens [B] int32 by keys [B], position [] or [B], logits [B, V] float32.
 
-  Greedy reports the log-prob at temperature 1: its own distribution is a point, with log-prob 0.
+  Returns also logp [B] float32 of the tokens, and the entropy [B] float32 of the distribution they are of.
+  Greedy reports those at temperature 1: its own distribution is a point, with log-prob and entropy 0.
   """
   if sampling.temperature == 0:
     tokens = jnp.argmax(logits, axis=-1)
@@ -84,4 +85,5 @@ def sample_token(keys, position, logits, sampling: SamplingParams):
     draw = lambda k, t, row: jax.random.categorical(jax.random.fold_in(k, t), row)
     tokens = jax.vmap(draw)(keys, jnp.broadcast_to(position, keys.shape), logits)
   logp = jax.nn.log_softmax(logits, axis=-1)
-  return tokens.astype(jnp.int32), jnp.take_along_axis(logp, tokens[:, None], axis=-1)[:, 0]
+  entropy = -(jnp.exp(logp) * jnp.where(logp > -jnp.inf, logp, 0.0)).sum(axis=-1)
+  return tokens.astype(jnp.int32), jnp.take_along_axis(logp, tokens[:, None], axis=-1)[:, 0], entropy

@@ -51,6 +51,7 @@ class Slots(NamedTuple):
   count: jax.Array  # [S] int32, tokens of the action so far; the newest is not in the cache
   actions: jax.Array  # [S, A] int32
   logp: jax.Array  # [S, A] float32, under the sampling distribution
+  entropy: jax.Array  # [S, A] float32, of the sampling distribution
 
 
 class Chunk(NamedTuple):
@@ -98,8 +99,7 @@ def empty(c: SlotSpec) -> Slots:
   none, (C, H) = jnp.zeros(S, jnp.int32), (c.columns, s.head_dim)
   cache = [Kv(zeros(H, C), zeros(C, H)) for _ in range(s.num_hidden_layers)]
   keys = jax.random.split(jax.random.key(0), S)
-  actions, logp = jnp.zeros((S, A), jnp.int32), jnp.zeros((S, A), jnp.float32)
-  return Slots(cache, none, keys, none, none > 0, none, actions, logp)
+  return Slots(cache, none, keys, none, none > 0, none, jnp.zeros((S, A), jnp.int32), *jnp.zeros((2, S, A)))
 
 
 def read(c: SlotSpec, params, slots: Slots, chunk: Chunk):
@@ -119,7 +119,7 @@ def begin(c: SlotSpec, params, slots: Slots, hidden, key, start: Start) -> Slots
   decoder = c.model.bind(params)
   keys = jax.vmap(_turn_key, (None, 0, 0, 0))(key, start.prompt, start.sample, start.turn)
   logits = decoder.logits(_rows(c, hidden, start.reader))
-  token, logp = sample_token(keys, jnp.zeros_like(start.slot), logits, c.sampling)
+  token, logp, entropy = sample_token(keys, jnp.zeros_like(start.slot), logits, c.sampling)
   new = lambda x, values: _set(c, x, start.slot, values)
   first = lambda x, values: x.at[:, 0].set(new(x[:, 0], values))
   return slots._replace(
@@ -131,6 +131,7 @@ def begin(c: SlotSpec, params, slots: Slots, hidden, key, start: Start) -> Slots
     count=new(slots.count, jnp.ones_like(token)),
     actions=first(slots.actions, token),
     logp=first(slots.logp, logp),
+    entropy=first(slots.entropy, entropy),
   )
 
 
@@ -164,7 +165,7 @@ def _turn_key(key, prompt, sample, turn):
 
 def _sampled(c: SlotSpec, slots: Slots, logits, on) -> Slots:
   """Samples the next token of the actions that are `on` [S]."""
-  token, logp = sample_token(slots.key, slots.count, logits, c.sampling)
+  token, logp, entropy = sample_token(slots.key, slots.count, logits, c.sampling)
   column = jnp.where(on, slots.count, c.action_tokens)
   count = slots.count + on
   return slots._replace(
@@ -172,6 +173,7 @@ def _sampled(c: SlotSpec, slots: Slots, logits, on) -> Slots:
     count=count,
     actions=_put(slots.actions, column, token),
     logp=_put(slots.logp, column, logp),
+    entropy=_put(slots.entropy, column, entropy),
   )
 
 

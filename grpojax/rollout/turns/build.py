@@ -137,7 +137,7 @@ def _programs(
     shards=sharding.batch_shards(mesh),
     kv_sharding=kv,
   )
-  state = turns.Slots(kv, *[rows] * 7)
+  state = turns.Slots(kv, *[rows] * 8)
   of_read = dict(in_shardings=(where, state, rows), out_shardings=(state, rows), donate_argnums=1)
   of_begin = dict(in_shardings=(where, state, rows, everywhere, rows), out_shardings=state, donate_argnums=1)
   of_act = dict(in_shardings=(where, state, everywhere, rows), out_shardings=(state, everywhere, everywhere))

@@ -153,8 +153,8 @@ class Game:
 
   def _take_actions(self, bank: Bank, slots: Slots, taken, fed) -> None:
     """Fetches the segment, and hands the actions that have ended to their environments."""
-    steps, fed, acting, count, actions, logp = jax.device_get(
-      (taken, fed, slots.acting, slots.count, slots.actions, slots.logp)
+    steps, fed, acting, count, actions, logp, entropy = jax.device_get(
+      (taken, fed, slots.acting, slots.count, slots.actions, slots.logp, slots.entropy)
     )
     self.counters["rollout/decode_steps"] += int(steps)
     self.counters["rollout/slot_steps"] += int(steps) * self.table.device.slots
@@ -163,7 +163,7 @@ class Game:
       bank.acting.remove(slot)
       player, n = bank.players[slot], int(count[slot])
       player.held += n - 1  # no step has fed its last token yet
-      player.trajectory.act(actions[slot, :n].tolist(), logp[slot, :n].tolist())
+      player.trajectory.act(*(x[slot, :n].tolist() for x in (actions, logp, entropy)))
       player.action = text.decode(self.table.tokenizer, actions[slot], count[slot])
       self.counters["rollout/sampled_tokens"] += n
       self._ask(bank.first + slot, player)

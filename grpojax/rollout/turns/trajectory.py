@@ -22,6 +22,7 @@ class Trajectory:
   kind: list[int] = dataclasses.field(default_factory=list)
   turn: list[int] = dataclasses.field(default_factory=list)  # -1 on tokens of no action
   logp: list[float] = dataclasses.field(default_factory=list)  # 0 on tokens of no action
+  entropy: list[float] = dataclasses.field(default_factory=list)  # likewise
   context: list[int] = dataclasses.field(default_factory=list)  # number of each token's context
   action: list[int] = dataclasses.field(default_factory=list)  # tokens of the newest
   remembered: list[list[int]] = dataclasses.field(default_factory=list)  # by turn: action and answer
@@ -31,14 +32,14 @@ class Trajectory:
   invalid: list[bool] = dataclasses.field(default_factory=list)
   ending: int | None = None
 
-  def act(self, tokens: list[int], logp: list[float]) -> None:
+  def act(self, tokens: list[int], logp: list[float], entropy: list[float]) -> None:
     """Appends the action of the turn that is being played."""
-    self._append(tokens, ACTION, len(self.rewards), logp)
+    self._append(tokens, ACTION, len(self.rewards), logp, entropy)
     self.action = tokens
 
   def see(self, tokens: list[int], kind: int) -> None:
     """Appends tokens that the policy has not chosen."""
-    self._append(tokens, kind, -1, [0.0] * len(tokens))
+    self._append(tokens, kind, -1, nothing := [0.0] * len(tokens), nothing)
 
   def remember(self, action: list[int], answer: list[int], memory: int) -> list[int]:
     """Returns the last `memory` turns in tokens; `action` is what is kept of the newest, and its `answer`."""
@@ -48,15 +49,16 @@ class Trajectory:
   def begin_context(self, tokens: list[int], new: int) -> None:
     """Begins a context with these tokens, of which the last `new` have been in no other."""
     number = self.context[-1] + 1
-    self._append(tokens, PROMPT, -1, [0.0] * len(tokens))
+    self.see(tokens, PROMPT)
     self.context[len(self.context) - len(tokens) :] = [number] * len(tokens)
     self.repeated += len(tokens) - new
 
-  def _append(self, tokens: list[int], kind: int, turn: int, logp: list[float]) -> None:
+  def _append(self, tokens: list[int], kind: int, turn: int, logp: list[float], entropy: list[float]) -> None:
     self.tokens += tokens
     self.kind += [kind] * len(tokens)
     self.turn += [turn] * len(tokens)
     self.logp += logp
+    self.entropy += entropy
     self.context += [self.context[-1] if self.context else 0] * len(tokens)
 
   def finish_turn(self, reward: float, valid: bool) -> None:
@@ -104,6 +106,7 @@ def to_rollout(group: list[Trajectory], max_tokens: int, max_turns: int, context
     length=each((len(one.tokens) for one in group), np.int32),
     ended=np.isin(ending, (DONE, TRUNCATED)),
     sampler_logp=padded((one.logp for one in group), max_tokens, 0, np.float32),
+    sampler_entropy=padded((one.entropy for one in group), max_tokens, 0, np.float32),
     kind=padded((one.kind for one in group), max_tokens, PADDING, np.int8),
     turns=turns,
     ending=ending,

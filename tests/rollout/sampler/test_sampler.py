@@ -57,6 +57,7 @@ def same(a, b):
   for x, y in zip(a[:3], b[:3], strict=True):
     np.testing.assert_array_equal(x, y)
   np.testing.assert_allclose(a.sampler_logp, b.sampler_logp, atol=1e-5)
+  np.testing.assert_allclose(a.sampler_entropy, b.sampler_entropy, atol=1e-4)
 
 
 def test_same_request_same_tokens_whatever_the_batch(policy):
@@ -97,7 +98,7 @@ def test_same_tokens_on_eight_devices(policy):
 
 
 @pytest.mark.parametrize("temperature", [0.6, 1.0])
-def test_logps_are_those_of_a_fresh_forward_pass(policy, temperature):
+def test_logps_and_entropies_are_those_of_a_fresh_forward_pass(policy, temperature):
   model, params = policy
   tokens, length, ids = prompts()
   rollout = run(policy, tokens, length, ids, SamplingParams(temperature))
@@ -106,9 +107,10 @@ def test_logps_are_those_of_a_fresh_forward_pass(policy, temperature):
   scored = lambda params, rows, length: response_logprobs(
     model.bind(params), rows, length, T, temperature=temperature, chunk=7
   )
-  logp, *_ = jax.jit(scored)(params, rows, repeat(length))
+  logp, entropy, *_ = jax.jit(scored)(params, rows, repeat(length))
   real = np.arange(T)[None, None] < rollout.length[..., None]
   np.testing.assert_allclose(rollout.sampler_logp[real], np.asarray(logp)[real], atol=1e-5)
+  np.testing.assert_allclose(rollout.sampler_entropy[real], np.asarray(entropy)[real], atol=1e-4)
 
 
 def test_every_eos_ends_a_response_and_is_part_of_it(policy):
@@ -120,7 +122,8 @@ def test_every_eos_ends_a_response_and_is_part_of_it(policy):
   np.testing.assert_array_equal(is_eos.sum(-1), rollout.ended)  # none before the end
   assert set(last[rollout.ended].tolist()) == set(EOS)
   assert (rollout.length[~rollout.ended] == T).all() and (~rollout.ended).any()
-  assert (rollout.tokens[~real] == 0).all() and (rollout.sampler_logp[~real] == 0).all()
+  for known in rollout.tokens, rollout.sampler_logp, rollout.sampler_entropy:
+    assert (known[~real] == 0).all()
 
 
 def test_a_budget_of_one_token(policy):
@@ -168,14 +171,15 @@ def test_filters_keep_what_their_definitions_keep(values):
     assert set(np.flatnonzero(np.isfinite(out[row]))) == kept_by_the_books(logits[row], sampling)
 
 
-def test_draws_follow_the_distribution_and_report_its_logp():
+def test_draws_follow_the_distribution_and_report_its_logp_and_entropy():
   logits = jnp.asarray([[0.0, 1.0, 2.0, -1.0, 0.5]])
   sampling, draws = SamplingParams(temperature=0.8, top_k=3), 20_000
   draw = lambda keys: sample_token(keys, 0, jnp.broadcast_to(logits, (draws, 5)), sampling)
-  tokens, logp = jax.jit(draw)(jax.random.split(jax.random.key(0), draws))
+  tokens, logp, entropy = jax.jit(draw)(jax.random.split(jax.random.key(0), draws))
   p = np.exp(np.array([1.0, 2.0, 0.5]) / 0.8)
   p /= p.sum()
   share = np.bincount(tokens, minlength=5) / draws
   np.testing.assert_allclose(share[[1, 2, 4]], p, atol=4 * np.sqrt(0.25 / draws))
   assert share[0] == share[3] == 0
   np.testing.assert_allclose(np.exp(logp)[np.asarray(tokens) == 4], p[2], rtol=1e-5)
+  np.testing.assert_allclose(entropy, -(p * np.log(p)).sum(), rtol=1e-5)

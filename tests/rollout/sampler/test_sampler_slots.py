@@ -71,6 +71,7 @@ def same(a, b):
   for x, y in zip(a[:3], b[:3], strict=True):
     np.testing.assert_array_equal(x, y)
   np.testing.assert_allclose(a.sampler_logp, b.sampler_logp, atol=1e-5)
+  np.testing.assert_allclose(a.sampler_entropy, b.sampler_entropy, atol=1e-4)
 
 
 SETTINGS = [  # (slots, shards, ends, chunk, piece_bytes); all but one are slow, each has its own programs
@@ -112,7 +113,7 @@ def scheduled(length, slots):
 
 
 @pytest.mark.slow
-def test_logps_are_those_of_a_fresh_forward_pass():
+def test_logps_and_entropies_are_those_of_a_fresh_forward_pass():
   model, params = tiny()
   tokens, length, ids = prompts()
   rollout, _ = programs(eos=EOS[0], slots=5, shards=1)(tokens, length, ids)
@@ -121,10 +122,12 @@ def test_logps_are_those_of_a_fresh_forward_pass():
   scored = lambda params: response_logprobs(
     model.bind(params), rows, repeat(length), T, temperature=1.0, chunk=6
   )
-  logp, *_ = jax.jit(scored)(params)
+  logp, entropy, *_ = jax.jit(scored)(params)
   real = np.arange(T)[None, None] < rollout.length[..., None]
   np.testing.assert_allclose(rollout.sampler_logp[real], np.asarray(logp)[real], atol=1e-5)
-  assert not rollout.tokens[~real].any() and not rollout.sampler_logp[~real].any()
+  np.testing.assert_allclose(rollout.sampler_entropy[real], np.asarray(entropy)[real], atol=1e-4)
+  for known in rollout.tokens, rollout.sampler_logp, rollout.sampler_entropy:
+    assert not known[~real].any()
 
 
 @pytest.mark.slow

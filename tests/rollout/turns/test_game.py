@@ -34,10 +34,11 @@ def plain():
 
 
 def same(a, b, exact=True):
-  for x, y in zip(jax.tree.leaves(a._replace(sampler_logp=0)), jax.tree.leaves(b._replace(sampler_logp=0)),
-                  strict=True):  # fmt: skip
+  bare = lambda rollout: jax.tree.leaves(rollout._replace(sampler_logp=0, sampler_entropy=0))
+  for x, y in zip(bare(a), bare(b), strict=True):
     np.testing.assert_array_equal(x, y)
   np.testing.assert_allclose(a.sampler_logp, b.sampler_logp, rtol=0, atol=0 if exact else 1e-5)
+  np.testing.assert_allclose(a.sampler_entropy, b.sampler_entropy, rtol=0, atol=0 if exact else 1e-4)
 
 
 def text_of(rollout, p, g):
@@ -90,7 +91,7 @@ def test_every_token_is_computed_once():
   )
 
 
-def test_the_learners_log_probs_of_every_row_are_the_samplers():
+def test_the_learners_log_probs_and_entropies_of_every_row_are_the_samplers():
   """A cache column shifted, or a token of a turn's edge in the wrong place, would show here."""
   _, model, params = policy()
   rollout, asked = plain()[0], prompts()
@@ -100,10 +101,11 @@ def test_the_learners_log_probs_of_every_row_are_the_samplers():
   scored = jax.jit(
     lambda p: response_logprobs(model.bind(p), rows, repeat(asked.length), T, temperature=1.0, chunk=6)
   )
-  logp = np.asarray(scored(params)[0])
+  logp, entropy = map(np.asarray, scored(params)[:2])
   on = rollout.kind == ACTION
   np.testing.assert_allclose(rollout.sampler_logp[on], logp[on], atol=1e-5)
-  assert not rollout.sampler_logp[~on].any() and on.sum() > 60
+  np.testing.assert_allclose(rollout.sampler_entropy[on], entropy[on], atol=1e-4)
+  assert not rollout.sampler_logp[~on].any() and not rollout.sampler_entropy[~on].any() and on.sum() > 60
 
 
 def test_a_row_is_prompt_actions_and_observations_in_the_chat_template():
@@ -258,7 +260,7 @@ def test_eight_devices_play_the_tokens_of_one():
     model, slots=16, readers=8, columns=L + T, prompt_columns=L, action_tokens=BUDGETS.action_tokens,
     sampling=SamplingParams(), eos_ids=(tokenizer.eos_token_id,), shards=8,
   )  # fmt: skip
-  slots = turns.Slots(sharding.kv_sharding(on, model.spec.num_key_value_heads), *[rows] * 7)
+  slots = turns.Slots(sharding.kv_sharding(on, model.spec.num_key_value_heads), *[rows] * 8)
   programs = (
     jax.jit(empty, out_shardings=slots),
     jax.jit(read, in_shardings=(everywhere, slots, rows), out_shardings=(slots, rows)),
