@@ -37,7 +37,7 @@ L = 40  # tokens of a prompt, template included
 
 
 class Sizes(NamedTuple):
-  """What is measured."""
+  """Sizes of the games that are measured."""
 
   slots: int  # of the first part, trajectories of one rollout, 8 a prompt
   turns: tuple[int, int]  # of the first part

@@ -52,7 +52,7 @@ class Work(NamedTuple):
 
 
 class Device(NamedTuple):
-  """What of a run works on the device."""
+  """The part of a run that works on the device."""
 
   config: ConfigDict
   mesh: Mesh

@@ -30,21 +30,21 @@ RAW = SamplingParams()
 
 
 class Reading(NamedTuple):
-  """What a pass has in front of an answer."""
+  """The tokens that a pass reads before an answer, and how."""
 
   prompt: tuple[int, ...]
   padding: bool = False  # is attended to, in the L columns
 
 
 class Learner(NamedTuple):
-  """What the learner makes of the answers."""
+  """Log-probs and gradients that the learner computes of the answers."""
 
   table: np.ndarray  # [S, V] float64, log-probs
   slope: np.ndarray  # [S, V, D], their derivatives by the parameters
 
 
 class Sampler(NamedTuple):
-  """What the sampler makes of them, and records."""
+  """Probabilities by which the sampler draws the answers, and those that it records."""
 
   table: np.ndarray  # [S, V] float64, log-probs
   routing: np.ndarray | None  # [N, L + T - 1, layers, k] of a mixture, -1 on padding

@@ -18,7 +18,7 @@ from grpojax.types import Batch, Turns
 
 
 class Source(NamedTuple):
-  """Which groups: of which policy in which game, how large, how many."""
+  """Groups to draw: their policy and game, their size and number."""
 
   game: str
   policy: int

@@ -13,7 +13,7 @@ from grpojax.rollout import anchors
 
 
 class Move(NamedTuple):
-  """What an action leads to, and what the validator answers."""
+  """Result of an action: the next state, and the validator's answer."""
 
   state: Hashable
   answer: str

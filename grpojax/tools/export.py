@@ -41,7 +41,7 @@ WEIGHTS = (".safetensors", ".safetensors.index.json", ".bin", ".bin.index.json",
 
 
 class Asked(NamedTuple):
-  """What is exported and where to, as the flags of the command say."""
+  """Request of an export: its run and its folder, as the flags of the command say."""
 
   workdir: Path
   out: Path

@@ -42,7 +42,7 @@ OBJECTIVE = ConfigDict(
 
 
 class Demonstrations(NamedTuple):
-  """What is learned, and how it is drawn; `config` is a run's, of which the budgets are read."""
+  """Demonstrations to learn from, and how they are drawn; budgets are those of a run's `config`."""
 
   config: ConfigDict
   split: pipeline.Split  # rows with a `demonstration` or an `episode`

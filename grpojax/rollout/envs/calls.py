@@ -22,7 +22,7 @@ class Call(NamedTuple):
 
 
 class CallError(Exception):
-  """What is wrong with a call, in words for the policy."""
+  """Error in a call, in words for the policy."""
 
 
 def read(text: str) -> Call | None:

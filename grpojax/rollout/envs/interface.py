@@ -15,7 +15,7 @@ from typing import NamedTuple, Protocol
 
 
 class Turn(NamedTuple):
-  """What an environment answers to an action, or to a reset."""
+  """Answer of an environment to an action, or to a reset."""
 
   text: str  # the observation, which the policy reads next
   reward: float = 0.0  # of the action before it; 0 after a reset

@@ -11,7 +11,7 @@ _SEATS = range(2, 13)
 
 
 class Refusal(Exception):
-  """Why a tool did nothing, in words for the policy."""
+  """Reason why a tool did nothing, in words for the policy."""
 
 
 class Booking(NamedTuple):
@@ -22,7 +22,7 @@ class Booking(NamedTuple):
 
 
 class Goal(NamedTuple):
-  """What a person asks for."""
+  """Request of a person."""
 
   verb: str  # "book", "change" or "cancel"
   name: str

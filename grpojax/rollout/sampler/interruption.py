@@ -18,7 +18,7 @@ from grpojax.types import ACTION, INJECTED, PADDING, Rollout
 
 
 class Interruption(NamedTuple):
-  """When a response is interrupted, and by what.  Static: another one is another program."""
+  """Budget of thinking, and the text that is injected behind it.  Static: another one is another program."""
 
   think_tokens: int  # of a response, before it is interrupted
   tokens: tuple[int, ...]  # that are injected

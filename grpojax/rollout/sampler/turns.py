@@ -55,7 +55,7 @@ class Slots(NamedTuple):
 
 
 class Chunk(NamedTuple):
-  """What readers read next."""
+  """Tokens that readers read next."""
 
   slot: jax.Array  # [R] int32, of the reader's shard; S / D: nobody's
   tokens: jax.Array  # [R, W] int32

@@ -17,14 +17,14 @@ from grpojax.types import Prompts
 
 
 class _End(NamedTuple):
-  """Where a slot's reading has ended."""
+  """Place at which a slot's reading has ended."""
 
   hidden: jax.Array  # [R, width] of the call that read the last token
   place: int  # of R
 
 
 class Reader:
-  """Reading of one rollout."""
+  """Prefill of new text, of one rollout."""
 
   def __init__(self, device: Device, budgets: Budgets, params, prompts: Prompts, key, counters: Counter):
     self.device, self.budgets, self.params, self.prompts = device, budgets, params, prompts

@@ -11,7 +11,7 @@ from grpojax.tools.evaluate import benchmark
 
 
 class Place(NamedTuple):
-  """Where a stage works, and what it is given."""
+  """Folder of a stage, and the policies and data that it is given."""
 
   folder: Path
   policy: str  # folder; "" of the base

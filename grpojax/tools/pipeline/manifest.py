@@ -36,7 +36,7 @@ AGAIN = ("optimizer.fn", "optimizer.learning_rate", "optimizer.warmup_steps")  #
 
 
 class State(NamedTuple):
-  """How far a stage is, and why where it is stale."""
+  """Progress of a stage, and why it is stale where it is."""
 
   what: str  # DONE, BEGUN, LEFT or STALE
   why: str = ""

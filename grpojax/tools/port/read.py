@@ -46,7 +46,7 @@ def read(path: str, peer: Peer) -> tuple[dict[str, Any], dict[str, str]]:
 
 
 class Unread:
-  """What is no literal, and what is to be said of it."""
+  """Expression that is no literal, and the sentence to report about it."""
 
   def __init__(self, text: str):
     self.text = text

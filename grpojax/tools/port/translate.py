@@ -17,7 +17,7 @@ RECIPE = "base:local"  # GRPO without KL, on a model and data of one's own
 
 
 class Ported(NamedTuple):
-  """What is to be said of one file."""
+  """Translation of one file: our flags, the words that differ, and the gaps."""
 
   flags: dict[str, Any]  # that differ from the recipe
   sources: dict[str, list[str]]  # of our keys, those that are as in the recipe too -> the peer's keys

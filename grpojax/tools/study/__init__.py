@@ -48,7 +48,7 @@ class Figure(NamedTuple):
 
 
 class Section(NamedTuple):
-  """What a study concludes from its results beyond the table: a table of its own, and a figure."""
+  """Conclusion of a study from its results beyond the table: a table of its own, and a figure."""
 
   title: str
   note: str
