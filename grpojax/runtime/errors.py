@@ -4,6 +4,7 @@ Statuses are those that launchers read: 1 for an error, 75 for "start me again",
 """
 
 import functools
+import inspect
 import os
 import select
 import sys
@@ -30,11 +31,13 @@ def take_flag() -> None:
 
 
 def _of_threads(others: Callable, raised) -> None:
-  """Leaves out what TensorStore's threads raise once Orbax has given up a damaged file and closed their loop.
+  """Leaves out what TensorStore's threads and Orbax's reads raise once Orbax has given up a damaged file.
 
   The damage itself is raised where the file is read.
   """
-  if not (isinstance(raised.exc_value, RuntimeError) and str(raised.exc_value) == "Event loop is closed"):
+  no_loop = isinstance(raised.exc_value, RuntimeError) and str(raised.exc_value) == "Event loop is closed"
+  read = inspect.iscoroutine(raised.object) and "orbax" in Path(raised.object.cr_code.co_filename).parts
+  if not (no_loop or read):
     others(raised)
 
 

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 import subprocesses
+from orbax.checkpoint._src.serialization import serialization
 
 from grpojax.config import workdir
 from grpojax.runtime import errors, storage
@@ -76,11 +77,21 @@ def test_threads_whose_read_was_given_up_are_silent_and_others_are_not(monkeypat
   monkeypatch.setattr(sys, "argv", ["grpojax", "report", *["--debug"] * debug])
   monkeypatch.setattr(sys, "unraisablehook", heard.append)
   errors.take_flag()
-  given_up = SimpleNamespace(exc_value=RuntimeError("Event loop is closed"))
-  other = SimpleNamespace(exc_value=RuntimeError("something else"))
-  sys.unraisablehook(given_up)
-  sys.unraisablehook(other)
-  assert heard == ([given_up, other] if debug else [other])
+  reads, ours = serialization.async_deserialize(None, None), _reads()
+  given_up = [
+    SimpleNamespace(exc_value=RuntimeError("Event loop is closed"), object=None),
+    SimpleNamespace(exc_value=Exception("Encountered error while reading array index"), object=reads),
+  ]
+  others = [SimpleNamespace(exc_value=RuntimeError("something else"), object=one) for one in (None, ours)]
+  for raised in given_up + others:
+    sys.unraisablehook(raised)
+  assert heard == (given_up + others if debug else others)
+  reads.close()
+  ours.close()
+
+
+async def _reads():
+  """Stands for a read of another library's."""
 
 
 def command(*arguments, **options):
