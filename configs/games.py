@@ -34,10 +34,10 @@ def sokoban(c: ConfigDict) -> None:
 
 def desk(c: ConfigDict) -> None:
   """An office of tools that refuse; a turn's anchor is ESSA's fingerprint of the last answer."""
-  _play(c, "desk", goals=1, max_steps=6, anchor="fingerprint")
-  c.env.update(turns=6, action_tokens=18, observation_tokens=96)  # what is no call: in 88
-  c.data.update(train=512, validation=32, prompt_budget=32)  # one person can ask for 904 things
-  c.rollout.update(max_tokens=6 * 50, prefill_chunk=32)  # a turn: an answer of 22 on average, a call of 10
+  _play(c, "desk", goals=1, max_steps=5, anchor="fingerprint")
+  c.env.update(turns=5, action_tokens=18, observation_tokens=96)  # what is no call: in 88
+  c.data.update(train=2048, validation=64, prompt_budget=32)  # of 4,056 requests
+  c.rollout.update(max_tokens=5 * 50, prefill_chunk=32)  # a turn: an answer of 19 on average, a call of 10
 
 
 def _play(c: ConfigDict, environment: str, **knobs) -> None:

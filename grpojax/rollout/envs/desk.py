@@ -1,6 +1,6 @@
 """Desk: a small office of meeting rooms whose tools refuse what is wrong, by names and numbers.
 
-    ann: book 14, 6 seats; bob: cancel 10
+    ann: book 14, 6 seats; bob: cancel 4
     > rooms 14                              or {"name": "rooms", "arguments": {"hour": 14}}
     A 4, C 9
     > book ann A 14
@@ -67,7 +67,7 @@ class Desk:
       return self._guess(rng)
     goal = self.office.goals[0]
     find, rooms = f"find {goal.name}", f"rooms {goal.to or goal.hour}"
-    looks = {"book": [rooms], "change": [find, rooms], "cancel": [find]}[goal.verb]
+    looks = {"book": [rooms], "change": [find, rooms], "cancel": []}[goal.verb]
     return next((look for look in looks if look not in self._looked), None) or self._right(goal)
 
   def _do(self, action: str) -> tuple[str, Hashable, bool]:
@@ -102,12 +102,12 @@ class Desk:
     return calls.Call(verb, calls.bind(tool, call.arguments))
 
   def _right(self, goal: office.Goal) -> str:
-    number = self.office.number_of(goal.name, goal.hour)
     if goal.verb == "book":
       return f"book {goal.name} {self.office.free(goal.hour, goal.seats)[0]} {goal.hour}"
     if goal.verb == "cancel":
-      return f"cancel {number}"
-    return f"change {number} {self.office.free(goal.to, self.office.bookings[number].seats)[0]} {goal.to}"
+      return f"cancel {goal.number}"
+    seats = self.office.bookings[goal.number].seats
+    return f"change {goal.number} {self.office.free(goal.to, seats)[0]} {goal.to}"
 
   def _guess(self, rng: random.Random) -> str:
     """Returns a command of the right form, about anything."""

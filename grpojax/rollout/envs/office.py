@@ -5,8 +5,12 @@ from typing import NamedTuple
 
 HOURS = range(9, 17)
 ROOMS = ("A", "B", "C")
-NAMES = ("ann", "bob", "eve", "ida", "max", "tom")
-_TAKEN = 0.4  # share of rooms and hours that are booked at the start
+NAMES = (
+  "amy", "ann", "ben", "bob", "dan", "eli", "eve", "fay", "guy", "ian", "ida", "ivy", "jan", "joe", "kay",
+  "leo", "liz", "max", "mia", "ned", "pat", "ray", "sue", "tom",
+)  # fmt: skip
+_STAFF = 6  # of them in one office
+_NUMBERS = range(1, 10)  # of bookings at the start: a digit, which the smallest policies learn to repeat
 _SEATS = range(2, 13)
 
 
@@ -29,10 +33,11 @@ class Goal(NamedTuple):
   hour: int  # of the booking; with "change", of the one that there is
   to: int = 0  # "change": the new hour
   seats: int = 0  # "book": what it needs
+  number: int = 0  # of the booking that there is
 
   def __str__(self) -> str:
-    more = {"book": f", {self.seats} seats", "change": f" to {self.to}", "cancel": ""}[self.verb]
-    return f"{self.name}: {self.verb} {self.hour}{more}"
+    what = {"book": f"{self.hour}, {self.seats} seats", "change": f"{self.number} to {self.to}"}
+    return f"{self.name}: {self.verb} {what.get(self.verb, self.number)}"
 
 
 class Office:
@@ -147,12 +152,12 @@ def draw(number: int, goals: int) -> Office:
 
 def _draw_office(rng: random.Random) -> Office:
   seats = dict(zip(ROOMS, rng.sample(_SEATS, len(ROOMS)), strict=True))
-  numbers = iter(rng.sample(range(10, 90), len(ROOMS) * len(HOURS)))
-  bookings = {}
-  for hour in HOURS:
-    for room, name in zip(ROOMS, rng.sample(NAMES, len(ROOMS)), strict=True):
-      if rng.random() < _TAKEN:
-        bookings[next(numbers)] = Booking(name, room, hour, rng.randint(_SEATS[0], seats[room]))
+  staff = rng.sample(NAMES, _STAFF)
+  places = [(hour, *one) for hour in HOURS for one in zip(ROOMS, rng.sample(staff, len(ROOMS)), strict=True)]
+  bookings = {
+    number: Booking(name, room, hour, rng.randint(_SEATS[0], seats[room]))
+    for number, (hour, room, name) in zip(_NUMBERS, rng.sample(places, len(_NUMBERS)), strict=True)
+  }
   return Office(seats, bookings)
 
 
@@ -166,9 +171,10 @@ def _draw_goal(office: Office, rng: random.Random) -> Goal | None:
     return Goal("book", name, hour, seats=seats) if hard and not office.number_of(name, hour) else None
   if not office.bookings:
     return None
-  booking = office.bookings[rng.choice(sorted(office.bookings))]
+  number = rng.choice(sorted(office.bookings))
+  booking = office.bookings[number]
   if verb == "cancel":
-    return Goal("cancel", booking.name, booking.hour)
+    return Goal("cancel", booking.name, booking.hour, number=number)
   to = rng.choice([hour for hour in HOURS if hour != booking.hour])
   can = office.free(to, booking.seats) and not office.number_of(booking.name, to)
-  return Goal("change", booking.name, booking.hour, to) if can else None
+  return Goal("change", booking.name, booking.hour, to, number=number) if can else None
