@@ -169,7 +169,8 @@ def short(sample):
 def test_a_run_with_top_p_compares_like_with_like(cache, tmp_path, rows):
   """Rollout, batch, both passes and the reference are over the same tokens, before and after an update."""
   config = grpo.get_config("tiny")
-  config.update(dict(cache_dir=str(cache), verbose=False, steps=2, rows=rows, updates_per_rollout=1))
+  sizes = dict(steps=2, updates_per_rollout=1, microbatches=2)
+  config.update(dict(cache_dir=str(cache), verbose=False, rows=rows) | sizes)
   config.rollout.update(top_k=6, top_p=0.8)
   config.reference = "init"
   config.objective.penalty = {"kl": dict(fn="kl_k3", beta=0.04)}
