@@ -13,6 +13,10 @@ from collections.abc import Iterator
 BROWSER = next((path for name in ("chromium", "google-chrome") if (path := shutil.which(name))), None)
 
 
+class Navigated(Exception):
+  """A page was made anew while a script ran in it."""
+
+
 class Tab:
   """One page: `run` JavaScript in it, `click` where a selector points, `drag` across it."""
 
@@ -30,6 +34,8 @@ class Tab:
     while True:
       got = self._read()
       if got.get("id") == self.number:
+        if "Inspected target navigated" in str(got.get("error")):
+          raise Navigated
         assert "error" not in got, got["error"]
         return got["result"]
       if got.get("method") in ("Runtime.exceptionThrown", "Log.entryAdded"):
@@ -47,8 +53,11 @@ class Tab:
     self.wait("document.readyState === 'complete'")
 
   def run(self, script: str):
-    """Returns the value of an expression in the page; waits where it is a promise."""
-    result = self.send("Runtime.evaluate", expression=script, returnByValue=True, awaitPromise=True)
+    """Returns the value of an expression; waits where it is a promise, and while the page is made anew."""
+    result = None
+    while result is None:
+      with contextlib.suppress(Navigated):
+        result = self.send("Runtime.evaluate", expression=script, returnByValue=True, awaitPromise=True)
     assert "exceptionDetails" not in result, result["exceptionDetails"]
     return result["result"].get("value")
 

@@ -256,7 +256,10 @@ VALUES = {
   ],
 }  # fmt: skip
 ALONE = ("cache_dir", "mesh.cpu_devices", "print_sharding")  # are of this process, or run nothing
-ANY_TEXT = ("data.system", "lora.modules", "name", "reward.accuracy.marker", "process.scorer", "log.project")
+ANY_TEXT = (  # the paths are read by commands of their own
+  "data.system", "interruption.text", "interruption.unless", "judge.marker", "lora.modules", "log.project",
+  "name", "preference.path", "process.scorer", "reward.accuracy.marker", "sft.path", "teacher.column",
+)  # fmt: skip
 SIGNED = ("objective", "reward", "adaptive_group.positive", "data", "mesh.")
 
 

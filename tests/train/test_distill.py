@@ -72,7 +72,7 @@ def test_each_row_has_the_log_probs_of_its_own_teacher():
   teachers = tuple(map(of, range(3)))
   tokens = np.arange(24.0).reshape(4, 2, 3)
   batch = SimpleNamespace(
-    tokens=tokens, prompt_length=None, packing_index=None, context=None,
+    tokens=tokens, prompt_length=None, packing_index=None, context=None, kept=None,
     extra=dict(teacher=np.broadcast_to(numbers[:, None], (4, 2))),
   )  # fmt: skip
   batch._replace = lambda **fields: fields
