@@ -38,6 +38,8 @@ def desk(c: ConfigDict) -> None:
   c.env.update(turns=5, action_tokens=18, observation_tokens=96)  # what is no call: in 88
   c.data.update(train=2048, validation=64, prompt_budget=32)  # of 4,056 requests
   c.rollout.update(max_tokens=5 * 50, prefill_chunk=32)  # a turn: an answer of 19 on average, a call of 10
+  c.steps = 40  # after 24 it has made half of its way
+  c.eval.every = 20
 
 
 def _play(c: ConfigDict, environment: str, **knobs) -> None:
