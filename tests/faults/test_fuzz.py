@@ -256,9 +256,10 @@ VALUES = {
   ],
 }  # fmt: skip
 ALONE = ("cache_dir", "mesh.cpu_devices", "print_sharding")  # are of this process, or run nothing
-ANY_TEXT = (  # the paths are read by commands of their own
-  "data.system", "interruption.text", "interruption.unless", "judge.marker", "lora.modules", "log.project",
-  "name", "preference.path", "process.scorer", "reward.accuracy.marker", "sft.path", "teacher.column",
+ANY_TEXT = (
+  "data.system", "interruption.text", "interruption.unless", "lora.modules", "log.project", "name",
+  "process.scorer", "reward.accuracy.marker", "teacher.column",
+  *("judge.marker", "judge.rubric", "preference.loss.fn", "preference.path", "sft.path"),  # stages check them
 )  # fmt: skip
 SIGNED = ("objective", "reward", "adaptive_group.positive", "data", "mesh.")
 
