@@ -34,7 +34,7 @@ class Prompts(NamedTuple):
 
 
 class Turns(NamedTuple):
-  """What happened turn by turn.  A row is a whole trajectory, of U turns at most; a turn is one action."""
+  """Turns of trajectories.  A row is a whole trajectory, of U turns at most; a turn is one action."""
 
   index: Array  # [P, G, T] int32: the turn of each action token; -1 on every other
   count: Array  # [P, G] int32, turns that were played; what is beyond means nothing

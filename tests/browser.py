@@ -53,19 +53,18 @@ class Tab:
     self.wait("document.readyState === 'complete'")
 
   def run(self, script: str):
-    """Returns the value of an expression; waits where it is a promise, and while the page is made anew."""
-    result = None
-    while result is None:
-      with contextlib.suppress(Navigated):
-        result = self.send("Runtime.evaluate", expression=script, returnByValue=True, awaitPromise=True)
+    """Returns the value of an expression in the page; waits where it is a promise."""
+    result = self.send("Runtime.evaluate", expression=script, returnByValue=True, awaitPromise=True)
     assert "exceptionDetails" not in result, result["exceptionDetails"]
     return result["result"].get("value")
 
   def wait(self, condition: str) -> None:
-    """Returns once the condition is true, which is asked for 20 seconds."""
-    end = time.monotonic() + 20
-    while not self.run(condition):
+    """Returns once the condition is true, which is asked for 20 seconds, also of a page that is made anew."""
+    end, met = time.monotonic() + 20, False
+    while not met:
       assert time.monotonic() < end, condition
+      with contextlib.suppress(Navigated):
+        met = self.run(condition)
       time.sleep(0.02)
 
   def place(self, selector: str, share: float = 0.5) -> tuple[float, float]:
