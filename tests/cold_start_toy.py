@@ -13,7 +13,8 @@ import numpy as np
 from grpojax.data import pipeline, text
 from grpojax.recipes import base
 from grpojax.runtime import checksums, metrics, sharding
-from grpojax.train import cold_start, setup
+from grpojax.train import cold_start
+from grpojax.train import policy as policy_lib
 
 RECORD = Path(__file__).parent / "data" / "cold_start.json"
 TOKENIZER = text.load_tokenizer()
@@ -38,7 +39,7 @@ def split() -> pipeline.Split:
 
 
 def model(c):
-  return setup.build_model(c, TOKENIZER, sharding.make_mesh(c.mesh))
+  return policy_lib.build_model(c, TOKENIZER, sharding.make_mesh(c.mesh))
 
 
 def run() -> dict:

@@ -4,7 +4,7 @@ BUILT = {}  # (mesh, config without the keys that decide none) -> programs
 
 
 def share(monkeypatch) -> None:
-  """Lets train/setup.py build each program once."""
-  from grpojax.train import setup, shared  # here: the process that deals the tests needs none of it
+  """Lets train/programs.py build each program once."""
+  from grpojax.train import programs, shared  # here: the process that deals the tests needs none of it
 
-  monkeypatch.setattr(setup, "build_programs", shared.sharing(setup.build_programs, BUILT))
+  monkeypatch.setattr(programs, "build", shared.sharing(programs.build, BUILT))

@@ -25,7 +25,7 @@ from grpojax.recipes import base
 from grpojax.rollout import sampler
 from grpojax.runtime import sharding
 from grpojax.tools.podcheck import known
-from grpojax.train import setup
+from grpojax.train import programs as programs_lib
 from grpojax.types import Groups, Prompts, Rollout, Scored
 
 SIZES = ("hidden_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads", "head_dim",
@@ -58,7 +58,7 @@ class Device(NamedTuple):
   mesh: Mesh
   model: models.Model
   objective: objective.Objective
-  programs: setup.Programs
+  programs: programs_lib.Programs
   pack: packing.PackSpec | None
 
 

@@ -34,7 +34,8 @@ from grpojax.models.names import Row, row
 from grpojax.models.spec import Spec
 from grpojax.runtime import checkpointer, console, sharding, storage
 from grpojax.tools import model_card, push
-from grpojax.train import adapters, manifest, setup
+from grpojax.train import adapters, manifest
+from grpojax.train import policy as policy_lib
 
 DTYPES = ("bfloat16", "float16", "float32")
 WEIGHTS = (".safetensors", ".safetensors.index.json", ".bin", ".bin.index.json", ".pth", ".pt", ".gguf")
@@ -155,7 +156,7 @@ def checkpoint_params(workdir: Path, model: Model, mesh, step: int | None = None
   config = ConfigDict(storage.read_json(workdir / "config.json"))
   if not config.get("lora", {}).get("rank"):
     return trained_params(workdir, model, mesh, step)
-  model = setup.with_adapters(config, model)
+  model = policy_lib.with_adapters(config, model)
   step, trained = trained_params(workdir, model, mesh, step)
   frozen = adapters.frozen(config, workdir, model, mesh)
   saved = checkpointer.host_state(workdir, step)["frozen"]
@@ -183,7 +184,7 @@ def check(asked: Asked) -> None:
 
 def write(asked: Asked, config: ConfigDict, model: Model, step: int, params: dict) -> None:
   """Writes the folder and its card: of the parameters after `step`, adapters merged, or of the adapters."""
-  source = setup.model_folder(config)
+  source = policy_lib.model_folder(config)
   card = _card(asked, config, step, source)
   if not asked.adapters:
     write_folder(params, model.spec, source, asked.out, asked.shard_mb * 10**6, asked.dtype, card)
@@ -230,7 +231,7 @@ def main(argv: list[str] | None = None) -> None:
     check(asked)
     config = ConfigDict(storage.read_json(asked.workdir / "config.json"))
     mesh = sharding.make_mesh(config.mesh)
-    model = setup.build_model(config, text.load_tokenizer(setup.model_folder(config)), mesh)
+    model = policy_lib.build_model(config, text.load_tokenizer(policy_lib.model_folder(config)), mesh)
     if asked.adapters and not model.lora:
       raise ValueError(
         f"--adapters: the run in {asked.workdir} has none (config.lora.rank = 0); leave it out."

@@ -15,7 +15,7 @@ from grpojax.rollout import sampler
 from grpojax.rollout.sampler import Engine
 from grpojax.runtime import console, data_shards, metrics, storage
 from grpojax.tools import export
-from grpojax.train import setup
+from grpojax.train import policy as policy_lib
 from grpojax.train.setup import Job
 
 
@@ -102,7 +102,7 @@ class Run:
     spec = sampler.build.eval_spec(c)
     sampling = spec.sampling._replace(temperature=temperature)
     spec = spec._replace(group_size=1, max_tokens=max_tokens, sampling=sampling)
-    model, ends = job.model._replace(lora=None), setup.eos_ids(c, job.data.tokenizer)
+    model, ends = job.model._replace(lora=None), policy_lib.eos_ids(c, job.data.tokenizer)
     return sampler.build.build(c, "generation", model, job.mesh, ends, spec)
 
   def _encode(self, prompts: Sequence[str]) -> pipeline.Split:

@@ -13,7 +13,7 @@ from orbax.checkpoint import v1 as ocp
 
 from grpojax.models import Model, hf, lora, peft
 from grpojax.runtime import sharding, storage
-from grpojax.train import setup
+from grpojax.train import policy as policy_lib
 
 
 def begin(config: ConfigDict, workdir: Path, model: Model, mesh, params: dict) -> tuple[dict, dict]:
@@ -39,7 +39,7 @@ def frozen(config: ConfigDict, workdir: Path, model: Model, mesh) -> dict:
   if not model.lora:
     return {}
   if "path" in config.model:
-    return hf.load(setup.model_folder(config), model, mesh)
+    return hf.load(policy_lib.model_folder(config), model, mesh)
   folder = storage.absolute(workdir) / "frozen"
   where = sharding.param_shardings(mesh, model.axes, model.shapes, model.rules)
   try:

@@ -6,8 +6,9 @@ import jax
 import numpy as np
 
 from grpojax.runtime import checkpointer, checksums, console, sharding
-from grpojax.train import adapters, manifest, setup, teacher
+from grpojax.train import adapters, manifest, teacher
 from grpojax.train import moment as moment_lib
+from grpojax.train import programs as programs_lib
 from grpojax.train.setup import Job
 from grpojax.train.state import RunState, new_curriculum
 
@@ -63,7 +64,7 @@ def checkpoint_tree(
 def tree_layout(job: Job) -> tuple[tuple, tuple]:
   """Returns (shapes, shardings) of `checkpoint_tree`'s arrays."""
   config, mesh = job.config, job.mesh
-  shapes, where = setup.state_layout(config, job.model, mesh)
+  shapes, where = programs_lib.state_layout(config, job.model, mesh)
   ahead = config.staleness
   host_arrays = np.array(0, np.float32), new_curriculum(job), moment_lib.start(config)
   everywhere = jax.tree.map(lambda _: sharding.replicated(mesh), host_arrays)

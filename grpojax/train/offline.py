@@ -18,8 +18,10 @@ from grpojax.learner import logprobs, optimizer, rows
 from grpojax.learner.packing import PackSpec
 from grpojax.learner.rows import Rows
 from grpojax.runtime import sharding
-from grpojax.train import setup, supervised
+from grpojax.train import policy as policy_lib
+from grpojax.train import programs as programs_lib
 from grpojax.train import state as run_state
+from grpojax.train import supervised
 from grpojax.train.banner import announce_setup, finish
 from grpojax.train.loop import due
 from grpojax.train.session import Session
@@ -68,14 +70,14 @@ def with_split(job: Job, split: Split, section: str, completions: int) -> Job:
   A batch has config.<section>.batch_size prompts, and so many completions of each.  Raises ValueError.
   """
   c, model, mesh = job.config, job.model, job.mesh
-  setup.check_prompts(model, split)
+  policy_lib.check_prompts(model, split)
   pack = pack_spec(c, sharding.batch_shards(mesh), section, completions)
   schedule = supervised.cosine(c.optimizer.learning_rate, c.optimizer.warmup_steps, c.steps)
   tx = optimizer.make_optimizer(c.optimizer, schedule, model.trained.axes)
   layout = _layout(c, model, pack)
   programs = job.programs._replace(
     update=supervised.program(f"{section} update", model, mesh, layout, tx, schedule),
-    logp=setup.logp_program(model, mesh, layout),
+    logp=programs_lib.build_logp(model, mesh, layout),
   )
   rollout = job.rollout._replace(data=job.data._replace(train=split))
   return job.with_programs(programs)._replace(rollout=rollout, pack=pack)

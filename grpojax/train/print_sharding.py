@@ -7,18 +7,19 @@ from grpojax.data import text
 from grpojax.models import Model
 from grpojax.rollout.sampler import weights
 from grpojax.runtime import console, sharding
-from grpojax.train import setup
+from grpojax.train import policy as policy_lib
+from grpojax.train import programs as programs_lib
 
 
 def show(config: ConfigDict) -> None:
   """Prints the table of a config's model on its mesh: `--config.print_sharding=True`."""
   mesh = sharding.make_mesh(config.mesh)
-  model = setup.build_model(config, text.load_tokenizer(setup.model_folder(config)), mesh)
+  model = policy_lib.build_model(config, text.load_tokenizer(policy_lib.model_folder(config)), mesh)
   axes = " x ".join(f"{axis} {n}" for axis, n in mesh.shape.items())
   console.say(f"{mesh.size} {mesh.devices.flat[0].device_kind} device(s): {axes}")
   for line in table(model, mesh):
     console.say(line)
-  shapes, where = setup.state_layout(config, model, mesh)
+  shapes, where = programs_lib.state_layout(config, model, mesh)
   moments = sharding.bytes_per_chip(shapes.opt_state, where.opt_state)
   console.say(f"optimiser state: {moments:,} bytes per chip")
   own = weights.build_sync(config, "rollout", model, mesh, config.rollout.weights)

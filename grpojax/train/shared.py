@@ -18,7 +18,7 @@ NO_PROGRAM = (
 
 
 def sharing(build: Callable, built: dict) -> Callable:
-  """Returns setup.build_programs that builds the same programs once, and keeps them in `built`."""
+  """Returns programs.build that builds the same programs once, and keeps them in `built`."""
 
   def build_once(config: ConfigDict, model: Model, tokenizer, mesh: Mesh):
     keys = schema.flatten(config.to_dict()).items()

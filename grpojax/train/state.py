@@ -14,8 +14,9 @@ from grpojax.rollout import curriculum
 from grpojax.rollout.curriculum import Difficulty
 from grpojax.rollout.survey import estimate_difficulty
 from grpojax.runtime.metrics import Writer
-from grpojax.train import adapters, cold_start, setup
+from grpojax.train import adapters, cold_start
 from grpojax.train import moment as moment_lib
+from grpojax.train import policy as policy_lib
 from grpojax.train.setup import Job
 
 
@@ -51,7 +52,7 @@ def initial(job: Job, writer: Writer) -> tuple[RunState, list]:
   model = job.model
   with context.timer.phase("start"):
     if "path" in config.model:
-      params = hf.load(setup.model_folder(config), model, job.mesh)
+      params = hf.load(policy_lib.model_folder(config), model, job.mesh)
     else:
       base = model._replace(lora=None)
       params = cold_start.cold_start(config, base, job.mesh, data.train, data.tokenizer, writer)

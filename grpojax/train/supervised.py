@@ -23,7 +23,7 @@ from grpojax.models import Model
 from grpojax.objective import Objective
 from grpojax.runtime import compiler_options, data_shards, sharding
 from grpojax.runtime.compile import aot_jit
-from grpojax.train import setup
+from grpojax.train import programs as programs_lib
 from grpojax.types import Batch
 
 OBJECTIVE = ConfigDict(
@@ -67,7 +67,7 @@ def program(name: str, model: Model, mesh: Mesh, rows: Rows, tx, schedule: optax
   return aot_jit(
     name,
     make_update(rows, tx, schedule),
-    in_shardings=(where, everywhere, sharding.batch_sharding(mesh), setup.frozen_layout(model, mesh)),
+    in_shardings=(where, everywhere, sharding.batch_sharding(mesh), programs_lib.frozen_layout(model, mesh)),
     out_shardings=(where, everywhere),
     donate_argnums=0,
     compiler_options=compiler_options.options(mesh),

@@ -20,6 +20,7 @@ from grpojax.recipes import base
 from grpojax.runtime import hub, metrics
 from grpojax.tools import export
 from grpojax.train import manifest, setup
+from grpojax.train import policy as policy_lib
 
 QWEN2 = dict(
   model_type="qwen2", architectures=["Qwen2ForCausalLM"], hidden_size=32, num_hidden_layers=2,
@@ -156,17 +157,17 @@ def test_a_tokenizers_unused_token_needs_no_embedding_and_a_used_one_does(tmp_pa
   config = base.get_config("local")
   config.model.path = str(folder)
   tokenizer = setup.text.load_tokenizer(folder)
-  known = setup.build_model(config, tokenizer).spec.vocab_size
+  known = policy_lib.build_model(config, tokenizer).spec.vocab_size
   tokenizer.add_tokens([f"<extra {i}>" for i in range(known)], special_tokens=True)
-  model = setup.build_model(config, tokenizer)  # as transformers adds <|endoftext|> to an exported Qwen2
+  model = policy_lib.build_model(config, tokenizer)  # as transformers adds <|endoftext|> to an exported Qwen2
 
   def split(*tokens):
     prompts = [np.array([1, 2], np.int32), np.array(tokens, np.int32)]
     return pipeline.Split("train", [{}] * 2, prompts, np.array([4, 7]), 9, 0)
 
-  setup.check_prompts(model, split(known - 1))
+  policy_lib.check_prompts(model, split(known - 1))
   with pytest.raises(ValueError, match=f"Row 7 of split 'train' has token {known}, and config.model knows"):
-    setup.check_prompts(model, split(3, known))
+    policy_lib.check_prompts(model, split(3, known))
   tokenizer.pad_token = f"<extra {known - 1}>"
   with pytest.raises(ValueError, match="they do not belong together"):
-    setup.build_model(config, tokenizer)
+    policy_lib.build_model(config, tokenizer)

@@ -14,7 +14,8 @@ from grpojax.data import text
 from grpojax.learner import batching, logprobs, optimizer
 from grpojax.rollout.dynamic_sampling import Groups
 from grpojax.runtime import metrics
-from grpojax.train import cold_start, setup
+from grpojax.train import cold_start
+from grpojax.train import policy as policy_lib
 from grpojax.types import Scored
 
 pytestmark = pytest.mark.usefixtures("quick_jobs")
@@ -167,4 +168,4 @@ def test_a_dense_model_is_refused(changes):
   config = recipe("grpo")
   config.update(**changes)
   with pytest.raises(ValueError, match=f"config.{next(iter(changes))} = .* is for mixtures"):
-    setup.build_model(config, text.load_tokenizer())
+    policy_lib.build_model(config, text.load_tokenizer())

@@ -18,6 +18,8 @@ from grpojax.models.attention import attend
 from grpojax.recipes import base, quantized
 from grpojax.rollout import sampler
 from grpojax.rollout.sampler import weights
+from grpojax.train import policy as policy_lib
+from grpojax.train import programs as programs_lib
 from grpojax.train import setup
 
 slow = pytest.mark.slow
@@ -224,8 +226,8 @@ def test_the_recipe_samples_in_int8_and_evaluates_in_full(monkeypatch):
   config = quantized.get_config("tiny")
   tokenizer = setup.text.load_tokenizer()
   config.eval.update(samples=config.rollout.group_size)
-  model = setup.build_model(config, tokenizer)
-  setup.build_programs(config, model, tokenizer, mesh())
+  model = policy_lib.build_model(config, tokenizer)
+  programs_lib.build(config, model, tokenizer, mesh())
   bits = [(name, spec.weights, spec.kv_cache) for name, spec in made]
   assert bits == [("rollout", "int8", "int8"), ("evaluation", "full", "full")]
   config.rollout.weights = "fp8"

@@ -29,7 +29,9 @@ from grpojax.recipes import base, gspo
 from grpojax.rollout import sampler
 from grpojax.runtime import checksums, metrics, sharding
 from grpojax.tools import export
-from grpojax.train import adapters, manifest, setup
+from grpojax.train import adapters, manifest
+from grpojax.train import policy as policy_lib
+from grpojax.train import programs as programs_lib
 
 ADAPTERS = Path(__file__).parents[1] / "data" / "adapters"
 ALL = "q|k|v|o|gate|up|down"
@@ -183,7 +185,8 @@ def test_devices_and_layout_change_no_gradient():
   ours, trained, frozen = adapted()
   sizes = dict.fromkeys((*sharding.AXES, "slices"), 1) | dict(data=2, fsdp=2, tensor=2)
   on = sharding.make_mesh(ConfigDict(sizes))
-  where = optimizer.state_shardings(ADAPTED, optax.identity(), on).params, setup.frozen_layout(ADAPTED, on)
+  where = optimizer.state_shardings(ADAPTED, optax.identity(), on).params
+  where = where, programs_lib.frozen_layout(ADAPTED, on)
   trained, frozen = jax.device_put(({"adapters": trained}, frozen), where)
   for factor, axis in (("a", 1), ("b", 2)):  # embed over fsdp, mlp over tensor
     gate = trained["adapters"]["layers.gate"][factor]
@@ -322,7 +325,7 @@ def test_other_weights_in_the_folder_are_noticed(tmp_path):
   config = base.get_config("local")
   config.model.path, config.lora.rank = str(tmp_path / "qwen3"), 2
   shutil.copytree(FOLDERS / "qwen3", tmp_path / "qwen3")
-  model = setup.with_adapters(config, loaded("qwen3")[0])
+  model = policy_lib.with_adapters(config, loaded("qwen3")[0])
   params = hf.load(tmp_path / "qwen3", model, mesh())
   frozen, trained = adapters.begin(config, tmp_path, model, mesh(), params)
   assert set(trained) == {"adapters"} and frozen is params
@@ -360,7 +363,7 @@ def run(config, workdir):
 
 def final(workdir):
   config = ConfigDict(json.loads((workdir / "config.json").read_text()))
-  model = setup.build_model(config, text.load_tokenizer())
+  model = policy_lib.build_model(config, text.load_tokenizer())
   on = sharding.make_mesh(config.mesh)
   return model, export.trained_params(workdir, model, on)[1], adapters.frozen(config, workdir, model, on)
 

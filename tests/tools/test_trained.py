@@ -11,7 +11,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 import grpojax
 from grpojax.tools import trained
-from grpojax.train import setup
+from grpojax.train import policy as policy_lib
 
 TOKENS = 16
 QUESTIONS = [
@@ -47,7 +47,7 @@ def test_an_exported_model_answers_token_for_token_as_under_the_sampler(run, tmp
   import torch  # here: the tests do without it
 
   folder = run.export(tmp_path / "exported", dtype="float32")
-  before, after = tensors(setup.model_folder(run.job.config)), tensors(folder)
+  before, after = tensors(policy_lib.model_folder(run.job.config)), tensors(folder)
   assert before.keys() == after.keys() and any((before[name] != after[name]).any() for name in after)
   tokenizer = AutoTokenizer.from_pretrained(folder)
   model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)

@@ -10,7 +10,8 @@ from grpojax.models import hf
 from grpojax.recipes import base, spo
 from grpojax.runtime import checkpointer, metrics
 from grpojax.tools import export
-from grpojax.train import checkpoint, offline, setup, sft, supervised
+from grpojax.train import checkpoint, offline, sft, supervised
+from grpojax.train import policy as policy_lib
 from grpojax.train.sft import run_config
 
 ROWS = 24
@@ -142,6 +143,6 @@ def test_adapters_are_all_that_changes_and_are_exported_merged(cache, tmp_path):
   plain = job.model._replace(lora=None)
   _, merged = export.checkpoint_params(tmp_path / "run", plain, job.mesh)
   out = tmp_path / "policy"
-  export.write_folder(merged, plain.spec, setup.model_folder(job.config), out, 10**9, "float32")
+  export.write_folder(merged, plain.spec, policy_lib.model_folder(job.config), out, 10**9, "float32")
   again = hf.load(out, plain, job.mesh)
   jax.tree.map(np.testing.assert_array_equal, again, merged)

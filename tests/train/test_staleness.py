@@ -14,6 +14,7 @@ from grpojax.rollout import generate
 from grpojax.rollout.prefetch import Prefetcher
 from grpojax.runtime import checkpointer, metrics
 from grpojax.train import checkpoint, setup
+from grpojax.train import programs as programs_lib
 from grpojax.types import ACTION, PADDING
 
 pytestmark = pytest.mark.usefixtures("quick_jobs")
@@ -53,13 +54,13 @@ def test_it_is_the_loop_whose_rollouts_are_some_updates_old(cache, tmp_path, mon
   """By hand: step s trains on samples of the policy of s - 1 - depth updates, which is also its pi_old."""
   config = tiny(cache, steps=5, staleness=depth)
   fresh = []
-  original = setup.build_programs
+  original = programs_lib.build
 
   def programs(*args):
     built = original(*args)
     return built._replace(fresh=lambda p: fresh.append(jax.tree.map(np.asarray, p)) or built.fresh(p))
 
-  monkeypatch.setattr(setup, "build_programs", programs)
+  monkeypatch.setattr(programs_lib, "build", programs)
   records = start(config, tmp_path)
   (state, _, _, _, in_flight, _), host = newest(config, tmp_path)
 

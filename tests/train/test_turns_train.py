@@ -14,6 +14,7 @@ from grpojax.recipes import base
 from grpojax.rollout import sampler, turns
 from grpojax.rollout.envs.interface import Turn
 from grpojax.runtime import sharding
+from grpojax.train import programs as programs_lib
 from grpojax.train import setup
 
 pytestmark = pytest.mark.usefixtures("quick_jobs")
@@ -28,7 +29,7 @@ def parity(example, seed, actions):
 
 @pytest.fixture
 def scripted(monkeypatch):
-  monkeypatch.setattr(setup, "Pool", lambda *args, **knobs: Scripted(parity, delay=1))
+  monkeypatch.setattr(programs_lib, "Pool", lambda *args, **knobs: Scripted(parity, delay=1))
 
 
 def playing(cache, recipe="gigpo", **changes):

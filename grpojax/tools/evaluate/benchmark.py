@@ -22,6 +22,8 @@ from grpojax.runtime import console, data_shards, processes, sharding
 from grpojax.tools.evaluate import items, policy, suites
 from grpojax.tools.evaluate.policy import Policy
 from grpojax.tools.evaluate.suites import Suite
+from grpojax.train import policy as policy_lib
+from grpojax.train import programs as programs_lib
 from grpojax.train import setup
 
 # What the items depend on, beside the parameters and the questions.
@@ -74,8 +76,8 @@ def prepare(
   processes.assert_equal(read)
   mesh = sharding.make_mesh(config.mesh)
   data_shards.check_sampler(mesh, sharding.sampler_mesh(config.mesh, mesh))
-  model = setup.build_model(config, tokenizer, mesh)._replace(lora=None)  # merged when they are read
-  sample = setup.build_programs(config, model, tokenizer, mesh).sample_eval
+  model = policy_lib.build_model(config, tokenizer, mesh)._replace(lora=None)  # merged when they are read
+  sample = programs_lib.build(config, model, tokenizer, mesh).sample_eval
   return Job(config, evaluated, chosen, notes, train, tokenizer, scorer, best_of, mesh, model, sample)
 
 

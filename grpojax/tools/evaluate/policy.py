@@ -14,7 +14,8 @@ from grpojax.data import pipeline, text
 from grpojax.models import Model, hf
 from grpojax.runtime import checkpointer, checksums, metrics, storage
 from grpojax.tools import export
-from grpojax.train import cold_start, setup
+from grpojax.train import cold_start
+from grpojax.train import policy as policy_lib
 
 
 class Policy(NamedTuple):
@@ -42,7 +43,7 @@ def find(checkpoint: str, config: ConfigDict) -> tuple[Policy, ConfigDict]:
   ValueError for what is none of them.
   """
   if not checkpoint:
-    return Policy(setup.model_folder(config) if "path" in config.model else None, None), config
+    return Policy(policy_lib.model_folder(config) if "path" in config.model else None, None), config
   path, step = re.fullmatch(r"(.+?)(?:@(\d+))?", checkpoint).groups()
   folder, step = storage.resolve(path, "--checkpoint"), None if step is None else int(step)
   described = (folder / "config.json").is_file()
@@ -82,7 +83,7 @@ def load(policy: Policy, config: ConfigDict, model: Model, mesh, train: pipeline
   if policy.step is not None:
     return export.checkpoint_params(policy.folder, model, mesh, policy.step)[1]
   if policy.folder:
-    return hf.load(setup.model_folder(config), model, mesh)
+    return hf.load(policy_lib.model_folder(config), model, mesh)
   with metrics.Writer(out / "cold_start") as writer:
     return cold_start.cold_start(config, model, mesh, train, text.load_tokenizer(), writer)
 

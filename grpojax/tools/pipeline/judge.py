@@ -16,7 +16,8 @@ from grpojax.data.pipeline import Split
 from grpojax.tools.evaluate import benchmark, suites
 from grpojax.tools.evaluate.suites import Suite
 from grpojax.tools.pipeline import pairing
-from grpojax.train import setup
+from grpojax.train import policy as policy_lib
+from grpojax.train import programs as programs_lib
 
 NAME = "judge"  # of the suite of rubrics, and of the folder of its items
 PLACES = "{question}", "{answer}"
@@ -121,7 +122,7 @@ def _prepare(answering: benchmark.Job, config: ConfigDict, items: list[dict]):
     asked.eval.max_tokens = asked.rollout.max_tokens = c.max_tokens
     asked.reward = ConfigDict(dict(accuracy=dict(fn="rules:integer_answer", marker=c.marker.rstrip())))
   try:
-    setup.check_length(asked)
+    policy_lib.check_length(asked)
   except ValueError as error:
     said = str(error).replace("config.data.", "config.judge.").replace("config.rollout.", "config.judge.")
     raise ValueError(said) from error
@@ -148,7 +149,7 @@ def _prepare(answering: benchmark.Job, config: ConfigDict, items: list[dict]):
   take = lambda rows: [rows[i] for i in fits]
   numbers = np.array([suites.number(f"{NAME}/{one}") for one in ids], np.int32)
   split = Split(NAME, take(rubrics), take(prompts), numbers, c.prompt_budget, len(prompts) - len(fits))
-  sample = setup.build_programs(asked, answering.model, answering.tokenizer, answering.mesh).sample_eval
+  sample = programs_lib.build(asked, answering.model, answering.tokenizer, answering.mesh).sample_eval
   job = answering._replace(
     config=asked, suites=[Suite(NAME, split, ids)], scorer=rewards.build(asked.reward), sample=sample
   )

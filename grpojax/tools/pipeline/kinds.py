@@ -19,7 +19,8 @@ from grpojax.tools.evaluate import summary
 from grpojax.tools.pipeline import answering, sampling
 from grpojax.tools.pipeline.answering import Place
 from grpojax.tools.pipeline.stages import Stage, from_folder
-from grpojax.train import cold_start, preference, setup, sft
+from grpojax.train import cold_start, preference, sft
+from grpojax.train import policy as policy_lib
 
 POLICY = "policy"  # folder of the policy that a stage leaves
 LEARNED = "learned.jsonl"  # the rows of all sources that an `sft` or `preference` stage learns
@@ -33,7 +34,7 @@ def base(stage: Stage, place: Place) -> list[str]:
   model = job.model._replace(lora=None)
   with metrics.Writer(place.folder) as writer:
     if "path" in job.config.model:
-      params = hf.load(setup.model_folder(job.config), model, job.mesh)
+      params = hf.load(policy_lib.model_folder(job.config), model, job.mesh)
     else:
       params = cold_start.cold_start(job.config, model, job.mesh, job.data.train, job.data.tokenizer, writer)
   return _leave(job.config, model, params, place.folder)
@@ -105,6 +106,6 @@ def _leave(config: ConfigDict, model: Model, params: dict, folder: Path) -> list
   """Collective: writes a policy in the precision of its parameters; returns the names of its files."""
   out, dtype = folder / POLICY, config.model.get("param_dtype", "float32")
   processes.on_process_0(lambda: shutil.rmtree(out, ignore_errors=True))  # of a start that was killed
-  export.write_folder(params, model.spec, setup.model_folder(config), out, SHARD_BYTES, dtype)
+  export.write_folder(params, model.spec, policy_lib.model_folder(config), out, SHARD_BYTES, dtype)
   processes.on_process_0(lambda: None)  # all wait until process 0 has written
   return sorted(f"{POLICY}/{file.name}" for file in out.iterdir())

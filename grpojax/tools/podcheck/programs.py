@@ -17,7 +17,8 @@ from grpojax.learner.state import State
 from grpojax.rollout import sampler
 from grpojax.runtime import sharding
 from grpojax.tools.podcheck import abstract, known
-from grpojax.train import setup
+from grpojax.train import policy as policy_lib
+from grpojax.train import programs as programs_lib
 
 
 class Plan(NamedTuple):
@@ -26,7 +27,7 @@ class Plan(NamedTuple):
   config: ConfigDict
   mesh: Mesh
   model: models.Model
-  programs: setup.Programs
+  programs: programs_lib.Programs
   slots: int  # completions that decode at a time
   pieces: int  # of an update, one after the other
   columns: int  # of all sequences of one update
@@ -58,9 +59,9 @@ def plan(config: ConfigDict, devices: list, scratch: Path) -> Plan:
     tokenizer = abstract.Tokenizer()
   config_lib.check(config, len(devices))
   mesh = sharding.make_mesh(config.mesh, devices)
-  tokenizer = tokenizer or text.load_tokenizer(setup.model_folder(config))
-  model = setup.build_model(config, tokenizer, mesh)
-  programs = setup.build_programs(config, model, tokenizer, mesh)
+  tokenizer = tokenizer or text.load_tokenizer(policy_lib.model_folder(config))
+  model = policy_lib.build_model(config, tokenizer, mesh)
+  programs = programs_lib.build(config, model, tokenizer, mesh)
   c, shards = config.rollout, sharding.batch_shards(mesh)
   samples, spec = sharding.sampler_mesh(config.mesh, mesh), sampler.build.rollout_spec(config)
   slots = sampler.build.slots_that_fit(config, model.spec, samples, spec)
@@ -85,7 +86,7 @@ def _chunks(config: ConfigDict, mesh: Mesh, spec: PackSpec) -> int:
 
 def state(plan: Plan):
   """Returns (shapes, shardings) of what an update changes."""
-  return setup.state_layout(plan.config, plan.model, plan.mesh)
+  return programs_lib.state_layout(plan.config, plan.model, plan.mesh)
 
 
 def update(plan: Plan) -> Program:

@@ -11,13 +11,14 @@ import sys
 from grpojax import train
 from grpojax.config import commandline
 from grpojax.runtime import console, errors
-from grpojax.train import setup, shared
+from grpojax.train import programs as programs_lib
+from grpojax.train import shared
 
 
 def main() -> None:
   """Answers line by line; ends with a run that was asked to stop, and has saved."""
   answers = os.fdopen(os.dup(1), "w")  # before standard output is a run's log
-  build = shared.sharing(setup.build_programs, {})
+  build = shared.sharing(programs_lib.build, {})
   for line in sys.stdin:
     asked = json.loads(line)
     print_to(asked["log"])

@@ -11,7 +11,8 @@ from grpojax.data import text
 from grpojax.recipes import base
 from grpojax.rollout.sampler import weights
 from grpojax.runtime import sharding
-from grpojax.train import setup
+from grpojax.train import policy as policy_lib
+from grpojax.train import programs as programs_lib
 from grpojax.types import Prompts
 
 slow = pytest.mark.slow
@@ -35,14 +36,14 @@ def config(**mesh):
 def sampled(c, prompts):
   """(a rollout of the prompts, the sampler, the learner's parameters), of the config's mesh."""
   tokenizer, mesh = text.load_tokenizer(), sharding.make_mesh(c.mesh)
-  model = setup.build_model(c, tokenizer, mesh)
+  model = policy_lib.build_model(c, tokenizer, mesh)
   where = sharding.param_shardings(mesh, model.axes, model.shapes, model.rules)
   params = jax.device_put(models.build(c.model, len(tokenizer)).init(jax.random.key(0)), where)
   if model.lora:
     trained = sharding.param_shardings(mesh, model.lora.axes, model.lora.shapes, model.rules)
     draw = lambda s, place: jax.device_put(np.random.default_rng(s.size).normal(0, 0.1, s.shape), place)
     params = params | jax.tree.map(lambda s, w: draw(s, w).astype(s.dtype), model.lora.shapes, trained)
-  run = setup.build_programs(c, model, tokenizer, mesh).sample
+  run = programs_lib.build(c, model, tokenizer, mesh).sample
   return run(params, prompts, jax.random.key(1))[0], run, params
 
 
@@ -85,7 +86,7 @@ def test_equal_layouts_copy_nothing():
   """The learner's parameters are what is sampled from, not a copy of them."""
   c = config(data=4, tensor=2, sampler__tensor=2)
   mesh = sharding.make_mesh(c.mesh)
-  model = setup.build_model(c, text.load_tokenizer(), mesh)
+  model = policy_lib.build_model(c, text.load_tokenizer(), mesh)
   made = weights.build_sync(c, "rollout", model, mesh, "full")
   assert made.sync is None and made.bytes_per_chip == 0 and made.model is model
 
@@ -97,7 +98,7 @@ def test_the_copy_is_in_the_compute_dtype_as_far_as_every_use_is(head_dtype, tie
   c = config(data=2, fsdp=4, sampler__tensor=2)
   c.model.update(dtype="bfloat16", head_dtype=head_dtype, tie_word_embeddings=tied)
   mesh = sharding.make_mesh(c.mesh)
-  model = setup.build_model(c, text.load_tokenizer(), mesh)
+  model = policy_lib.build_model(c, text.load_tokenizer(), mesh)
   params = jax.jit(model.init)(jax.random.key(0))
   small = weights.in_compute_dtype(params, model.spec)
   assert {x.dtype.name for x in jax.tree.leaves(small)} == {"bfloat16", "float32"}
