@@ -241,7 +241,8 @@ def get_config(scale: str = "mini") -> ConfigDict:
   c.guard.minutes = 60.0  # without progress, from the first second on: dump all stacks, end; 0: never
 
   c.eval = ConfigDict()
-  c.eval.every = 25  # steps; also before the first and after the last
+  c.eval.every = 25  # steps; also after the last
+  c.eval.on_start = True  # and before the first
   c.eval.split = "test"
   c.eval.prompts = 128  # held-out questions while training; `grpojax.tools.evaluate` asks all
   c.eval.samples = 8  # k, completions per question

@@ -32,6 +32,7 @@ program_cache.use(PROGRAMS)
 jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.05)
 
 
+MAPPINGS = 65_530  # of a process; vm.max_map_count as it comes
 JOBS_FIRST = (
   "tests/experiments/test_real_model.py", "tests/runtime/test_processes.py", "tests/train/", "tests/faults/",
 )  # fmt: skip
@@ -48,6 +49,22 @@ def pytest_collection_finish():
   """Keeps the garbage collector off what imports and collection made: that takes a tenth of a run."""
   gc.freeze()
   gc.set_threshold(20_000, 20, 20)
+
+
+def pytest_runtest_teardown(item, nextitem):
+  """Forgets a file's programs when they have taken half of the mappings that Linux gives a process.
+
+  Each compiled program has mappings of its own, and past 65,530 of them the next one ends the process.
+  """
+  if nextitem and nextitem.path != item.path and _mappings() > MAPPINGS // 2:
+    shared_programs.BUILT.clear()
+    jax.clear_caches()
+    gc.collect()
+
+
+def _mappings() -> int:
+  maps = Path("/proc/self/maps")
+  return len(maps.read_bytes().splitlines()) if maps.exists() else 0
 
 
 def pytest_terminal_summary(terminalreporter):

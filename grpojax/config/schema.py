@@ -266,6 +266,7 @@ KEYS = {
   "guard.minutes": Key(MINUTES, free=True),
 
   "eval.every": Key(COUNT, free=True),
+  "eval.on_start": Key(free=True),
   "eval.split": Key(),
   "eval.prompts": Key(ROWS),
   "eval.samples": Key(ROWS),

@@ -87,7 +87,8 @@ def finish(job: Job, session, step: int) -> None:
     first = session.first
     console.say(f"This run is finished at step {first}; raise --config.steps, or take another --workdir.")
   evals = [r for r in written if r["kind"] == "eval"] or [{}]
-  console.final_table(evals[0], evals[-1], job.workdir / "report.html", metrics.phase_seconds(written))
+  before = evals[0] if evals[0].get("step") == 0 else {}
+  console.final_table(before, evals[-1], job.workdir / "report.html", metrics.phase_seconds(written))
 
 
 def _draw(files: Path, workdir: Path) -> None:

@@ -24,7 +24,7 @@ def run(job: Job, on_step: Callable[[int, dict[str, float]], None] | None = None
   with Session(job, on_step) as session:
     state, in_flight = session.restored or run_state.initial(job, session.writer)
     rollouts = Prefetcher(job.rollout, config.staleness, state.frozen, in_flight)
-    if state.step == 0:
+    if state.step == 0 and config.eval.on_start:
       session.evaluate(0, state.policy)
     with session.watch():
       while state.step < config.steps and not session.stop_requested():

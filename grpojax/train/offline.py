@@ -123,7 +123,7 @@ def run(
   announce_setup(job)
   with Session(job, on_step) as session:
     state, _ = session.restored or run_state.initial(job, session.writer)
-    if state.step == 0:
+    if state.step == 0 and c.eval.on_start:
       session.evaluate(0, state.policy)
     with session.watch():
       for step, learner, metrics, counts in updates(job, session, state):

@@ -12,8 +12,8 @@ from grpojax.models import Model
 # argument of the update, which compiles once for each of its kinds.
 NO_PROGRAM = (
   "name", "steps", "seed", "cache_dir", "verbose", "reward", "objective", "checkpoint", "profile_steps",
-  "data.train", "data.validation", "data.test", "eval.every", "eval.prompts", "cold_start", "reference",
-  "baseline", "difficulty", "staleness", "teacher", "sft", "sample",
+  "data.train", "data.validation", "data.test", "eval.every", "eval.on_start", "eval.prompts", "cold_start",
+  "reference", "baseline", "difficulty", "staleness", "teacher", "sft", "sample", "preference", "judge",
 )  # fmt: skip
 
 

@@ -248,6 +248,26 @@ def test_only_seeds_that_both_rows_have_are_paired(tmp_path):
   assert "Missing: a, seed 1; <b>, seed 2." in table.markdown(STUDY, found)
 
 
+def test_the_first_row_of_a_group_is_evaluated_before_training_for_all_of_it(tmp_path):
+  """Its evaluation is theirs, by seed; until it is there they are missing."""
+  study = STUDY._replace(before_once=True)
+  planned = plan.make(study, tmp_path, 2, [], ["--config.steps=4"])
+  assert [run.config.eval.on_start for run in planned] == [True, False, False] * 2
+  assert plan.cost(planned[0].config).completions - plan.cost(planned[1].config).completions == 8 * 4
+  for run in planned:
+    finish(run)
+    if not run.config.eval.on_start:
+      file = run.workdir / "metrics.jsonl"
+      kept = [line for line in file.read_text().splitlines() if '"step": 0' not in line]
+      file.write_text("\n".join(kept) + "\n")
+  whole = results.collect(study, planned, "")
+  assert whole["missing"] == []
+  for row in whole["rows"]:
+    assert row["before"]["values"] == [0.2, 0.2] and row["final"]["values"] == list(FINAL[row["name"]][:2])
+  planned[3].workdir.joinpath("checkpoints", "4").rmdir()
+  assert results.collect(study, planned, "")["missing"] == [f"{name}, seed 1" for name in ("a", "<b>", "c")]
+
+
 def test_equal_tokens_are_the_thriftiest_runs_and_between_evaluations_a_line(out):
   rows = {row["name"]: row for row in collected(out)["rows"]}
   assert {row["equal_tokens"] for row in rows.values()} == {400}

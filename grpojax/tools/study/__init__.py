@@ -68,6 +68,8 @@ class Study(NamedTuple):
   figures: tuple[Figure, ...] = ()
   seeds: int = 5
   metric: str = "eval/pass@1"  # of the table; a share of questions
+  before_once: bool = False  # the first row of a group evaluates the policy before training for all of it, as
+  # they start from the same; False: each run does
   last: int = 1  # evaluations whose mean is the accuracy of a run: the last one, the last two, ...
   # What runs spend -> metric of a training step; rows are compared at equal amounts of each, too.
   spends: dict[str, str] = {"tokens": "num_tokens"}  # noqa: RUF012 (never written to)

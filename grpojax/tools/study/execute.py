@@ -185,5 +185,6 @@ def describe(outcome: Outcome, number: int, of: int) -> str:
   if outcome.code:
     return f"{what}: failed with status {outcome.code}, see {run.workdir / 'log.txt'}"
   evals = [record for record in metrics.read(run.workdir) if record["kind"] == "eval"]
-  shown = [f"{100 * record['eval/pass@1']:.1f}" for record in (evals[0], evals[-1])]
-  return f"{what}: pass@1 {shown[0]} -> {shown[1]} %"
+  last = evals[-1]["step"]
+  shown = [f"{100 * record['eval/pass@1']:.1f}" for record in evals if record["step"] in (0, last)]
+  return f"{what}: pass@1 {' -> '.join(shown)} %"

@@ -38,8 +38,17 @@ def make(study: Study, out: Path, seeds: int, only: list[str], extra: list[str])
     raise ValueError(f"Two rows of {study.name} have the same name: {', '.join(row.label for row in rows)}.")
   if seeds < 1:
     raise ValueError(f"--seeds={seeds} is how often every row is run, at least 1.")
-  configs = {row.label: checked(row, extra) for row in rows}
-  return [run_of(row, seed, out, extra, configs[row.label]) for seed in range(seeds) for row in rows]
+  flags = {row.label: [*_not_again(study, rows, row), *extra] for row in rows}
+  configs = {row.label: checked(row, flags[row.label]) for row in rows}
+  return [
+    run_of(row, seed, out, flags[row.label], configs[row.label]) for seed in range(seeds) for row in rows
+  ]
+
+
+def _not_again(study: Study, rows: list[Row], row: Row) -> list[str]:
+  """Returns the flag of a row for which the first of its group is evaluated before training."""
+  first = next(other for other in rows if other.group == row.group)
+  return ["--config.eval.on_start=False"] if study.before_once and row != first else []
 
 
 def run_of(row: Row, seed: int, out: Path, extra: list[str], config: ConfigDict) -> Run:
@@ -119,7 +128,7 @@ def cost(config: ConfigDict) -> Cost:
   """Returns the cost of training and its evaluations, without the cold start, which all runs share."""
   c, e = config.rollout, config.eval
   tries = config.dynamic_sampling.max_tries if config.dynamic_sampling.enabled else 1
-  evaluations = 1 + -(-config.steps // e.every)
+  evaluations = int(e.on_start) + -(-config.steps // e.every)
   trained = config.steps * tries * c.prompts * c.group_size
   held_out = evaluations * e.prompts * e.samples
   tokens = trained * c.max_tokens + held_out * e.max_tokens

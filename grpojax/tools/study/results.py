@@ -27,7 +27,7 @@ WINDOW = 5  # steps: curves of training are means over so many, the newest last
 
 def collect(study: Study, runs: list[Run], command: str) -> dict:
   """Collects what table and figures show.  Raises ValueError if no run is finished."""
-  records = {_key(run): _read(run) for run in runs if plan.is_done(run)}
+  records = _with_before({_key(run): _read(run) for run in runs if plan.is_done(run)}, runs)
   if not records:
     raise ValueError(f"No run of {study.name} is finished.")
   missing = [f"{run.row.label}, seed {run.seed}" for run in runs if _key(run) not in records]
@@ -46,6 +46,23 @@ def collect(study: Study, runs: list[Run], command: str) -> dict:
     rows=_rows(study, rows, of, runs),
     curves={row.label: _curves(study, row, of[row.label]) for row in rows},
   )
+
+
+def _with_before(records: dict, runs: list[Run]) -> dict:
+  """Gives runs that were not evaluated before training the evaluation of their group's, of the same seed.
+
+  Leaves out runs of which no finished run of the group has one yet.
+  """
+  first = {key: _of_kind(found, "eval")[0] for key, found in records.items()}
+  measured = {(run.row.group, run.seed): e for run in runs if (e := first.get(_key(run))) and e["step"] == 0}
+  whole = {}
+  for run in runs:
+    key, shared = _key(run), measured.get((run.row.group, run.seed))
+    if key in records and first[key]["step"] == 0:
+      whole[key] = records[key]
+    elif key in records and shared:
+      whole[key] = [shared, *records[key]]
+  return whole
 
 
 def write(out: Path, results: dict) -> Path:
