@@ -6,6 +6,7 @@ tools/evaluate/curves.py says what the file has.
 import matplotlib
 import numpy as np
 
+from grpojax.runtime.report import over_tokens
 from grpojax.runtime.report.figures import COLOURS, INK, STYLE, axes, styles, svg
 
 DASHES = {"after": "solid", "before": "dashed"}
@@ -16,7 +17,12 @@ def shown(found: dict) -> dict:
   about = f"{found['checkpoint']}; in brackets 95 % bootstrap intervals over questions."
   if found["before"]:
     about = f"Before: {found['before']}. After: {about} Both answer the same questions, paired by these."
-  return dict(about=about, suites=[_suite(*of, number) for number, of in enumerate(found["suites"].items())])
+  suites = []
+  for number, (name, suite) in enumerate(found["suites"].items()):
+    suites.append(_suite(name, suite, number))
+    if "forced" in suite:
+      suites.append(over_tokens.shown(name, suite["forced"], number))
+  return dict(about=about, suites=suites)
 
 
 def _suite(name: str, suite: dict, number: int) -> dict:

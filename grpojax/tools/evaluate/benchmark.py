@@ -87,18 +87,28 @@ def begin(job: Job, out: Path) -> tuple[dict, dict]:
   Raises ValueError where those items are of another policy, or of other settings or questions.
   """
   params = policy.load(job.policy, job.config, job.model, job.mesh, job.train, out)
+  return params, resume(job, out, params)
+
+
+def resume(job: Job, out: Path, params) -> dict:
+  """Returns the items that `out` holds already, (suite, id) -> item; raises ValueError as `begin`."""
   fingerprint, done = policy.fingerprint(params), {}
   processes.on_process_0(lambda: done.update(_claimed(job, out, fingerprint)))
-  return params, done
+  return done
 
 
 def _claimed(job: Job, out: Path, fingerprint: str) -> dict:
   """Returns the items that `out` holds already, if they are of this evaluation."""
   done = items.claim(out, settings(job.config, fingerprint, job.best_of))
   for suite in job.suites:
-    for one, record in zip(suite.ids, suite.questions.records, strict=True):
-      before = done.get((suite.name, one))
-      if before and not _asked(record).items() <= before.items():
+    for row, (one, record) in enumerate(zip(suite.ids, suite.questions.records, strict=True)):
+      before, begun = done.get((suite.name, one)), suite.begun[row] if suite.begun else []
+      if not before:
+        continue
+      if not all("tokens" in sample for sample in before["samples"]):
+        raise ValueError(f"--out={out} has answers without their tokens; choose another --out.")
+      alike = all(sample["tokens"][: len(begun)] == begun for sample in before["samples"])
+      if not alike or not _asked(record).items() <= before.items():
         raise ValueError(f"--out={out}: question {one} of {suite.name} has changed; choose another --out.")
   return done
 
@@ -128,18 +138,31 @@ def answer(job: Job, params, suite: Suite, rows: np.ndarray) -> list[dict]:
   shards = data_shards.of(job.mesh)
   prompts = pipeline.take(suite.questions, shards.local(filled), pad)
   rollout, _ = job.sample(params, prompts, jax.random.key(job.config.seed))
-  texts = text.decode(job.tokenizer, rollout.tokens, rollout.length)
-  completions = rewards.samples(prompts.example, texts, rollout.length, rollout.ended)
+  tokens, length = rollout.tokens, rollout.length
+  if suite.begun:
+    tokens, length = _behind(suite.begun, shards.local(filled), tokens, length)
+  texts = text.decode(job.tokenizer, tokens, length)
+  completions = rewards.samples(prompts.example, texts, length, rollout.ended)
   graded = rewards.score(job.scorer, completions)
   if graded.first_error:
     console.say_once(graded.first_error)
   # Texts cannot be gathered, tokens can: process 0 decodes them all.
   name = job.best_of or "accuracy"
   verdict, score = (graded.accuracy, graded.known["accuracy"]), (graded.parts[name], graded.known[name])
-  seen = shards.gather((rollout.tokens, rollout.length, rollout.ended, *verdict, *score))
+  seen = shards.gather((tokens, length, rollout.ended, *verdict, *score))
   if jax.process_index():
     return []
   return [item(job, suite, row, *(array[at] for array in seen)) for at, row in enumerate(rows)]
+
+
+def _behind(begun: tuple[list[int], ...], rows: np.ndarray, tokens, length) -> tuple[np.ndarray, np.ndarray]:
+  """Returns (tokens [P, n, W + T], length [P, n]) of answers, with what their prompts have of them."""
+  P, n, T = tokens.shape
+  whole = np.zeros((P, n, max(map(len, begun)) + T), tokens.dtype)
+  for p, row in enumerate(rows):
+    front = begun[row]
+    whole[p, :, : len(front)], whole[p, :, len(front) : len(front) + T] = front, tokens[p]
+  return whole, length + np.array([[len(begun[row])] for row in rows], length.dtype)
 
 
 def item(job: Job, suite: Suite, row: int, tokens, length, ended, accuracy, graded, score, scored) -> dict:
@@ -148,8 +171,11 @@ def item(job: Job, suite: Suite, row: int, tokens, length, ended, accuracy, grad
   texts = text.decode(job.tokenizer, tokens, length)
   right = [bool(a == 1) if known else None for a, known in zip(accuracy, graded, strict=True)]
   samples = [
-    dict(text=t, answer=job.scorer.answer(t), right=r, length=int(size), ended=bool(end))
-    for t, r, size, end in zip(texts, right, length, ended, strict=True)
+    dict(
+      text=t, answer=job.scorer.answer(t), right=r, length=int(size), ended=bool(end),
+      tokens=tokens[i, :size].tolist(),
+    )
+    for i, (t, r, size, end) in enumerate(zip(texts, right, length, ended, strict=True))
   ]
   if job.best_of:
     for sample, value, known in zip(samples, score, scored, strict=True):

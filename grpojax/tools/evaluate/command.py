@@ -2,7 +2,8 @@
 
 config.eval sets temperature, top_k, top_p, min_p, samples and max_tokens.  A batch has
 config.rollout.prompts questions.  The same command goes on where it was stopped.  --curves adds pass@k and
-maj@k for every k up to config.eval.samples, and --before=CHECKPOINT compares them with another policy's.
+maj@k for every k up to config.eval.samples, --before=CHECKPOINT compares them with another policy's, and
+--budgets and --waits add accuracy against tokens: thinking is cut, or made to go on.
 """
 
 import shlex
@@ -18,7 +19,7 @@ from ml_collections import ConfigDict
 from grpojax.config import commandline
 from grpojax.rollout import subsets
 from grpojax.runtime import console
-from grpojax.tools.evaluate import benchmark, curves, summary
+from grpojax.tools.evaluate import benchmark, curves, forcing, summary
 
 CHECKPOINT = flags.DEFINE_string(
   "checkpoint", "", "A run's workdir (its newest step), workdir@STEP, or a folder in Hugging Face's layout;"
@@ -37,34 +38,57 @@ BEST_OF = flags.DEFINE_string(
 )
 
 
+BUDGETS = flags.DEFINE_list(
+  "budgets", [], "With --curves: also the accuracy where thinking is cut after so many tokens"
+  " (comma-separated) and config.interruption.text is injected.",
+)  # fmt: skip
+WAITS = flags.DEFINE_integer(
+  "waits", 0, "With --curves: also the accuracy where --wait replaces the end of thinking, so many times.",
+  lower_bound=0,
+)  # fmt: skip
+WAIT = flags.DEFINE_string("wait", "Wait", "With --waits: the text that is injected.")
+
+
 class Asked(NamedTuple):
   """One policy's evaluation, ready to start."""
 
   checkpoint: str
   job: benchmark.Job
   out: Path
+  forcing: forcing.Forcing | None
+
+
+class Answered(NamedTuple):
+  """What a policy answered, on process 0."""
+
+  items: dict[str, list[dict]]  # suite -> an item a question
+  levels: list[forcing.Level]  # under budget forcing; [] if nothing is forced
 
 
 def prepare(config: ConfigDict) -> list[Asked]:
   """Returns the evaluation of --checkpoint, and behind it that of --before.  Raises ValueError."""
   n = config.eval.samples
-  if (BEFORE.value is not None or BEST_OF.value) and not CURVES.value:
-    raise ValueError("--before and --best_of are of the curves over k; give --curves too.")
+  forced = bool(BUDGETS.value or WAITS.value)
+  if (BEFORE.value is not None or BEST_OF.value or forced) and not CURVES.value:
+    raise ValueError("--before, --best_of, --budgets and --waits are of the curves; give --curves too.")
+  if not all(budget.isdecimal() for budget in BUDGETS.value):
+    raise ValueError(f"--budgets={','.join(BUDGETS.value)} has tokens, comma-separated: --budgets=128,256.")
   if CURVES.value and not 2 <= n <= subsets.MOST:
     raise ValueError(f"config.eval.samples = {n}: --curves needs 2 to {subsets.MOST} of each question.")
   named = [CHECKPOINT.value] + [BEFORE.value] * (BEFORE.value is not None)
   jobs = [benchmark.prepare(config, one, SUITE.value, LIMIT.value, BEST_OF.value) for one in named]
   if len({str(job.policy) for job in jobs}) < len(jobs):
     raise ValueError(f"--before and --checkpoint are both {jobs[0].policy}; name another policy.")
+  forces = lambda job: forcing.prepare(job, [*map(int, BUDGETS.value)], WAITS.value, WAIT.value)
   folders = [Path(OUT.value), Path(OUT.value) / "before"] if OUT.value else []
   return [
-    Asked(name, job, folders[i] if folders else job.policy.results(config))
+    Asked(name, job, folders[i] if folders else job.policy.results(config), forces(job) if forced else None)
     for i, (name, job) in enumerate(zip(named, jobs, strict=True))
   ]
 
 
-def answer(asked: Asked) -> dict[str, list[dict]]:
-  """Answers what is left, and writes and prints the summary; returns suite -> its items."""
+def answer(asked: Asked) -> Answered:
+  """Answers what is left, and writes and prints the summary."""
   announce(asked)
   job, out = asked.job, asked.out
   try:
@@ -74,7 +98,11 @@ def answer(asked: Asked) -> dict[str, list[dict]]:
   answered = benchmark.run(job, out, params, done)
   if jax.process_index() == 0:
     report(job, out, answered)
-  return answered
+  try:
+    levels = forcing.run(job, asked.forcing, out, params, answered) if asked.forcing else []
+  except ValueError as error:
+    sys.exit(f"error: {error}")
+  return Answered(answered, levels)
 
 
 def announce(asked: Asked) -> None:
@@ -101,7 +129,7 @@ def report(job: benchmark.Job, out: Path, answered: dict[str, list[dict]]) -> No
   console.say(f"every answer: {out / 'items.jsonl'}")
 
 
-def show_curves(asked: list[Asked], answered: list[dict[str, list[dict]]]) -> None:
+def show_curves(asked: list[Asked], answered: list[Answered]) -> None:
   """Writes curves.json and curves.html beside the results of --checkpoint, and prints the tables."""
   job, (after, *before) = asked[0].job, answered
   found = dict(
@@ -109,10 +137,13 @@ def show_curves(asked: list[Asked], answered: list[dict[str, list[dict]]]) -> No
     checkpoint=str(job.policy),
     before=str(asked[1].job.policy) if before else None,
     suites={
-      name: curves.of_suite(items, before[0][name] if before else None, job.best_of)
-      for name, items in after.items()
+      name: curves.of_suite(items, before[0].items[name] if before else None, job.best_of)
+      for name, items in after.items.items()
     },
   )
+  for name, suite in found["suites"].items():
+    if after.levels:
+      suite["forced"] = forcing.of_suite(after.levels, before[0].levels if before else None, name)
   written, terminal = curves.write(asked[0].out, found), rich.console.Console(highlight=False)
   for table, sentences in curves.tables(found):
     terminal.print(table)

@@ -6,7 +6,8 @@ curves.json has of each suite, for k = 1 .. n and with 95 % intervals over quest
      "curves": {"pass@k": {"after": {"value": [n], "low": [n], "high": [n]}, "before": ., "change": .}, ...},
      "crossing": {"pass@k": {"k": 12, "low": 7, "high": null, "share": 0.9}, ...}}
 
-`before`, `change` and `crossing` are there where two policies answered the same questions.
+`before`, `change` and `crossing` are there where two policies answered the same questions; `forced`, which
+forcing.py has, where answers were cut at a budget or made to go on.
 """
 
 import json

@@ -1,7 +1,7 @@
 """Sampled answers on disk: items.jsonl has one line a question, settings.json what decided it.
 
     {"suite": "", "id": "", "question": "", "answer": "", "n": 4, "correct": 1, "samples": [
-      {"text": "", "answer": "", "right": true, "length": 17, "ended": true}, ...]}
+      {"text": "", "answer": "", "right": true, "length": 17, "ended": true, "tokens": [17 numbers]}, ...]}
 
 `right` is null where the reward gave no verdict; that counts as wrong.  `length` is in tokens, EOS
 included.  With --best_of a sample has a `score` too, null where that reward gave none.  Only process 0

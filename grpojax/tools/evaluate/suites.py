@@ -15,6 +15,7 @@ class Suite(NamedTuple):
   name: str
   questions: pipeline.Split  # its `ids` are the numbers that key the draws
   ids: list[str]  # names of the questions
+  begun: tuple[list[int], ...] = ()  # of each, the tokens of its answer that stand in its prompt; (): none
 
 
 def find(config: ConfigDict, path, read, wanted: list[str], limit: int | None):
