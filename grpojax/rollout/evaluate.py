@@ -23,8 +23,8 @@ def evaluate(context: RolloutContext, params: dict) -> dict[str, float]:
   """Collective: metrics of `eval.prompts` held-out questions, `eval.samples` completions each."""
   config, data, engine = context.config, context.data, context.eval_engine
   key, shards = jax.random.key(config.seed), context.shards
-  count, P = min(config.eval.prompts, len(data.held_out.records)), config.rollout.prompts
-  parts = []
+  count, parts = min(config.eval.prompts, len(data.held_out.records)), []
+  P = count if config.env.name else config.rollout.prompts  # trajectories begin as slots free up
   questions = console.bar(count, 0, config.verbose, "held-out question", leave=False)
   with context.timer.phase("eval"), questions as progress:
     starts = range(0, count, P)

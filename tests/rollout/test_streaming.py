@@ -13,7 +13,7 @@ from test_dynamic_sampling import P as SIZE
 from test_dynamic_sampling import config, world
 
 from grpojax import train
-from grpojax.rollout import dynamic_sampling, evaluate
+from grpojax.rollout import dynamic_sampling, evaluate, turns
 from grpojax.rollout.context import RolloutContext
 from grpojax.rollout.groups import concatenate, take
 from grpojax.rollout.prefetch import Prefetcher
@@ -86,6 +86,27 @@ def test_an_evaluation_of_many_batches_has_the_numbers_of_one_batch_at_a_time(jo
   found.append(evaluate.evaluate(context, params))
   assert found[0] == found[1] and 0 < found[0]["eval/pass@1"] < 1
   assert len(steps) == 1 + 8 and steps[0] < sum(steps[1:]), steps
+
+
+@pytest.mark.slow
+def test_an_evaluation_of_games_has_the_same_numbers_whatever_is_played_at_a_time(tmp_path, monkeypatch):
+  """5 games, 2 trajectories each: in one slot, and in as many as a training step has, which are more."""
+  c = importlib.import_module("grpojax.recipes.gigpo").get_config("tiny_lake")
+  c.update(cache_dir=str(tmp_path / "cache"), verbose=False, steps=9)
+  c.mesh.data = 1
+  c.eval.update(prompts=5, samples=2)
+  c.cold_start.steps = 0
+  most = min(c.rollout.slots, c.rollout.prompts * c.rollout.group_size)
+  found, slots = [], []
+  of = turns.build.slots_of
+  monkeypatch.setattr(turns.build, "slots_of", lambda *given: slots.append(of(*given)) or slots[-1])
+  for number in (1, most):
+    c.rollout.slots = number
+    job = train.prepare(c, tmp_path / str(number))
+    params = jax.jit(job.model.init)(jax.random.key(3))
+    found.append(evaluate.evaluate(job.rollout, params))
+  assert found[0] == found[1] and found[0]["eval/turns"] > 1
+  assert {1, most} <= set(slots), slots
 
 
 class AnyOrder:

@@ -101,10 +101,11 @@ def slots_of(
 ) -> int:
   """Returns the slots on the sampler's whole mesh: `config.rollout.slots`, or as many as memory holds.
 
-  No more than trajectories, and as many on each shard.  ValueError if not one fits.
+  No more than a training step has trajectories, in an evaluation too, and as many on each shard.  ValueError
+  if not one fits.
   """
   c, shards = config.rollout, sharding.batch_shards(mesh)
-  all_of_them = c.prompts * generation.group_size
+  all_of_them = c.prompts * max(c.group_size, generation.group_size)
   own = -(-min(c.slots or all_of_them, all_of_them) // shards)
   if c.kv_memory_gb:
     columns = config.data.prompt_budget + context_tokens(config, generation, between)
