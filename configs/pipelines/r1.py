@@ -18,16 +18,20 @@ def get_config(arg: str = "mini") -> ConfigDict:
   c = grpo.get_config(arg)
   c.name = "r1"
   c.reward.format = FORMAT
+  before, after = (dict(name="before", kind="evaluate", init="base"), dict(name="after", kind="evaluate"))
+  c.stages = [ConfigDict(stage) for stage in (before, *links(c), after)]
+  return c
+
+
+def links(c: ConfigDict) -> list[dict]:
+  """Returns the stages between the two evaluations."""
   few = dict(train=min(512, c.data.train), wrong=0.0, rambling=0.0)  # demonstrations, without a flaw
   short = dict(steps=max(c.sft.steps // 4, 1))
   weak = dict(penalty=dict(kl=dict(beta=1e-3)))  # R1's coefficient; GRPO's is 0.04
-  c.stages = [
-    ConfigDict(dict(name="before", kind="evaluate", init="base")),
-    ConfigDict(dict(name="cold", kind="sft", init="base", data=few, sft=short)),
-    ConfigDict(dict(name="reason", kind="rl", init="previous", objective=weak)),
-    ConfigDict(dict(name="reject", kind="sample", init="previous")),
-    ConfigDict(dict(name="again", kind="sft", init="base", samples="reject")),
-    ConfigDict(dict(name="all", kind="rl", init="previous")),
-    ConfigDict(dict(name="after", kind="evaluate", init="previous")),
+  return [
+    dict(name="cold", kind="sft", init="base", data=few, sft=short),
+    dict(name="reason", kind="rl", objective=weak),
+    dict(name="reject", kind="sample"),
+    dict(name="again", kind="sft", init="base", samples="reject"),
+    dict(name="all", kind="rl"),
   ]
-  return c

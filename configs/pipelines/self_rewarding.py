@@ -22,15 +22,19 @@ ROUNDS = 2
 def get_config(arg: str = "mini") -> ConfigDict:
   c = base.get_config(arg)
   c.name = "self_rewarding"
-  room = dict(prompt_budget=max(c.judge.prompt_budget, c.data.prompt_budget))  # for rubrics
-  c.stages = [
-    ConfigDict(dict(name="before", kind="evaluate", init="base")),
-    ConfigDict(dict(name="examples", kind="sample", init="base", sample=dict(rows="judgements"))),
-    ConfigDict(dict(name="seed", kind="sft", init="base", samples="examples", data=room)),
-  ]
-  for number in range(1, ROUNDS + 1):
-    judge, prefer, pairs = f"judge{number}", f"prefer{number}", dict(rows="pairs", by="judge")
-    c.stages.append(ConfigDict(dict(name=judge, kind="sample", init="previous", sample=pairs)))
-    c.stages.append(ConfigDict(dict(name=prefer, kind="preference", init="previous", samples=judge)))
-  c.stages.append(ConfigDict(dict(name="after", kind="evaluate", init="previous")))
+  before, after = (dict(name="before", kind="evaluate", init="base"), dict(name="after", kind="evaluate"))
+  c.stages = [ConfigDict(stage) for stage in (before, *rounds(c, ROUNDS), after)]
   return c
+
+
+def rounds(c: ConfigDict, number: int) -> list[dict]:
+  """Returns the stages in which the policy learns to judge, and those of so many rounds."""
+  room = dict(prompt_budget=max(c.judge.prompt_budget, c.data.prompt_budget))  # for rubrics
+  made = [
+    dict(name="examples", kind="sample", init="base", sample=dict(rows="judgements")),
+    dict(name="seed", kind="sft", init="base", samples="examples", data=room),
+  ]
+  for n in range(1, number + 1):
+    made.append(dict(name=f"judge{n}", kind="sample", sample=dict(rows="pairs", by="judge")))
+    made.append(dict(name=f"prefer{n}", kind="preference", samples=f"judge{n}"))
+  return made

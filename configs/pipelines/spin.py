@@ -20,11 +20,16 @@ def get_config(arg: str = "mini") -> ConfigDict:
   c = base.get_config(arg)
   c.name = "spin"
   c.sample.update(rows="pairs", by="demonstration", samples=1)
-  clean = dict(wrong=0.0, rambling=0.0) if c.data.task == "mini_aime" else {}
-  c.stages = [ConfigDict(dict(name="before", kind="evaluate", init="base"))]
-  for number in range(1, ROUNDS + 1):
-    play = f"play{number}"
-    c.stages.append(ConfigDict(dict(name=play, kind="sample", init="previous", data=clean)))
-    c.stages.append(ConfigDict(dict(name=f"spin{number}", kind="preference", init="previous", samples=play)))
-  c.stages.append(ConfigDict(dict(name="after", kind="evaluate", init="previous")))
+  before, after = (dict(name="before", kind="evaluate", init="base"), dict(name="after", kind="evaluate"))
+  c.stages = [ConfigDict(stage) for stage in (before, *rounds(c, ROUNDS), after)]
   return c
+
+
+def rounds(c: ConfigDict, number: int) -> list[dict]:
+  """Returns the stages of so many rounds."""
+  clean = dict(wrong=0.0, rambling=0.0) if c.data.task == "mini_aime" else {}
+  made = []
+  for n in range(1, number + 1):
+    made.append(dict(name=f"play{n}", kind="sample", data=clean))
+    made.append(dict(name=f"spin{n}", kind="preference", samples=f"play{n}"))
+  return made

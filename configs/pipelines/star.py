@@ -18,12 +18,16 @@ def get_config(arg: str = "mini") -> ConfigDict:
   c = base.get_config(arg)
   c.name = "star"
   c.sample.balance = "none"  # at most so many a prompt, whatever its difficulty: ReST-EM's cut-off
-  c.stages = [ConfigDict(dict(name="before", kind="evaluate", init="base"))]
-  grower = "base"
-  for number in range(1, ROUNDS + 1):
-    grow, improve = f"grow{number}", f"improve{number}"
-    c.stages.append(ConfigDict(dict(name=grow, kind="sample", init=grower)))
-    c.stages.append(ConfigDict(dict(name=improve, kind="sft", init="base", samples=grow)))
-    grower = improve
-  c.stages.append(ConfigDict(dict(name="after", kind="evaluate", init="previous")))
+  before, after = (dict(name="before", kind="evaluate", init="base"), dict(name="after", kind="evaluate"))
+  c.stages = [ConfigDict(stage) for stage in (before, *rounds(ROUNDS), after)]
   return c
+
+
+def rounds(number: int) -> list[dict]:
+  """Returns the stages of so many rounds."""
+  made, grower = [], "base"
+  for n in range(1, number + 1):
+    made.append(dict(name=f"grow{n}", kind="sample", init=grower))
+    made.append(dict(name=f"improve{n}", kind="sft", init="base", samples=f"grow{n}"))
+    grower = f"improve{n}"
+  return made

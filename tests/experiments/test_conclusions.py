@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from experiments import dapo_ablation, isocompute, ladder, long_chains, regimes
+from experiments import dapo_ablation, isocompute, ladder, long_chains, pass_at_k, regimes
 from grpojax.data.mini_aime import MiniAimeConfig
 from grpojax.recipes import cispo, dapo, scale_rl
 from grpojax.tools.study import plan, statistics
@@ -168,3 +168,17 @@ def test_every_row_spends_the_same_completions_and_is_evaluated_at_the_same_amou
     assert cost * c.steps == isocompute.COMPLETIONS[scale] and c.steps % c.eval.every == 0
     at.add(tuple(cost * step for step in range(0, c.steps + 1, c.eval.every)))
   assert len(at) == 1
+
+
+def test_pass_at_k_is_compared_with_what_the_policy_could_do_before():
+  """Of each row its own start, by seed: surer of what it could do, and no more."""
+  curves = {
+    "entropy": dict(values=[[0.5], [0.4]]),
+    "eval/pass@1": dict(values=[[0.2, 0.3, 0.6], [0.4, 0.5, 0.6]]),
+    "eval/pass@32": dict(values=[[0.9, 0.9, 0.8], [0.8, 0.8, 0.7]]),
+  }
+  section = pass_at_k.over_k(dict(rows=[dict(label="GRPO")], curves={"GRPO": curves}))
+  (row,) = section.body
+  assert section.head[1:4] == ["pass@1 before", "after", "change"] and len(section.head) == len(row) == 7
+  assert row[1].startswith("30.0") and row[2].startswith("60.0") and row[3].startswith("+30.0 [+20.0, +40.0]")
+  assert row[6].startswith("-10.0 [-10.0, -10.0]")

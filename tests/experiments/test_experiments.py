@@ -20,12 +20,16 @@ from study_toys import STUDY, finish, runs
 from experiments import (
   credit,
   dapo_ablation,
+  distillation,
   epsilon_high,
   group_size,
   isocompute,
   ladder,
   mismatch,
+  pass_at_k,
+  r1,
   regimes,
+  self_teaching,
   variants,
 )
 from grpojax.config import schema
@@ -35,7 +39,8 @@ from grpojax.tools.study import figures, page, plan, results
 
 BROWSER = next((path for name in ("chromium", "google-chrome") if (path := shutil.which(name))), None)
 STUDIES = (
-  credit, dapo_ablation, epsilon_high, group_size, isocompute, ladder, mismatch, regimes, variants,
+  credit, dapo_ablation, distillation, epsilon_high, group_size, isocompute, ladder, mismatch, pass_at_k, r1,
+  regimes, self_teaching, variants,
 )  # fmt: skip
 
 
@@ -223,6 +228,10 @@ def test_a_killed_study_resumes_to_the_same_bytes(undisturbed, cache, tmp_path):
     ("isocompute", "1,2", "## The frontier"),
     ("regimes", "1,3,long chains; rambling 0.5; one in: naive GRPO", "## The map, at equal tokens"),
     ("ladder", "1,7", ""),
+    ("pass_at_k", "1,2", "## pass@1 and pass@k"),
+    ("self_teaching", "RL,SPIN", ""),
+    ("r1", "- rejection sampling and SFT,RL alone", ""),
+    ("distillation", "1,3", ""),
   ],
 )
 def test_a_tiny_study_runs_and_concludes(study, rows, section, cache, tmp_path):

@@ -1,6 +1,7 @@
 """Studies: a table of rows that are run with several seeds and compared.
 
     plan.py        rows x seeds -> runs, each a checked command of `grpojax.main`, with their cost
+    chains.py      runs that are pipelines of stages
     execute.py     deals runs to processes here; cluster.py writes scripts that a scheduler starts instead
     worker.py      such a process: one run after another, by the same programs
     power.py       what a study can detect, from the spread of the seeds that are finished

@@ -42,7 +42,7 @@ def _slurm(name: str, run: Run) -> str:
 
 
 def _xpk(name: str, run: Run) -> str:
-  command = shlex.quote(plan.command(run, ".venv/bin/python -m grpojax.main"))
+  command = shlex.quote(plan.command(run, ".venv/bin/python"))
   return f"xpk workload create --workload={_job(name, run)} {OF_XPK} --command={command}"
 
 

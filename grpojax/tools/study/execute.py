@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 from tqdm import tqdm
 
-from grpojax.runtime import console, metrics, processes
+from grpojax.runtime import console, processes
 from grpojax.tools.study import plan
 from grpojax.tools.study.plan import Run
 
@@ -58,7 +58,7 @@ def everything(runs: list[Run], at_once: int) -> list[Outcome]:
   On SIGTERM or Ctrl-C the runs are asked to save, waited for, and KeyboardInterrupt is raised; a run that
   fails does not stop the others, and its error is in `log.txt` of its workdir.
   """
-  left, running, outcomes = [run for run in runs if not plan.is_done(run)], {}, []
+  left, running, outcomes = in_turn([run for run in runs if not plan.is_done(run)]), {}, []
   first, workers = left[0] if left else None, {}
   signal.signal(signal.SIGTERM, signal.default_int_handler)
   with tqdm(
@@ -86,9 +86,17 @@ def everything(runs: list[Run], at_once: int) -> list[Outcome]:
   return outcomes
 
 
+def in_turn(runs: list[Run]) -> list[Run]:
+  """Returns the runs seed by seed, the first of each group before the others, who share its cold start."""
+  first = {}
+  for run in runs:
+    first.setdefault((run.seed, run.row.group), run)
+  return sorted(runs, key=lambda run: (run.seed, run is not first[run.seed, run.row.group]))
+
+
 def trains(run: Run) -> bool:
   """Returns True once the run has taken a step: dataset, cold start and programs are then in the cache."""
-  return any(record["kind"] == "train" for record in metrics.read(run.workdir))
+  return any(record["kind"] == "train" for record in plan.records(run))
 
 
 def ready(worker: Worker | None, run: Run, number: int, at_once: int) -> Worker:
@@ -184,7 +192,7 @@ def describe(outcome: Outcome, number: int, of: int) -> str:
   what = f"{number}/{of} {run.row.label}, seed {run.seed}"
   if outcome.code:
     return f"{what}: failed with status {outcome.code}, see {run.workdir / 'log.txt'}"
-  evals = [record for record in metrics.read(run.workdir) if record["kind"] == "eval"]
+  evals = [record for record in plan.records(run) if record["kind"] == "eval"]
   last = evals[-1]["step"]
   shown = [f"{100 * record['eval/pass@1']:.1f}" for record in evals if record["step"] in (0, last)]
   return f"{what}: pass@1 {' -> '.join(shown)} %"

@@ -12,7 +12,9 @@ from grpojax import objective, rewards
 from grpojax.config import check as config_lib
 from grpojax.config import commandline
 from grpojax.config import workdir as workdir_lib
-from grpojax.tools.study import Row, Study
+from grpojax.runtime import metrics
+from grpojax.tools.pipeline import stages
+from grpojax.tools.study import Row, Study, chains
 
 
 class Run(NamedTuple):
@@ -88,7 +90,10 @@ def flags_of(row: Row, extra: list[str]) -> list[str]:
 def checked(row: Row, extra: list[str]) -> ConfigDict:
   """Returns the config, by the same parser as the program's.  Raises ValueError in one sentence."""
   try:
-    config = commandline.config_of(flags_of(row, extra))
+    config = commandline.config_of(flags_of(row, extra), check=stages.check_keys_of)
+    if chains.is_chain(config):
+      stages.read(config)
+      return config
     config_lib.check(config, math.prod(max(1, size) for size in _mesh(config)))
     if not config.env.name:
       rewards.build(config.reward)
@@ -102,18 +107,28 @@ def _mesh(config: ConfigDict) -> list[int]:
   return [config.mesh[axis] for axis in ("data", "fsdp", "tensor", "expert", "context")]
 
 
-def command(run: Run, program: str = "python -m grpojax.main") -> str:
-  """Returns the command that runs this run alone."""
-  return f"{program} {shlex.join(run.arguments)}"
+def command(run: Run, python: str = "python") -> str:
+  """Returns the command that runs this run alone, by this interpreter."""
+  program = "grpojax pipeline" if chains.is_chain(run.config) else "grpojax.main"
+  return f"{python} -m {program} {shlex.join(run.arguments)}"
 
 
 def is_done(run: Run) -> bool:
   """Returns True for a complete run.  Raises ValueError where its workdir has another config's run."""
+  if chains.is_chain(run.config):
+    return chains.is_done(run.config, run.workdir)
   if changes := workdir_lib.differences(run.workdir, run.config):
     raise ValueError(
       f"{run.workdir} has the run of another config ({changes}); choose another --out, or delete that folder."
     )
   return (run.workdir / "checkpoints" / str(run.config.steps)).exists()
+
+
+def records(run: Run) -> list[dict]:
+  """Returns what a run has recorded, without a cold start, which only the first run of a cache has."""
+  if chains.is_chain(run.config):
+    return chains.records(run.config, run.workdir)
+  return [record for record in metrics.read(run.workdir) if record["kind"] != "cold_start"]
 
 
 class Cost(NamedTuple):
@@ -125,7 +140,13 @@ class Cost(NamedTuple):
 
 
 def cost(config: ConfigDict) -> Cost:
-  """Returns the cost of training and its evaluations, without the cold start, which all runs share."""
+  """Returns the cost of training and its evaluations, without the cold start, which all runs share.
+
+  That of a pipeline is the sum over its stages that sample while they train.
+  """
+  if chains.is_chain(config):
+    parts = [cost(stage.config) for stage in stages.read(config) if stage.kind in stages.ON_POLICY]
+    return Cost(*map(sum, zip(*parts, strict=True))) if parts else Cost(0, 0, 0)
   c, e = config.rollout, config.eval
   tries = config.dynamic_sampling.max_tries if config.dynamic_sampling.enabled else 1
   evaluations = int(e.on_start) + -(-config.steps // e.every)

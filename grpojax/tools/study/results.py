@@ -17,7 +17,7 @@ from pathlib import Path
 
 import numpy as np
 
-from grpojax.runtime import metrics, storage
+from grpojax.runtime import storage
 from grpojax.tools.study import Row, Study, plan, statistics
 from grpojax.tools.study.plan import Run
 
@@ -27,7 +27,7 @@ WINDOW = 5  # steps: curves of training are means over so many, the newest last
 
 def collect(study: Study, runs: list[Run], command: str) -> dict:
   """Collects what table and figures show.  Raises ValueError if no run is finished."""
-  records = _with_before({_key(run): _read(run) for run in runs if plan.is_done(run)}, runs)
+  records = _with_before({_key(run): plan.records(run) for run in runs if plan.is_done(run)}, runs)
   if not records:
     raise ValueError(f"No run of {study.name} is finished.")
   missing = [f"{run.row.label}, seed {run.seed}" for run in runs if _key(run) not in records]
@@ -93,11 +93,6 @@ def _processor() -> str:
 
 def _text(path: Path) -> str:
   return path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
-
-
-def _read(run: Run) -> list[dict]:
-  """Reads a run's records without the cold start's, which only the first run of a cache has."""
-  return [record for record in metrics.read(run.workdir) if record["kind"] != "cold_start"]
 
 
 def _key(run: Run) -> tuple[str, int]:

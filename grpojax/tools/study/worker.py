@@ -7,10 +7,14 @@ its exit status, as `python -m grpojax.main` has it.  Whatever a run prints goes
 import json
 import os
 import sys
+from pathlib import Path
 
 from grpojax import train
 from grpojax.config import commandline
 from grpojax.runtime import console, errors
+from grpojax.tools.pipeline import chain as chain_lib
+from grpojax.tools.pipeline import stages
+from grpojax.tools.study import chains
 from grpojax.train import programs as programs_lib
 from grpojax.train import shared
 
@@ -38,12 +42,16 @@ def print_to(log: str) -> None:
 
 
 def run(flags: list[str], workdir: str, build) -> None:
-  """Trains as `grpojax train` does with these flags."""
+  """Trains as `grpojax train` does with these flags, or runs what is left of a pipeline."""
   config, notes = commandline.settled(flags)
-  commandline.set_up_process(config)
+  commandline.set_up_process(config, stages.check_keys_of)
   for note in notes:
     console.say(f"note: {note}.")
   console.say_once.cache_clear()  # once a run
+  if chains.is_chain(config):
+    chain = chain_lib.find(config, Path(workdir))
+    errors.to_the_end(workdir, lambda: chain_lib.run(chain, chain_lib.choose(chain, "", "")))
+    return
   job = train.prepare(config, workdir, build=build)
   errors.to_the_end(workdir, lambda: train.run(job))
 
