@@ -229,7 +229,7 @@ def test_a_killed_study_resumes_to_the_same_bytes(undisturbed, cache, tmp_path):
     ("regimes", "1,3,long chains; rambling 0.5; one in: naive GRPO", "## The map, at equal tokens"),
     ("ladder", "1,7", ""),
     ("pass_at_k", "1,2", "## pass@1 and pass@k"),
-    ("self_teaching", "RL,SPIN", ""),
+    ("self_teaching", "RL", ""),
     ("r1", "- rejection sampling and SFT,RL alone", ""),
     ("distillation", "1,3", ""),
   ],
