@@ -1,5 +1,8 @@
 """The laboratory of mismatch: its gradients against autodiff and formulas by hand, and its verdicts."""
 
+import json
+from pathlib import Path
+
 import jax
 import numpy as np
 import pytest
@@ -12,6 +15,7 @@ from experiments.mismatch_lab.decoders import WORLD
 from experiments.mismatch_lab.measure import Estimate
 from experiments.mismatch_lab.size import FAST
 
+ROOT = Path(__file__).parents[2]
 slow = pytest.mark.slow
 
 
@@ -122,3 +126,12 @@ def test_where_nothing_is_wrong_nothing_is_restored():
   fine = [estimate(bias=2e-6, variance=v) for v in (50.0, 50.1, 50.2)]
   assert compare.verdict(fine, [estimate(bias=1e-6)] * 3) == "no bias"
   assert compare.verdict([estimate(bias=0.1)] * 3, fine) == "adds"
+
+
+def test_the_page_has_the_verdicts_of_the_committed_results():
+  results = json.loads((ROOT / "docs" / "results" / "mismatch_lab" / "results.json").read_text())
+  page = (ROOT / "docs" / "mismatch_lab.md").read_text()
+  for claim in results["claims"]:
+    cells = (claim["text"], claim["source"], claim["rule"], claim["verdict"])
+    assert "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |" in page
+  assert report.verdicts_table(results["rows"]).strip() in page
