@@ -136,7 +136,7 @@ def test_a_runs_report_shows_the_curves_of_its_newest_step(tmp_path):
 @pytest.mark.parametrize(
   ("flags", "sentence"),
   [
-    (dict(BEFORE=""), "--before and --best_of are of the curves over k; give --curves too"),
+    (dict(BEFORE=""), "--before, --best_of, --budgets and --waits are of the curves; give --curves too"),
     (dict(BEST_OF="rm"), "give --curves too"),
     (dict(CURVES=True, n=1), r"config.eval.samples = 1: --curves needs 2 to 1000 of each question"),
     (dict(CURVES=True, n=1001), "config.eval.samples = 1001"),
@@ -145,7 +145,7 @@ def test_a_runs_report_shows_the_curves_of_its_newest_step(tmp_path):
 def test_flags_that_make_no_curve_are_refused(monkeypatch, flags, sentence):
   config = base.get_config("tiny")
   config.eval.samples = flags.pop("n", 4)
-  for name, value in (dict(CURVES=False, BEFORE=None, BEST_OF="") | flags).items():
+  for name, value in (dict(CURVES=False, BEFORE=None, BEST_OF="", BUDGETS=[], WAITS=0) | flags).items():
     monkeypatch.setattr(command, name, SimpleNamespace(value=value))
   with pytest.raises(ValueError, match=sentence):
     command.prepare(config)
