@@ -70,6 +70,7 @@ def test_of_a_student_its_own_tokens_are_counted_apart(tmp_path):
   assert spent == [(10, 0), (10, 0), (7, 0), (10, 10), (10, 10)]
 
 
+@pytest.mark.slow
 def test_rows_of_r1_lack_their_stages_and_nothing_else(tmp_path):
   trained = {}
   for run in plan.make(r1.study("tiny"), tmp_path, 1, [], []):
@@ -84,6 +85,7 @@ def test_rows_of_r1_lack_their_stages_and_nothing_else(tmp_path):
   assert trained["- rejection sampling and SFT"]["all"].init == "reason"
 
 
+@pytest.mark.slow
 def test_every_round_of_self_teaching_is_measured(tmp_path):
   for run in plan.make(self_teaching.study("tiny"), tmp_path, 1, [], []):
     measured = [stage.name for stage in stages.read(run.config) if stage.kind == "evaluate"]
