@@ -229,13 +229,11 @@ def test_a_killed_study_resumes_to_the_same_bytes(undisturbed, cache, tmp_path):
     ("regimes", "1,3,long chains; rambling 0.5; one in: naive GRPO", "## The map, at equal tokens"),
     ("ladder", "1,7", ""),
     ("pass_at_k", "1,2", "## pass@1 and pass@k"),
-    ("self_teaching", "RL", ""),
-    ("r1", "- rejection sampling and SFT,RL alone", ""),
     ("distillation", "1,3", ""),
   ],
 )
 def test_a_tiny_study_runs_and_concludes(study, rows, section, cache, tmp_path):
-  """Two rows of each, and long chains, whose task is the experiments' own."""
+  """Two rows of each, and long chains, whose task is the experiments' own; distillation's are pipelines."""
   asked = ["--scale=tiny", "--seeds=1", "--parallel=1", f"--rows={rows}", f"--out={tmp_path}"]
   asked += [f"--config.cache_dir={cache}", "--config.data.train=64"]
   done = run([sys.executable, "-m", f"experiments.{study}", *asked])
