@@ -35,10 +35,9 @@ def _suite(name: str, suite: dict, number: int) -> dict:
     for curve, levels in suite["curves"].items()
     for k in ks
   ]
-  units = {"before": "before, %", "after": "after, %", "change": "change, points"}
   return dict(
     title=f"{name}: {suite['questions']} questions, {n} samples of each",
-    head=["", *map(units.get, which)] if compared else ["", "%"],
+    head=["", *map(over_tokens.UNITS.get, which)] if compared else ["", "%"],
     rows=rows,
     sentences=_sentences(suite),
     figures=_figures(suite, number),

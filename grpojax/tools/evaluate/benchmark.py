@@ -87,12 +87,15 @@ def begin(job: Job, out: Path) -> tuple[dict, dict]:
   Raises ValueError where those items are of another policy, or of other settings or questions.
   """
   params = policy.load(job.policy, job.config, job.model, job.mesh, job.train, out)
-  return params, resume(job, out, params)
+  return params, resume(job, out, policy.fingerprint(params))
 
 
-def resume(job: Job, out: Path, params) -> dict:
-  """Returns the items that `out` holds already, (suite, id) -> item; raises ValueError as `begin`."""
-  fingerprint, done = policy.fingerprint(params), {}
+def resume(job: Job, out: Path, fingerprint: str) -> dict:
+  """Returns the items that `out` holds already, (suite, id) -> item; raises ValueError as `begin`.
+
+  `fingerprint` is that of the policy's parameters.
+  """
+  done = {}
   processes.on_process_0(lambda: done.update(_claimed(job, out, fingerprint)))
   return done
 

@@ -36,8 +36,6 @@ BEFORE = flags.DEFINE_string(
 BEST_OF = flags.DEFINE_string(
   "best_of", "", "With --curves: a reward of config.reward that picks one of k answers."
 )
-
-
 BUDGETS = flags.DEFINE_list(
   "budgets", [], "With --curves: also the accuracy where thinking is cut after so many tokens"
   " (comma-separated) and config.interruption.text is injected.",
@@ -59,7 +57,7 @@ class Asked(NamedTuple):
 
 
 class Answered(NamedTuple):
-  """What a policy answered, on process 0."""
+  """Items and levels of a policy, on process 0."""
 
   items: dict[str, list[dict]]  # suite -> an item a question
   levels: list[forcing.Level]  # under budget forcing; [] if nothing is forced

@@ -19,7 +19,7 @@ from ml_collections import ConfigDict
 from grpojax.data import text
 from grpojax.rollout import estimators
 from grpojax.runtime import console, processes
-from grpojax.tools.evaluate import benchmark, suites
+from grpojax.tools.evaluate import benchmark, policy, suites
 from grpojax.tools.evaluate.suites import Suite
 from grpojax.train import policy as policy_lib
 from grpojax.train import programs as programs_lib
@@ -33,7 +33,7 @@ Answers = dict[Place, list[int]]  # tokens
 
 
 class Forcing(NamedTuple):
-  """What is forced on the answers, in tokens."""
+  """Budgets and texts that are forced on the answers, in tokens."""
 
   budgets: tuple[int, ...]  # of thinking
   waits: int  # ends that are replaced
@@ -80,16 +80,17 @@ def run(
   n = job.config.eval.samples
   free = Level(FREE, answered, {suite.name: np.zeros((len(suite.ids), n), int) for suite in job.suites})
   levels, longest = [free], job.config.eval.max_tokens
+  of = out / FOLDER, params, policy.fingerprint(params)
   answers = _answers(job, free, longest)
   for budget in forcing.budgets:
     config = _after_cut(job.config, forcing, budget)
     begun = cut(forcing, budget, {place: tokens for place, (tokens, _) in answers.items()})
-    levels.append(_go_on(job, config, free, f"cut at {budget}", begun, len(forcing.end), out, params))
+    levels.append(_go_on(job, config, free, f"cut at {budget}", begun, len(forcing.end), *of))
   before = free
   for number in range(1, forcing.waits + 1):
     config = _after_waits(job.config, forcing, number)
     begun = keep_on(forcing, {place: tokens for place, (tokens, ended) in answers.items() if ended})
-    before = _go_on(job, config, before, f"{number} x wait", begun, len(forcing.wait), out, params)
+    before = _go_on(job, config, before, f"{number} x wait", begun, len(forcing.wait), *of)
     levels.append(before)
     longest += len(forcing.wait) + job.config.eval.max_tokens
     answers = _answers(job, before, longest)
@@ -191,7 +192,7 @@ def _answers(job: benchmark.Job, level: Level, longest: int) -> dict[Place, tupl
 
 def _go_on(
   job: benchmark.Job, config: ConfigDict, before: Level, name: str, begun: Answers, injected: int, out: Path,
-  params,
+  params, fingerprint: str,
 ) -> Level:  # fmt: skip
   """Collective: lets the policy go on behind what is `begun`; all other answers are those of `before`."""
   console.say(f"{name}: {len(begun)} of {sum(x.size for x in before.injected.values())} answers go on")
@@ -201,8 +202,8 @@ def _go_on(
   later = [_suite(suite, name, places, begun, config) for suite, places in wanted if places]
   sample = programs_lib.build(config, job.model, job.tokenizer, job.mesh).sample_eval
   going = job._replace(config=config, suites=later, sample=sample)
-  folder = out / FOLDER / re.sub(r"\W+", "_", name)
-  answered = benchmark.run(going, folder, params, benchmark.resume(going, folder, params))
+  folder = out / re.sub(r"\W+", "_", name)
+  answered = benchmark.run(going, folder, params, benchmark.resume(going, folder, fingerprint))
   copied = lambda item: item | dict(samples=[*item["samples"]])
   items = {of: [*map(copied, each)] for of, each in before.items.items()}
   counts = {of: each.copy() for of, each in before.injected.items()}

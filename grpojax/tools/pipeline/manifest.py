@@ -137,6 +137,17 @@ def finish(stage: Stage, workdir: Path, names: list[str]) -> None:
   processes.on_process_0(write)
 
 
+def evaluated(stage: Stage, folder: Path) -> dict[str, dict[str, float]] | None:
+  """Returns what an `evaluate` stage measured on the split that it evaluates, {metric: {value, low, high}}.
+
+  None until it is done.
+  """
+  if not (folder / "summary.json").is_file():
+    return None
+  suites = storage.read_json(folder / "summary.json")["suites"]
+  return suites.get(stage.config.eval.split, next(iter(suites.values())))["metrics"]
+
+
 def check_policy(name: str, workdir: Path) -> None:
   """Raises ValueError where a file of the policy that stage `name` has left is not what it had written."""
   folder = workdir / name

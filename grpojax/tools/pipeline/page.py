@@ -7,9 +7,9 @@ from typing import NamedTuple
 import matplotlib
 import numpy as np
 
-from grpojax.runtime import console, metrics, report, storage
+from grpojax.runtime import console, metrics, report
 from grpojax.runtime.report.figures import COLOURS, STYLE, axes, svg
-from grpojax.tools.pipeline import judge, pairing, rejection
+from grpojax.tools.pipeline import judge, manifest, pairing, rejection
 from grpojax.tools.pipeline.manifest import ROWS
 from grpojax.tools.pipeline.stages import BASE, ON_POLICY, Stage
 
@@ -59,11 +59,8 @@ def write(title: str, stages: list[Stage], workdir: Path) -> Path:
 def accuracy(stage: Stage, folder: Path, records: list[dict]) -> Accuracy | None:
   """Returns the accuracy of the policy that a stage leaves; None of a stage that measures none."""
   if stage.kind == "evaluate":
-    if not (folder / "summary.json").is_file():
-      return None
-    suites = storage.read_json(folder / "summary.json")["suites"]
-    found = suites.get(stage.config.eval.split, next(iter(suites.values())))["metrics"]["pass@1"]
-    return Accuracy(stage.name, found["value"], found["low"], found["high"])
+    found = manifest.evaluated(stage, folder)
+    return found and Accuracy(stage.name, *(found["pass@1"][key] for key in ("value", "low", "high")))
   measured = [record for record in records if "eval/pass@1" in record]
   return _of_record(stage.name, measured[-1]) if measured else None
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from ml_collections import ConfigDict
 
-from grpojax.runtime import metrics, storage
+from grpojax.runtime import metrics
 from grpojax.tools.pipeline import manifest, stages
 from grpojax.tools.pipeline.stages import BASE, Stage
 
@@ -55,10 +55,9 @@ def records(config: ConfigDict, workdir: Path) -> list[dict]:
 
 def _evaluation(stage: Stage, folder: Path, written: list[dict], step: int) -> list[dict]:
   """Returns the stage's record, with the metrics of the split that is evaluated; [] until it is done."""
-  if not (folder / "summary.json").is_file():
+  measured = manifest.evaluated(stage, folder)
+  if measured is None:
     return []
-  suites = storage.read_json(folder / "summary.json")["suites"]
-  measured = suites.get(stage.config.eval.split, next(iter(suites.values())))["metrics"]
   (record,) = written
   values = {f"eval/{name}": number["value"] for name, number in measured.items()}
   return [record | values | {"step": step, "time/step": record["time/eval"]}]
