@@ -8,11 +8,14 @@ from pathlib import Path
 
 import pytest
 
+from grpojax.config import check
+from grpojax.data import templates, text
 from grpojax.rollout.envs import build
 from grpojax.rollout.envs.interface import Turn
+from grpojax.train import setup
 
 PAGE = (Path(__file__).parents[1] / "docs" / "agents.md").read_text()
-ENVIRONMENT, CHECK = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+ENVIRONMENT, CHECK, TOOLS = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
 
 
 @pytest.fixture
@@ -33,11 +36,22 @@ def test_the_check_of_the_page_passes(guess):
   exec(compile(CHECK, "agents.md", "exec"), {})
 
 
+def test_the_prompts_of_the_pages_tools_describe_them():
+  exec(compile(TOOLS, "agents.md", "exec"), found := {})
+  config = found["get_config"]("tiny")
+  check.check(config, devices=1)
+  tokenizer, form = text.load_tokenizer(), setup.prompt_form(config, text.load_tokenizer())
+  (tokens,) = templates.encode(form, tokenizer, [dict(question="2+3=?")])
+  prompt = tokenizer.decode(tokens)
+  assert '"name": "calculator"' in prompt and prompt.endswith("2+3=?<|assistant|>")
+  assert len(tokens) < config.data.prompt_budget - 48
+
+
 def test_no_text_and_no_number_breaks_it(guess):
   game = guess()
   game.reset({"number": "7"}, 0)
-  for text in ("", "\n", "٣", "-1", "1.5", "9" * 5000, "fifty", "\ud800"):
-    assert not game.step(text).valid
+  for said in ("", "\n", "٣", "-1", "1.5", "9" * 5000, "fifty", "\ud800"):
+    assert not game.step(said).valid
   assert game.step("0").text == "higher" and game.step("999999999").text == "lower"
 
 

@@ -106,7 +106,7 @@ def table(slots=4, chunk=3, segment=3, budgets=BUDGETS, banks=1) -> Table:
   made = programs(slots, max(A, budgets.action_tokens), columns)
   same = lambda x: x
   device = Device(*made, slots, chunk, min(READERS, slots), segment, same, same, banks=banks)
-  return Table(device, budgets, tokenizer)
+  return Table(device, budgets, tokenizer, (tokenizer.eos_token_id,))
 
 
 def play(

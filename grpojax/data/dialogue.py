@@ -1,9 +1,10 @@
 """What stands between two actions of a policy: an observation in the chat template, encoded once.
 
 The template is asked for a chat of two turns, and what it puts behind the first answer is kept: what closes
-that answer, the observation as the user's message, and what opens the next one.  Nothing that was sampled is
-encoded again, so a template that takes old reasoning out of the history does not: the row keeps what was
-sampled.  Where a new context begins with older actions, their reasoning is left out as the template does.
+that answer, the observation as a message of the user's or of a tool, and what opens the next one.  Nothing
+that was sampled is encoded again, so a template that takes old reasoning out of the history does not: the row
+keeps what was sampled.  Where a new context begins with older actions, their reasoning is left out as the
+template does.
 """
 
 import functools
@@ -39,15 +40,17 @@ def check(tokenizer: PreTrainedTokenizerBase) -> None:
     )
 
 
-def between(tokenizer: PreTrainedTokenizerBase, observation: str, newest: int) -> tuple[list[int], int]:
+def between(
+  tokenizer: PreTrainedTokenizerBase, observation: str, newest: int, role: str = "user"
+) -> tuple[list[int], int]:
   """Returns the tokens from the end of one action to the beginning of the next, and how many close the first.
 
-  `newest` is the action's last token.  If it is the special token with which the template closes an answer,
-  that is not repeated; else, as where a budget cut the action, the closing token comes from here.  A special
-  token that the observation spells is text.
+  `role` is whose message the observation is, "user" or "tool".  `newest` is the action's last token: if it is
+  the special token with which the template closes an answer, that is not repeated; else, as where a budget
+  cut the action, the closing token comes from here.  A special token that the observation spells is text.
   """
   chat = [dict(role="user", content="x"), dict(role="assistant", content=_ANSWER)]
-  covered, hidden = special_tokens.hide(tokenizer, [dict(role="user", content=observation)])
+  covered, hidden = special_tokens.hide(tokenizer, [_message(tokenizer, observation, role)])
   filled = tokenizer.apply_chat_template([*chat, *covered], add_generation_prompt=True, tokenize=False)
   ids = special_tokens.encode(tokenizer, filled.partition(_ANSWER)[2], hidden)["input_ids"]
   first = tokenizer.added_tokens_decoder.get(ids[0]) if ids else None
@@ -55,6 +58,26 @@ def between(tokenizer: PreTrainedTokenizerBase, observation: str, newest: int) -
   if closes and ids[0] == newest:
     return ids[1:], 0
   return ids, int(closes)
+
+
+def _message(tokenizer: PreTrainedTokenizerBase, observation: str, role: str) -> dict[str, str]:
+  """Returns the observation as a message; where the template has no tools, as the user's, marked as Hermes's.
+
+  https://github.com/NousResearch/Hermes-Function-Calling
+  """
+  if role == "tool" and not _has_tools(tokenizer):
+    return dict(role="user", content=f"<tool_response>\n{observation}\n</tool_response>")
+  return dict(role=role, content=observation)
+
+
+def _has_tools(tokenizer: PreTrainedTokenizerBase) -> bool:
+  """Returns True if the chat template shows a tool's message behind an answer."""
+  chat = [("user", "x"), ("assistant", _ANSWER), ("tool", "said")]
+  try:
+    filled = tokenizer.apply_chat_template([dict(role=r, content=c) for r, c in chat], tokenize=False)
+  except TemplateError:
+    return False
+  return "said" in filled.partition(_ANSWER)[2]
 
 
 def in_history(tokenizer: PreTrainedTokenizerBase, action: list[int]) -> list[int]:

@@ -1,6 +1,7 @@
 """Text around a question: an instruction, a system prompt, the tokenizer's chat template."""
 
 import json
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -41,6 +42,7 @@ class Form(NamedTuple):
   system: str = ""
   chat: bool = True
   split_special_tokens: bool = True  # those that a row spells are text
+  tools: tuple[dict, ...] = ()  # that the chat template describes, as it takes them
 
 
 PLAIN = Form()
@@ -62,11 +64,31 @@ def build(template: str, system: str, chat: bool, split_special_tokens: bool = T
   return Form(found, system, chat, split_special_tokens)
 
 
+def with_tools(form: Form, tokenizer, tools: Sequence[dict]) -> Form:
+  """Returns the form whose prompts describe `tools`, as calls.schema makes them.
+
+  The chat template does, or, where it has no words for tools, a text before the question, as Qwen's and
+  Hermes's templates have it.
+  """
+  if form.chat and text.shows_tools(tokenizer, tools):
+    return form._replace(tools=tuple(tools))
+  return form._replace(template=_in_words(tools) + form.template) if tools else form
+
+
+def _in_words(tools: Sequence[dict]) -> str:
+  described = "\n".join(map(json.dumps, tools))
+  return (
+    "You may call functions. Their signatures are within <tools></tools>:\n<tools>\n"
+    f"{described}\n</tools>\nFor a call, return JSON within <tool_call></tool_call>:\n<tool_call>\n"
+    '{"name": <function-name>, "arguments": <args-json-object>}\n</tool_call>\n\n'
+  )
+
+
 def encode(form: Form, tokenizer, records: list[dict[str, Any]]) -> list[np.ndarray]:
   """Encodes the prompt of each row; a row is its `question` and, in a chat, the messages before it."""
   chats = [to_chat(form, record) for record in records]
   if form.chat:
-    return text.encode_chats(tokenizer, chats, form.split_special_tokens)
+    return text.encode_chats(tokenizer, chats, form.split_special_tokens, form.tools)
   return text.encode_texts(tokenizer, [_as_text(chat) for chat in chats], form.split_special_tokens)
 
 

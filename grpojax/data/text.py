@@ -1,6 +1,7 @@
 """Text to tokens and back.  Tokens in, tokens out: what was sampled is never encoded again."""
 
 import functools
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -45,18 +46,22 @@ def eos_ids(tokenizer: PreTrainedTokenizerBase, folder: str | Path = EMBEDDED) -
 
 
 def encode_chats(
-  tokenizer: PreTrainedTokenizerBase, chats: list[list[dict]], split_special_tokens: bool = True
-) -> list[np.ndarray]:
+  tokenizer: PreTrainedTokenizerBase, chats: list[list[dict]], split_special_tokens: bool = True,
+  tools: Sequence[dict] = (),
+) -> list[np.ndarray]:  # fmt: skip
   """Encodes each list of messages (role, content) in the chat template, up to where the assistant speaks.
 
-  A special token that a message spells is text, unless `split_special_tokens` is False.
+  A special token that a message spells is text, unless `split_special_tokens` is False.  `tools` are what the
+  template describes, if it can.
   """
   if tokenizer.chat_template is None:
     raise ValueError(
       f"The tokenizer in '{tokenizer.name_or_path}' has no chat template; add one, or set"
       " config.data.chat = False for a model that is to see the text alone."
     )
-  fill_in = functools.partial(tokenizer.apply_chat_template, add_generation_prompt=True)
+  fill_in = functools.partial(
+    tokenizer.apply_chat_template, add_generation_prompt=True, tools=list(tools) or None
+  )
   try:
     tokens = fill_in(chats, return_dict=False)
     for i, chat in enumerate(chats):
@@ -70,6 +75,19 @@ def encode_chats(
       " for a system prompt: set config.data.system = ''."
     ) from error
   return [np.asarray(row, np.int32) for row in tokens]
+
+
+def shows_tools(tokenizer: PreTrainedTokenizerBase, tools: Sequence[dict]) -> bool:
+  """Returns True if the chat template has words for `tools`."""
+  if tokenizer.chat_template is None:
+    return False
+  fill_in = functools.partial(
+    tokenizer.apply_chat_template, [dict(role="user", content="x")], tokenize=False
+  )
+  try:
+    return fill_in(tools=list(tools)) != fill_in()
+  except TemplateError:
+    return False
 
 
 def encode_texts(
@@ -113,3 +131,11 @@ def decode(tokenizer: PreTrainedTokenizerBase, tokens, length) -> str | list:
   if length.ndim == 0:
     return tokenizer.decode(tokens[: int(length)], skip_special_tokens=True)
   return [decode(tokenizer, *row) for row in zip(tokens, length, strict=True)]
+
+
+def decode_action(tokenizer: PreTrainedTokenizerBase, tokens: list[int], eos_ids: tuple[int, ...]) -> str:
+  """Returns the text of an action, special tokens by their names, but for the EOS that ends it.
+
+  Some chat templates mark a call of a tool by special tokens.
+  """
+  return tokenizer.decode(tokens[:-1] if tokens and tokens[-1] in eos_ids else tokens)

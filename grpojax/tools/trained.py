@@ -16,6 +16,7 @@ from grpojax.rollout.sampler import Engine
 from grpojax.runtime import console, data_shards, metrics, storage
 from grpojax.tools import export
 from grpojax.train import policy as policy_lib
+from grpojax.train import setup
 from grpojax.train.setup import Job
 
 
@@ -110,7 +111,7 @@ class Run:
     if isinstance(prompts, str) or not prompts:
       raise ValueError("generate() takes a list of prompts, at least one.")
     c = self.job.config.data
-    form = templates.build(c.template, c.system, c.chat, c.split_special_tokens)
+    form = setup.prompt_form(self.job.config, self.job.data.tokenizer)
     records = [{"question": prompt} for prompt in prompts]
     tokens = templates.encode(form, self.job.data.tokenizer, records)
     longest = max(map(len, tokens))

@@ -11,9 +11,7 @@ from collections.abc import Callable, Iterator
 from ml_collections import ConfigDict
 
 from grpojax.config import recipe
-from grpojax.data import templates
 from grpojax.data.pipeline import Split
-from grpojax.data.templates import Form
 from grpojax.learner import logprobs, optimizer, rows
 from grpojax.learner.packing import PackSpec
 from grpojax.learner.rows import Rows
@@ -48,12 +46,6 @@ def run_config(config: ConfigDict, section: str, objective: ConfigDict) -> Confi
     c.optimizer.update(fn=own.optimizer, learning_rate=own.learning_rate, warmup_steps=own.warmup_steps)
     c.optimizer.update(ess="", ess_base=default.optimizer.ess_base)  # of completions that were sampled
   return c
-
-
-def form(config: ConfigDict) -> Form:
-  """Returns the form of a prompt, that of the questions of RL."""
-  d = config.data
-  return templates.build(d.template, d.system, d.chat, d.split_special_tokens)
 
 
 def note_cut(config: ConfigDict, split: Split, cut: int) -> Split:

@@ -55,7 +55,8 @@ def prepare(config: ConfigDict, workdir: str | Path) -> Job:
   found = pairs.read(config.preference.path)
   job = setup.prepare(run_config(config), workdir)
   c, tokenizer = job.config, job.data.tokenizer
-  split = pipeline.encode_split(c.data, "preference", found, tokenizer, offline.form(c), ())
+  form = setup.prompt_form(c, tokenizer)
+  split = pipeline.encode_split(c.data, "preference", found, tokenizer, form, ())
   if c.preference.batch_size > len(split.records):
     raise ValueError(
       f"config.preference.batch_size = {c.preference.batch_size} is more than the {len(split.records)} pairs"

@@ -38,7 +38,7 @@ def prepare(config: ConfigDict, workdir: str | Path) -> Job:
 
 def _encoded(c: ConfigDict, found: list[dict], tokenizer) -> Split:
   """Returns the conversations of a file as a split, with a sentence on the answers that are cut."""
-  split = messages.to_split(c.data, found, tokenizer, offline.form(c))
+  split = messages.to_split(c.data, found, tokenizer, setup.prompt_form(c, tokenizer))
   return offline.note_cut(c, split, messages.count_cut(split, tokenizer, c.rollout.max_tokens))
 
 

@@ -146,3 +146,34 @@ def test_the_budget_counts_template_and_system_prompt(tmp_path):
       continue
     split = pipeline.load_split(keys, path, "train", TOKENIZER, form=form)
     assert (len(split.records), split.dropped) == (kept, 2 - kept)
+
+
+SCHEMA = dict(type="function", function=dict(name="add", description="Adds.", parameters={}))
+WITH_TOOLS = "{% if tools %}<tools>{{ tools | tojson }}</tools>{% endif %}<|user|>{{ messages[0].content }}"
+
+
+def test_tools_are_described_by_the_chat_template_or_in_words():
+  tokenizer = text.load_tokenizer()
+  form = templates.with_tools(templates.PLAIN, tokenizer, [SCHEMA])
+  words = tokenizer.decode(templates.encode(form, tokenizer, [ROW])[0])
+  assert json.dumps(SCHEMA) in words and form.tools == ()
+  tokenizer.chat_template = WITH_TOOLS
+  form = templates.with_tools(templates.PLAIN, tokenizer, [SCHEMA])
+  assert form.template == "{question}" and form.tools == (SCHEMA,)
+  own = tokenizer.decode(templates.encode(form, tokenizer, [ROW])[0])
+  assert own.startswith(f"<tools>{json.dumps([SCHEMA])}</tools><|user|>")
+  assert templates.with_tools(templates.PLAIN, tokenizer, []) == templates.PLAIN
+
+
+def test_an_action_is_decoded_with_its_special_tokens_but_for_its_eos():
+  """A call between special tokens is lost by who decodes without them (minimind#850)."""
+  tokenizer = text.load_tokenizer()
+  call, end = tokenizer.convert_tokens_to_ids("<|user|>"), tokenizer.eos_token_id
+  inner = tokenizer.encode("{}", add_special_tokens=False)
+  for ids, expected in (
+    ([call, *inner, end], "<|user|>{}"),
+    ([call, *inner], "<|user|>{}"),
+    ([end, *inner, end], "<|end|>{}"),
+    ([end], ""),
+  ):
+    assert text.decode_action(tokenizer, ids, (end,)) == expected

@@ -39,6 +39,27 @@ def test_an_observation_spells_special_tokens_as_text(tokenizer):
   assert tokenizer.decode(ids) == "<|user|><|end|><|assistant|><|assistant|>"
 
 
+RESULT = "{% if m.role == 'tool' %}[RESULT]{{ m.content }}[/RESULT]{% else %}{{ m.content }}{% endif %}"
+TOOLS = CHATML.replace("{{ m.content }}", RESULT)
+SILENT = "{% for m in messages if m.role != 'tool' %}<|user|>{{ m.content }}<|end|>{% endfor %}"
+
+
+@pytest.mark.parametrize(
+  ("template", "result"),
+  [
+    (None, "<|user|><tool_response>\n7<|end|>\n</tool_response><|assistant|>"),  # it refuses the role ...
+    (SILENT, "<|user|><tool_response>\n7<|end|>\n</tool_response><|end|>"),  # ... or leaves it out
+    (TOOLS, "\n<|user|>tool\n[RESULT]7<|end|>[/RESULT]<|end|>\n<|user|>assistant\n"),
+  ],
+)
+def test_what_a_tool_returned_is_a_message_of_the_template(tokenizer, template, result):
+  tokenizer.chat_template = template or tokenizer.chat_template
+  ids, closing = dialogue.between(tokenizer, "7<|end|>", tokenizer.eos_token_id, role="tool")
+  assert tokenizer.decode(ids) == result and closing == 0
+  spelt = sum(i == tokenizer.eos_token_id for i in ids)
+  assert spelt == (0 if template is None else 1)  # the result's own is text
+
+
 def test_what_is_too_long_is_cut_visibly_and_never_longer_than_the_budget(tokenizer):
   assert dialogue.fitted(tokenizer, "abc", 3) == ("abc", False)
   for said in ("x" * 500, "🙂" * 50):

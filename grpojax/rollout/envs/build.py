@@ -12,6 +12,7 @@ import inspect
 import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 from grpojax.rollout.envs.interface import Environment
 
@@ -75,8 +76,22 @@ def check(name: str, knobs: Mapping, timeout: float) -> None:
   except TypeError as error:
     raise ValueError(f"the environment '{name}' cannot be made ({error}).") from None
   make(**knobs)  # whose own ValueErrors say what is wrong with a knob
-  whole = make if isinstance(make, functools.partial) else functools.partial(make)
-  if hasattr(whole.func, "check"):
-    whole.func.check(*whole.args, **knobs)
+  _ask(make, "check", knobs)
   if not timeout > 0:
     raise ValueError(f"the time limit of an environment, {timeout!r}, must be a number of seconds above 0.")
+
+
+def schemas(name: str, knobs: Mapping) -> tuple[dict, ...]:
+  """Returns the tools that an environment's prompts have to describe, as chat templates take them.
+
+  What makes an environment may have an attribute `schemas(**knobs)`; others have none.
+  """
+  return tuple(_ask(find(name), "schemas", knobs) or ()) if name else ()
+
+
+def _ask(make: Callable, attribute: str, knobs: Mapping) -> Any:
+  """Calls what makes an environment by one of its attributes, if it has that."""
+  whole = make if isinstance(make, functools.partial) else functools.partial(make)
+  if hasattr(whole.func, attribute):
+    return getattr(whole.func, attribute)(*whole.args, **knobs)
+  return None

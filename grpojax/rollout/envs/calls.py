@@ -2,7 +2,7 @@
 
 A call is JSON, {"name": ..., "arguments": {...}}, as chat templates write it: between <tool_call> and
 </tool_call> (Qwen, Hermes), after [TOOL_CALLS] as a list (Mistral), with "parameters" for "arguments"
-(Llama 3), or alone.
+and perhaps after <|python_tag|> (Llama 3), or alone.
 """
 
 import inspect
@@ -29,7 +29,7 @@ def read(text: str) -> Call | None:
   """Returns the first call of a text; None if it has none.  Raises CallError for one that cannot be read."""
   found = re.search(r"<tool_call>(.*?)(?:</tool_call>|$)", text, re.DOTALL)
   found = found or re.search(r"\[TOOL_CALLS\](.*)$", text, re.DOTALL)
-  written = (found[1] if found else text).strip()
+  written = (found[1] if found else text.strip().removeprefix("<|python_tag|>")).strip()
   if not found and not written.startswith("{"):
     return None
   try:

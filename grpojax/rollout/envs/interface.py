@@ -13,6 +13,8 @@ episode.  Equal examples, seeds and actions give equal turns, whatever runs besi
 from collections.abc import Hashable
 from typing import NamedTuple, Protocol
 
+ROLES = ("user", "tool")
+
 
 class Turn(NamedTuple):
   """Answer of an environment to an action, or to a reset."""
@@ -22,11 +24,12 @@ class Turn(NamedTuple):
   done: bool = False  # the task has ended, by its own rules
   truncated: bool = False  # a limit of the environment ended the episode, and the task had not
   anchor: Hashable = None  # the situation of the next action, for credit by turn; None: the text is
-  feedback: str = ""  # the validator's words on the action, where they are more than the text says
+  feedback: str = ""  # the validator's words on the action, for whoever plays by hand; the sampler reads none
   valid: bool = True  # False: the action could not be read, or was against the rules
   failure: str = (
     ""  # the environment, not the action, is at fault: no turn, no reward, the trajectory is invalid
   )
+  role: str = "user"  # whose message the text is in the chat template; "tool": what a tool has returned
 
   @property
   def ended(self) -> bool:
@@ -41,7 +44,7 @@ class Environment(Protocol):
     """Starts the task of a row of the dataset and returns the first observation."""
 
   def step(self, action: str) -> Turn:
-    """Does what the policy wrote in one turn, special tokens left out; no text of it is illegal."""
+    """Does what the policy wrote in one turn, without the EOS that ends it; no text of it is illegal."""
 
   def close(self) -> None:
     """Frees what the episode holds; called once, also when the episode was not played to its end."""

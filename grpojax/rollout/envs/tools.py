@@ -4,7 +4,8 @@
     391                    The answer is #391.
 
 The answer is scored as that of a task of one turn.  A call that cannot be read, or that its function refuses,
-is answered with what is wrong, as one that succeeds is with what it gives.
+is answered with what is wrong, as one that succeeds is with what it gives: in the message of a tool.  The
+prompt describes the tools as the chat template does (`schemas`).
 """
 
 import importlib
@@ -19,23 +20,14 @@ _LONGEST = 4000  # characters of a result that the policy is shown
 
 
 class Tools:
-  """`tools` are functions of toolbox.py, or 'module:function'; `reward` is as config.reward; see SingleTurn.
-
-  With `describe`, the question comes after the tools' descriptions in JSON, as Qwen's and Hermes's templates
-  write them.
-  """
+  """`tools` are names of toolbox.py or 'module:function'; `reward` is as config.reward, see SingleTurn."""
 
   def __init__(
-    self,
-    tools: Sequence[str] = ("calculator",),
-    reward: Mapping = RULE,
-    max_steps: int = 8,
-    describe: bool = True,
+    self, tools: Sequence[str] = ("calculator",), reward: Mapping = RULE, max_steps: int = 8
   ):
     if max_steps < 1:
       raise ValueError(f"max_steps = {max_steps} must be a number of turns, 1 or more.")
     self.functions = {function.__name__: function for function in map(_find, tools)}
-    self.about = _about(self.functions.values()) if describe else ""
     self.task = SingleTurn(reward)
     self.max_steps = max_steps
 
@@ -45,9 +37,14 @@ class Tools:
     for function in map(_find, tools):
       getattr(function, "check", lambda: None)()
 
+  @staticmethod
+  def schemas(tools: Sequence[str] = ("calculator",), **_) -> list[dict]:
+    """Returns the tools' descriptions, as chat templates take them."""
+    return [calls.schema(function) for function in map(_find, tools)]
+
   def reset(self, example: dict, seed: int) -> Turn:
     self.steps = 0
-    return Turn(self.about + self.task.reset(example, seed).text)
+    return self.task.reset(example, seed)
 
   def step(self, action: str) -> Turn:
     self.steps += 1
@@ -58,9 +55,8 @@ class Tools:
       text, feedback, valid = *self._run(call), True
     except calls.CallError as error:
       text, feedback, valid = f"error: {error}", str(error), False
-    if "<tool_call>" in action:
-      text = f"<tool_response>\n{text}\n</tool_response>"
-    return Turn(text, truncated=self.steps >= self.max_steps, feedback=feedback, valid=valid)
+    ended = self.steps >= self.max_steps
+    return Turn(text, truncated=ended, feedback=feedback, valid=valid, role="tool")
 
   def close(self) -> None:
     self.task.close()
@@ -100,15 +96,6 @@ def _find(name: str) -> Callable:
       f"there is no tool '{name}' ({error}); write calculator, python or 'module:function'."
     ) from None
   return found
-
-
-def _about(functions) -> str:
-  described = "\n".join(json.dumps(calls.schema(function)) for function in functions)
-  return (
-    "You may call functions. Their signatures are within <tools></tools>:\n<tools>\n"
-    f"{described}\n</tools>\nFor a call, return JSON within <tool_call></tool_call>:\n<tool_call>\n"
-    '{"name": <function-name>, "arguments": <args-json-object>}\n</tool_call>\n\n'
-  )
 
 
 make = Tools

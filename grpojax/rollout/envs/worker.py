@@ -15,7 +15,7 @@ import numpy as np
 
 from grpojax.rewards import server as servers
 from grpojax.rollout.envs import build
-from grpojax.rollout.envs.interface import Environment, Turn
+from grpojax.rollout.envs.interface import ROLES, Environment, Turn
 
 _LONGEST = 1 << 20  # characters of an observation, of a validator's words or of an anchor
 _WORDS = 300  # characters of a failure
@@ -87,15 +87,16 @@ def checked(turn: Turn) -> Turn:
   for name, value in (("done", turn.done), ("truncated", turn.truncated), ("valid", turn.valid)):
     if not isinstance(value, bool | np.bool_):
       raise TypeError(f"`{name}` of a turn is True or False, and no {type(value).__name__}")
+  if turn.role not in ROLES:
+    raise ValueError(f"the role of a turn is one of {', '.join(ROLES)}, and not {turn.role!r}")
   reward = float(turn.reward)
   if not math.isfinite(reward):
     raise ValueError(f"the reward of a turn is {reward}")
   anchor = _plain(turn.text if turn.anchor is None else turn.anchor)
   if len(repr(anchor)) > 2 * _LONGEST:
     raise ValueError(f"the anchor of a turn has more than {2 * _LONGEST:,} characters")
-  return Turn(
-    turn.text, reward, bool(turn.done), bool(turn.truncated), anchor, turn.feedback, bool(turn.valid)
-  )
+  flags = dict(done=bool(turn.done), truncated=bool(turn.truncated), valid=bool(turn.valid))
+  return Turn(turn.text, reward, anchor=anchor, feedback=turn.feedback, role=turn.role, **flags)
 
 
 def _plain(anchor: Hashable) -> Hashable:

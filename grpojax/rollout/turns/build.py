@@ -11,7 +11,8 @@ from ml_collections import ConfigDict
 
 from grpojax.data import dialogue
 from grpojax.models import Model, Spec
-from grpojax.rollout.envs.interface import Environments
+from grpojax.rollout.envs import build as envs
+from grpojax.rollout.envs.interface import ROLES, Environments
 from grpojax.rollout.sampler import GenerationSpec, kv_budget, turns, weights
 from grpojax.rollout.sampler.engine import Engine, PromptQueue
 from grpojax.rollout.turns.game import Game
@@ -47,7 +48,7 @@ def build(
     )
   dialogue.check(tokenizer)
   model, mesh, where, sync, _ = weights.build_sync(config, name, model, mesh, spec.weights)
-  between = len(dialogue.between(tokenizer, "x", newest=-1)[0])
+  between = _between(config, tokenizer)
   slots, shards = slots_of(config, model.spec, mesh, spec, between), sharding.batch_shards(mesh)
   own, banks = _banks(slots // shards, mesh)
   slots, readers = own * shards, min(own, max(LEAST, -(-own // LEAST))) * shards
@@ -55,7 +56,7 @@ def build(
   put, replicate = partial(sharding.to_device, mesh), partial(sharding.everywhere, mesh)
   steps = config.rollout.prefill_chunk, readers, config.rollout.segment
   device = Device(*programs, slots, *steps, put, replicate, shards, banks)
-  table = Table(device, budgets(config, spec, between), tokenizer)
+  table = Table(device, budgets(config, spec, between), tokenizer, eos_ids)
 
   def start(params, prompts: Prompts, key, whole: bool = False) -> Pending:
     return Pending(params, prompts, key)
@@ -68,6 +69,12 @@ def build(
       game.close()
 
   return Engine(start, stream, sync, programs=(sync, *programs))
+
+
+def _between(config: ConfigDict, tokenizer) -> int:
+  """Returns the tokens that stand between two actions beside an observation, at the most."""
+  roles = ROLES if envs.schemas(config.env.name, config.env.knobs.to_dict()) else ROLES[:1]
+  return max(len(dialogue.between(tokenizer, "x", newest=-1, role=role)[0]) for role in roles)
 
 
 def _banks(slots: int, mesh: Mesh) -> tuple[int, int]:

@@ -164,7 +164,8 @@ class Game:
       player, n = bank.players[slot], int(count[slot])
       player.held += n - 1  # no step has fed its last token yet
       player.trajectory.act(*(x[slot, :n].tolist() for x in (actions, logp, entropy)))
-      player.action = text.decode(self.table.tokenizer, actions[slot], count[slot])
+      action = player.trajectory.action
+      player.action = text.decode_action(self.table.tokenizer, action, self.table.eos_ids)
       self.counters["rollout/sampled_tokens"] += n
       self._ask(bank.first + slot, player)
 
@@ -188,7 +189,7 @@ class Game:
       one.finish_turn(turn.reward, turn.valid)
       ending = self._ending(one, turn)
       if ending is None:
-        ending = self._observe(player, turn.text)
+        ending = self._observe(player, turn)
     if ending is not None:
       self._end(bank, slot, ending)
       return
@@ -206,13 +207,13 @@ class Game:
       return INVALID
     return None
 
-  def _observe(self, player: Player, observation: str) -> int | None:
+  def _observe(self, player: Player, turn: Turn) -> int | None:
     """Appends an observation, if there is room for it and an action behind it; else returns the ending."""
     one, budgets, tokenizer = player.trajectory, self.table.budgets, self.table.tokenizer
-    observation, cut = dialogue.fitted(tokenizer, observation, budgets.observation_tokens)
+    observation, cut = dialogue.fitted(tokenizer, turn.text, budgets.observation_tokens)
     self.counters["environment/cut_observations"] += cut
     newest = one.tokens[-1]
-    tokens, closing = dialogue.between(tokenizer, observation, newest)
+    tokens, closing = dialogue.between(tokenizer, observation, newest, turn.role)
     if budgets.memory:
       return self._remember(player, tokens)
     if budgets.room(one) <= len(tokens):

@@ -69,6 +69,7 @@ class Table(NamedTuple):
   device: Device
   budgets: Budgets
   tokenizer: Any
+  eos_ids: tuple[int, ...]
 
 
 @dataclasses.dataclass

@@ -55,7 +55,7 @@ OBJECT = '{"name": "add", "arguments": {"a": 1, "b": [2, "x"]}}'
 @pytest.mark.parametrize("text", [
   f"<tool_call>\n{OBJECT}\n</tool_call>", f"Let me add.\n<tool_call>{OBJECT}</tool_call> and then",
   f"<tool_call>{OBJECT}", f"<tool_call>{OBJECT}</tool_call>\n<tool_call>{{}}</tool_call>",
-  OBJECT, f"  {OBJECT}\n",
+  OBJECT, f"  {OBJECT}\n", f"<|python_tag|>{OBJECT}",
   f"[TOOL_CALLS][{OBJECT}]", f"[TOOL_CALLS] [{OBJECT}, {OBJECT}]", OBJECT.replace("arguments", "parameters"),
 ])  # fmt: skip
 def test_a_call_is_read_in_every_form(text):
@@ -138,18 +138,16 @@ def test_an_episode_of_calls_ends_with_an_answer_that_is_scored():
   for answer, reward in (("It is\n#391", 1.0), ("#390", 0.0), ("no idea", 0.0)):
     tools = tools_of("calculator")
     first = tools.step("I use a tool. " + written("calculator", expression="17*23"))
-    assert first.text == "<tool_response>\n391\n</tool_response>" and not first.ended and first.valid
+    assert first.text == "391" and first.role == "tool" and not first.ended and first.valid
     last = tools.step(answer)
     assert last.done and last.reward == reward and last.valid
 
 
-def test_the_prompt_describes_the_tools_before_the_question():
-  tools = Tools(["calculator", f"{__name__}:weather"])
-  text = tools.reset(QUESTION, 0).text
-  described = text.partition("<tools>\n")[2].partition("\n</tools>")[0].splitlines()
-  assert list(map(json.loads, described)) == [calls.schema(toolbox.calculator), calls.schema(weather)]
-  assert text.endswith("</tool_call>\n\nWhat is 17*23?")
-  assert Tools(describe=False).reset(QUESTION, 0).text == "What is 17*23?"
+def test_the_tools_are_told_as_templates_take_them_and_the_question_is_the_row():
+  knobs = dict(tools=["calculator", f"{__name__}:weather"], max_steps=3)
+  assert build.schemas("tools", knobs) == (calls.schema(toolbox.calculator), calls.schema(weather))
+  assert Tools(**knobs).reset(QUESTION, 0).text == "What is 17*23?"
+  assert build.schemas("frozen_lake", {}) == build.schemas("", {}) == ()
 
 
 @pytest.mark.parametrize("action, text, valid", [
@@ -162,12 +160,12 @@ def test_the_prompt_describes_the_tools_before_the_question():
 ])  # fmt: skip
 def test_what_a_call_is_answered_with(action, text, valid):
   turn = tools_of("weather", "silent").step(action)
-  assert turn.text == f"<tool_response>\n{text}\n</tool_response>"
+  assert turn.text == text and turn.role == "tool"
   assert turn.valid == valid and not turn.ended and turn.reward == 0
   assert turn.feedback == ("" if not text.startswith("error: ") else text.removeprefix("error: "))
 
 
-def test_a_call_alone_is_answered_alone_and_long_results_are_cut():
+def test_long_results_are_cut():
   tools = tools_of("long")
   turn = tools.step('{"name": "long", "arguments": {"n": 5000}}')
   assert turn.text == "ab" * 1000 + "\n... 6000 characters left out ...\n" + "ab" * 1000
@@ -201,7 +199,7 @@ def test_the_calculator_is_exact(expression, value):
 ])  # fmt: skip
 def test_the_calculator_refuses_what_is_no_sum_or_too_large(expression):
   turn = tools_of("calculator").step(written("calculator", expression=expression))
-  assert turn.text.startswith("<tool_response>\nerror: ") and turn.valid
+  assert turn.text.startswith("error: ") and turn.valid
 
 
 TRACEBACK = "1\nTraceback (most recent call last):\n  File \"program\", line 2, in <module>\nKeyError: 'z'"
