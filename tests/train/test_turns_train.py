@@ -14,6 +14,8 @@ from grpojax.recipes import base
 from grpojax.rollout import sampler, turns
 from grpojax.rollout.envs.interface import Turn
 from grpojax.runtime import sharding
+from grpojax.tools.evaluate import benchmark
+from grpojax.tools.podcheck import check as podcheck
 from grpojax.train import programs as programs_lib
 from grpojax.train import setup
 
@@ -137,6 +139,8 @@ def test_rows_adapters_dynamic_sampling_int8_and_contexts_work(cache, tmp_path, 
       dict(rollout=dict(kv_cache="int8")),
       "config.rollout.kv_cache = 'int8' is of the sampler of single turns",
     ),
+    (dict(rollout=dict(top_k=8)), "config.rollout.top_k = 8 records what it kept"),
+    (dict(interruption=dict(think_tokens=8)), "config.interruption.think_tokens = 8 cuts the thinking"),
     (dict(data=dict(chat=False)), "config.data.chat = False has no turns"),
     (dict(env=dict(action_tokens=99)), "config.rollout.max_tokens = 48, the budget of a trajectory, is less"),
   ],
@@ -177,3 +181,16 @@ def test_a_template_without_a_second_turn_is_refused_before_anything_compiles(ca
   monkeypatch.setattr(setup.text, "load_tokenizer", lambda *args: tokenizer)
   with pytest.raises(ValueError, match=r"config.env.name: the chat template of .* does not show an answer"):
     train.prepare(c, tmp_path)
+
+
+def test_commands_that_know_no_turns_and_several_processes_refuse_in_a_sentence(
+  cache, tmp_path, monkeypatch
+):
+  c = playing(cache)
+  with pytest.raises(ValueError, match="'frozen_lake': this command asks questions of one turn"):
+    benchmark.prepare(c, "", [], None)
+  with pytest.raises(ValueError, match="'frozen_lake': the programs of environments are not checked"):
+    podcheck.check(c, None, tmp_path)
+  monkeypatch.setattr(jax, "process_count", lambda: 2)
+  with pytest.raises(ValueError, match=r"config\.env\.name = .frozen_lake. needs one process"):
+    turns.build.build(c, "rollout", None, None, (), None, tokenizer=None, environments=None)

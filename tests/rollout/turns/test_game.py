@@ -122,7 +122,7 @@ def test_a_row_is_prompt_actions_and_observations_in_the_chat_template():
     for turn in range(rollout.turns.count[p, g]):
       action = tokens[index == turn]
       closed = action[-1] == tokenizer.eos_token_id
-      length += len(tokenizer.decode(action, skip_special_tokens=True))
+      length += len(tokenizer.decode(action[:-1] if closed else action))
       end = np.flatnonzero(index == turn)[-1] + 1
       if turn == rollout.turns.count[p, g] - 1:
         assert end == n
@@ -166,16 +166,22 @@ def answers(**changes):
   return lambda example, seed, actions: Turn("go")._replace(**changes)
 
 
-def test_budgets_are_reasons_of_ending():
-  small = BUDGETS._replace(turns=3)
-  assert (play(answers(), budgets=small)[0].turns.count == 3).all()
-  assert (play(answers(), budgets=small)[0].ending == TURNS).all()
-  short = BUDGETS._replace(max_tokens=20, turns=9)
-  rollout, _ = play(answers(), budgets=short)
+def ended_here(script, budgets):
+  """The rollout of budgets that end every episode, of which none is left."""
+  environments = Scripted(script)
+  rollout, _ = play(environments=environments, budgets=budgets)
+  assert not environments.episodes and not environments.due
+  return rollout
+
+
+def test_budgets_are_reasons_of_ending_and_leave_no_episode_behind():
+  rollout = ended_here(answers(), BUDGETS._replace(turns=3))
+  assert (rollout.ending == TURNS).all() and (rollout.turns.count == 3).all()
+  rollout = ended_here(answers(), BUDGETS._replace(max_tokens=20, turns=9))
   assert (rollout.ending == TOKENS).all() and (rollout.length <= 20).all() and (rollout.length > 8).all()
   assert not rollout.ended.any()
   bad = lambda example, seed, actions: Turn("go", valid=len(actions) % 3 == 1)
-  rollout, _ = play(bad, budgets=BUDGETS._replace(invalid_actions=2))
+  rollout = ended_here(bad, BUDGETS._replace(invalid_actions=2))
   assert (rollout.ending == INVALID).all() and (rollout.turns.count == 3).all()
   assert (rollout.turns.invalid[..., :3] == [False, True, True]).all()
 
@@ -215,12 +221,26 @@ def test_special_tokens_of_an_observation_are_text_and_a_flood_is_cut_visibly():
 
 
 def test_an_action_that_ends_with_its_eos_at_the_cap_is_closed_once():
-  tokenizer, budgets = policy()[0], BUDGETS._replace(action_tokens=1, turns=3)
-  rollout, _ = play(answers(), budgets=budgets)
+  """All tokens are equally likely, so that of many actions of one token some are an EOS."""
+  tokenizer, params = policy()[0], policy()[2]
+  even = params | {"embedding": 0 * params["embedding"]}
+  budgets, eos = BUDGETS._replace(action_tokens=1, turns=40, max_tokens=400), 0
+  for seed in range(5):
+    rollout, _ = play(answers(), budgets=budgets, params=even, seed=seed)
+    for p, g in np.ndindex(rollout.length.shape):
+      closing = rollout.kind[p, g] == INJECTED
+      own = rollout.tokens[p, g][rollout.kind[p, g] == ACTION][:-1]
+      assert closing.sum() == (own != tokenizer.eos_token_id).sum() and len(own) == 39
+      eos += (own == tokenizer.eos_token_id).sum()
+  assert 0 < eos < 30
+
+
+def test_a_tools_result_is_the_message_of_a_tool():
+  tokenizer = policy()[0]
+  rollout, _ = play(answers(text="7", role="tool"), budgets=BUDGETS._replace(turns=2))
   for p, g in np.ndindex(rollout.length.shape):
-    closing = rollout.kind[p, g] == INJECTED
-    own = rollout.tokens[p, g][rollout.kind[p, g] == ACTION][:-1]
-    assert closing.sum() == (own != tokenizer.eos_token_id).sum()
+    said = tokenizer.decode(rollout.tokens[p, g][rollout.kind[p, g] == OBSERVATION])
+    assert said == "<|user|><tool_response>\n7\n</tool_response><|assistant|>"
 
 
 def test_forty_turns_are_computed_once():
