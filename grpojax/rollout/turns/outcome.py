@@ -40,8 +40,8 @@ def describe(rollout: Rollout) -> dict[str, float]:
   trajectories.
 
   Of turn number n, from 1: those who have played it, whether another turn of the prompt met its situation
-  (mates), and whether what followed differed among them (contrast), without which a turn's own advantage is
-  0.
+  (mates), and whether the rewards that followed, undiscounted, differed among them (contrast).  Without
+  contrast a turn's own advantage is 0, but for discounting: who needed longer for the same has less.
   """
   valid, turns = rollout.ending != FAILED, rollout.turns
   on = played(turns) & valid[..., None]
