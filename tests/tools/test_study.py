@@ -20,6 +20,7 @@ from grpojax.tools.study import (
   Section,
   cluster,
   cumulative,
+  execute,
   figures,
   page,
   plan,
@@ -290,7 +291,7 @@ def test_other_things_that_runs_spend_are_made_equal_too(tmp_path):
   assert over == pytest.approx(0.6 - np.mean(third), rel=1e-4)
   text = table.markdown(study, found)
   assert "| at equal environment steps | over the first |" in text and "the first at equal environ" in text
-  assert "equal tokens are 0.00 M; equal environment steps are 0.00 M, as many as the thriftiest" in text
+  assert "equal tokens are 0.4 k; equal environment steps are 0.0 k, as many as the thriftiest" in text
 
 
 def write_evaluations(run, values: list[float], spent: int) -> None:
@@ -503,3 +504,18 @@ def test_the_pages_sweeps_can_be_planned(line, tmp_path):
 def test_the_page_has_every_flag():
   options = [word for action in study_command.parser("x")._actions for word in action.option_strings]
   assert all(word in PAGE for word in options if word not in ("-h", "--help"))
+
+
+def test_runs_of_a_group_wait_until_its_first_fills_the_cache_no_longer(tmp_path):
+  rows = tuple(Row(name, "configs/base.py:tiny", group=group) for group in "xy" for name in "ab")
+  left = execute.in_turn(plan.make(STUDY._replace(rows=rows), tmp_path, 2, [], []))
+  firsts = {"x": left[0], "y": left[1]}
+  filling, order = list(firsts.values()), []
+  for _ in range(3):
+    order.append(execute.startable(left, firsts, filling))
+    if order[-1]:
+      left.remove(order[-1])
+  assert order == [firsts["x"], firsts["y"], None]  # nobody else, while both fill it
+  found = execute.startable(left, firsts, [firsts["x"]])
+  assert found.row.label == "y: b" and found.seed == 0
+  assert execute.startable(left, firsts, []).row.label == "x: b"

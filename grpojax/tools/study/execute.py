@@ -53,28 +53,33 @@ def concurrency(requested: int) -> int:
 
 
 def everything(runs: list[Run], at_once: int) -> list[Outcome]:
-  """Runs the runs that are not done.  The first is alone until it trains: by then it has filled the cache.
+  """Runs the runs that are not done.  Those of a group wait until its first trains: it has filled the cache.
 
   On SIGTERM or Ctrl-C the runs are asked to save, waited for, and KeyboardInterrupt is raised; a run that
   fails does not stop the others, and its error is in `log.txt` of its workdir.
   """
   left, running, outcomes = in_turn([run for run in runs if not plan.is_done(run)]), {}, []
-  first, workers = left[0] if left else None, {}
+  firsts, workers = {}, {}
+  for run in left:
+    firsts.setdefault(run.row.group, run)
+  filling = list(firsts.values())  # the cache
   signal.signal(signal.SIGTERM, signal.default_int_handler)
   with tqdm(
     total=len(left), disable=None, bar_format="run {n_fmt}/{total_fmt} |{bar}| {remaining} left"
   ) as bar:
     try:
       while left or running:
-        alone = first in running.values() and not trains(first)
+        filling = [run for run in filling if not trains(run)]
         for number in range(at_once):
-          if number not in running and left and not (alone or (running and first in left)):
-            running[number] = run = left.pop(0)
+          run = startable(left, firsts, filling)
+          if number not in running and run:
+            left.remove(run)
+            running[number] = run
             workers[number] = ready(workers.get(number), run, number, at_once)
             send(workers[number], run)
-            alone = run is first
         for number, code in list(answers({number: workers[number] for number in running})):
           outcomes.append(Outcome(running.pop(number), code))
+          filling = [run for run in filling if run is not outcomes[-1].run]
           bar.update()
           console.write_line(describe(outcomes[-1], len(outcomes), len(outcomes) + len(left) + len(running)))
         time.sleep(0.2)
@@ -84,6 +89,12 @@ def everything(runs: list[Run], at_once: int) -> list[Outcome]:
   for worker in workers.values():
     dismiss(worker)
   return outcomes
+
+
+def startable(left: list[Run], firsts: dict[str, Run], filling: list[Run]) -> Run | None:
+  """Returns the next run that need not wait: the first of a group, or one whose group's fills no cache."""
+  waits = lambda run: run is not firsts[run.row.group] and firsts[run.row.group] in filling
+  return next((run for run in left if not waits(run)), None)
 
 
 def in_turn(runs: list[Run]) -> list[Run]:

@@ -15,7 +15,7 @@ def head(study: Study, results: dict) -> list[str]:
     *quoted,
     "over the row before",
     "over the first",
-    *(name for word in study.spends for name in (f"{word}, M", f"at equal {word}", "over the first")),
+    *(name for word in study.spends for name in (f"{word}, k", f"at equal {word}", "over the first")),
     "minutes",
   ]
 
@@ -40,7 +40,7 @@ def body(study: Study, results: dict) -> list[list[str]]:
 
 
 def _at_equal(row: dict, key: str) -> list[str]:
-  spent = f"{row[key]['mean'] / 1e6:.2f}"
+  spent = f"{row[key]['mean'] / 1e3:,.1f}"
   return [spent, level(row[f"at_equal_{key}"]), change(row[f"over_first_at_equal_{key}"])]
 
 
@@ -95,8 +95,8 @@ def _when(study: Study) -> str:
 
 
 def _budgets(results: dict, key: str) -> str:
-  """Formats the equal amounts of all groups: "0.32 M, 0.41 M"."""
-  return ", ".join(f"{n / 1e6:.2f} M" for n in dict.fromkeys(row[f"equal_{key}"] for row in results["rows"]))
+  """Formats the equal amounts of all groups: "320.0 k, 412.4 k"."""
+  return ", ".join(f"{n / 1e3:,.1f} k" for n in dict.fromkeys(row[f"equal_{key}"] for row in results["rows"]))
 
 
 def before(results: dict) -> str:
