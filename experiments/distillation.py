@@ -43,6 +43,7 @@ def get_config(arg: str = "mini-rl") -> ConfigDict:
   scale, _, which = arg.partition("-")
   c = grpo.get_config(scale)
   c.name = f"distillation_{which}"
+  stages.ask_all(c, scale)
   made = stages.measured([distill.student(c), *ROWS[which][1]], start="student")
   c.stages = [stage for stage in made if stage.name != f"{TEACHER['name']}_done"]
   return c

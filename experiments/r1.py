@@ -29,6 +29,7 @@ def get_config(arg: str = "mini") -> ConfigDict:
   scale, *without = arg.split("-")
   c = r1.get_config(scale)
   c.name = "_".join(["r1", *without])
+  stages.ask_all(c, scale)
   c.stages = stages.measured([stage for stage in r1.links(c) if stage["name"] not in without])
   return c
 
@@ -44,6 +45,8 @@ def study(scale: str) -> Study:
       Figure("Accuracy after each stage", "% of questions", {"eval/pass@1": ""}, over="tokens"),
       Figure("Length", "tokens", {"eval/mean_length": ""}, over="tokens"),
     ),
+    sections=(stages.after_each,),
+    reads=stages.reads(get_config(scale).stages),
   )
 
 

@@ -5,6 +5,7 @@ import json
 import pytest
 
 from experiments import distillation, r1, self_teaching
+from experiments import stages as chain_stages
 from grpojax.tools.pipeline import manifest, stages
 from grpojax.tools.pipeline.manifest import keys
 from grpojax.tools.study import Row, Study, chains, plan, results
@@ -31,7 +32,7 @@ def finish(run, accuracy):
     manifest.finish(stage, run.workdir, [])
 
 
-def test_stages_follow_each_other_and_only_evaluations_count(tmp_path):
+def test_stages_follow_each_other_with_their_evaluations(tmp_path):
   (run,) = plan.make(STUDY, tmp_path, 1, [], [])
   assert plan.command(run).startswith("python -m grpojax pipeline --config=experiments/self_teaching.py")
   assert not plan.is_done(run)
@@ -39,7 +40,8 @@ def test_stages_follow_each_other_and_only_evaluations_count(tmp_path):
   assert plan.is_done(run)
   found = plan.records(run)
   evals = [(r["step"], r["eval/pass@1"]) for r in found if r["kind"] == "eval"]
-  assert evals == [(0, 0.25), (2, 0.5), (4, 0.75), (6, 0.7)]
+  within = lambda step: (step, 0.9)  # before the first step of a stage, by itself
+  assert evals == [(0, 0.25), within(0), (2, 0.5), within(2), (4, 0.75), within(4), (6, 0.7)]
   assert [r["step"] for r in found if r["kind"] == "train"] == [1, 2, 3, 4, 5, 6]
   (row,) = results.collect(STUDY, [run], "")["rows"]
   assert row["before"]["values"] == [0.25] and row["final"]["values"] == [0.7]
@@ -68,6 +70,21 @@ def test_of_a_student_its_own_tokens_are_counted_apart(tmp_path):
   )
   spent = [(r["num_tokens"], r[chains.OWN]) for r in plan.records(run) if r["kind"] == "train"]
   assert spent == [(10, 0), (10, 0), (7, 0), (10, 10), (10, 10)]
+  evals = [(r["step"], r["eval/pass@1"]) for r in plan.records(run) if r["kind"] == "eval"]
+  assert evals == [(0, 0.1), (3, 0.9), (5, 0.4)]  # none of the teacher's; the student's before it learns
+
+
+def test_a_table_has_accuracy_and_tokens_after_each_stage(tmp_path):
+  made = self_teaching.study("tiny")
+  made = made._replace(rows=STUDY.rows)
+  found = plan.make(made, tmp_path, 3, [], [])
+  for run in found:
+    finish(run, {name: value + run.seed / 100 for name, value in ACCURACY.items()})
+  section = chain_stages.after_each(results.collect(made, found, ""))
+  assert [row[1] for row in section.body] == ["before", "rl1", "rl2", "rl3"]
+  assert [row[2].split()[0] for row in section.body] == ["26.0", "51.0", "76.0", "71.0"]
+  assert [row[3].split()[:1] for row in section.body] == [[], ["+25.0"], ["+25.0"], ["-5.0"]]
+  assert [row[4] for row in section.body] == ["0.0", "0.0", "0.0", "0.1"]
 
 
 @pytest.mark.slow

@@ -83,6 +83,7 @@ class Study(NamedTuple):
   spread: float = 0.0  # the same of a single row.  Both give way to what finished seeds show
   width: float = 0.0  # points on either side that the interval of a single row may have; 0: any
   sections: tuple[Callable[[dict], Section], ...] = ()  # of results.json
+  reads: tuple[str, ...] = ()  # metrics that sections read and no figure shows
 
 
 def cumulative(config: str, *steps: tuple[str, dict, float | None], group: str = "") -> tuple[Row, ...]:

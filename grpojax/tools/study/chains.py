@@ -1,7 +1,9 @@
 """Runs that are pipelines: when one is done, and its records as those of one run.
 
 A config with `stages` is a pipeline.  Its stages follow each other on one axis of steps: each training step,
-and the answers of each `sample` stage, take one.  Its evaluations are those of its `evaluate` stages.
+and the answers of each `sample` stage, take one.  Its evaluations are those of its `evaluate` stages, and
+those that the stages of its last policy make as they train: before the first step, too, so that what others
+have spent until then has brought it nothing.
 """
 
 from pathlib import Path
@@ -13,6 +15,8 @@ from grpojax.tools.pipeline import manifest, stages
 from grpojax.tools.pipeline.stages import BASE, Stage
 
 OWN = "own_tokens"  # num_tokens of the stages that train the last policy, or its ancestors; else 0
+METRIC = "eval/pass@1"
+AFTER = "after/"  # and the name of an `evaluate` stage: METRIC, in that stage's record alone
 
 
 def is_chain(config: ConfigDict) -> bool:
@@ -50,6 +54,8 @@ def records(config: ConfigDict, workdir: Path) -> list[dict]:
         mine = record["num_tokens"] if stage.name in own else 0
         seconds = record.get("time/step", record.get("time/eval", 0.0))
         found.append(record | {"kind": "train", "step": step, OWN: mine, "time/step": seconds})
+      elif METRIC in record and stage.name in own:
+        found.append(record | {"step": step})
   return found
 
 
@@ -60,6 +66,7 @@ def _evaluation(stage: Stage, folder: Path, written: list[dict], step: int) -> l
     return []
   (record,) = written
   values = {f"eval/{name}": number["value"] for name, number in measured.items()}
+  values[f"{AFTER}{stage.name}"] = values[METRIC]
   return [record | values | {"step": step, "time/step": record["time/eval"]}]
 
 

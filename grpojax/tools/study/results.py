@@ -213,9 +213,9 @@ def _at(records: list[dict], study: Study, counted: str, budget: float) -> float
 
 
 def _curves(study: Study, row: Row, records: dict[int, list]) -> dict:
-  """Returns {metric: {"steps": [N], "tokens": [seeds, N], "values": [seeds, N]}} of a row's figures."""
+  """Returns {metric: {"steps": [N], "tokens": [seeds, N], "values": [seeds, N]}} of figures and sections."""
   shown = [f for f in study.figures if not f.rows or row.name in f.rows or row.label in f.rows]
-  wanted = dict.fromkeys(metric for figure in shown for metric in figure.metrics)
+  wanted = dict.fromkeys([*(metric for figure in shown for metric in figure.metrics), *study.reads])
   return {metric: curve for metric in wanted if (curve := _curve(metric, list(records.values())))}
 
 
