@@ -1,7 +1,7 @@
 """How far does a policy get that teaches itself?  STaR, self-rewarding, SPIN and RL, from the same start.
 
     python -m experiments.self_teaching --dry_run      # the plan
-    python -m experiments.self_teaching                # 4 rows x 5 seeds; nobody has timed it
+    python -m experiments.self_teaching                # 5 rows x 5 seeds; nobody has timed it
     python -m experiments.self_teaching --scale=tiny --rows=1,3
 
 Every row has ROUNDS rounds, each measured on all held-out questions.  STaR and RL ask the verifier; SPIN has
@@ -12,11 +12,14 @@ from ml_collections import ConfigDict
 
 from experiments import stages
 from grpojax.recipes import base
-from grpojax.recipes.pipelines import self_rewarding, spin, star
+from grpojax.recipes.pipelines import self_rewarding, self_rewarding_grpo, spin, star
 from grpojax.tools.study import Figure, Row, Study
 
 ROUNDS = 3
-NAMES = {"rl": "RL", "star": "STaR", "self_rewarding": "self-rewarding", "spin": "SPIN"}
+NAMES = {
+  "rl": "RL", "star": "STaR", "self_rewarding": "self-rewarding by DPO",
+  "self_rewarding_grpo": "self-rewarding by GRPO", "spin": "SPIN",
+}  # fmt: skip
 
 
 def get_config(arg: str = "mini-star") -> ConfigDict:
@@ -31,9 +34,12 @@ def get_config(arg: str = "mini-star") -> ConfigDict:
     made = star.rounds(ROUNDS)
   elif which == "self_rewarding":
     made = self_rewarding.rounds(c, ROUNDS)
+  elif which == "self_rewarding_grpo":
+    made = self_rewarding_grpo.rounds(c, ROUNDS)
   else:
     c.sample.update(rows="pairs", by="demonstration", samples=1)
     made = spin.rounds(c, ROUNDS)
+  stages.ask_all(c, scale)
   c.stages = stages.measured(made)
   return c
 
@@ -45,9 +51,14 @@ def study(scale: str) -> Study:
     question=f"{ROUNDS} rounds each, from the same base; rows are compared with RL by the true verifier.",
     rows=tuple(Row(name, f"experiments/self_teaching.py:{scale}-{which}") for which, name in NAMES.items()),
     figures=(
-      Figure("Accuracy by tokens", "% of questions", {"eval/pass@1": ""}, over="tokens"),
+      Figure("pass@1 by tokens", "% of questions", {"eval/pass@1": ""}, over="tokens"),
+      Figure("pass@8 by tokens", "% of questions", {"eval/pass@8": ""}, over="tokens"),
       Figure("Length", "tokens", {"eval/mean_length": ""}, over="tokens"),
+      Figure("Agreement of the judge with the truth", "% of pairs", {"judge/agreement": ""}),
+      Figure("Correlation of reward and length", "", {"sample/length_correlation": ""}),
     ),
+    sections=(stages.after_each,),
+    reads=stages.reads(*(get_config(f"{scale}-{which}").stages for which in NAMES)),
   )
 
 

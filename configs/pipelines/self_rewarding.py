@@ -27,13 +27,18 @@ def get_config(arg: str = "mini") -> ConfigDict:
   return c
 
 
-def rounds(c: ConfigDict, number: int) -> list[dict]:
-  """Returns the stages in which the policy learns to judge, and those of so many rounds."""
+def lessons(c: ConfigDict) -> list[dict]:
+  """Returns the stages in which the policy learns to judge."""
   room = dict(prompt_budget=max(c.judge.prompt_budget, c.data.prompt_budget))  # for rubrics
-  made = [
+  return [
     dict(name="examples", kind="sample", init="base", sample=dict(rows="judgements")),
     dict(name="seed", kind="sft", init="base", samples="examples", data=room),
   ]
+
+
+def rounds(c: ConfigDict, number: int) -> list[dict]:
+  """Returns the lessons, and the stages of so many rounds."""
+  made = lessons(c)
   for n in range(1, number + 1):
     made.append(dict(name=f"judge{n}", kind="sample", sample=dict(rows="pairs", by="judge")))
     made.append(dict(name=f"prefer{n}", kind="preference", samples=f"judge{n}"))

@@ -93,16 +93,18 @@ steps.check = _check_steps
 def load(path: str, task: str, dtype: str) -> Classifier:
   """Loads the folder onto this process's devices, once."""
   folder = Path(path).expanduser()
+  labels = lambda decoder, tokens, first: decoder.scores(decoder(tokens, first))
+  return on_devices(folder, models.scores_from_folder(folder, task, dtype), labels)
+
+
+def on_devices(folder: Path, spec: models.Spec, labels: Callable) -> Classifier:
+  """Loads a model onto this process's devices; `labels` is (decoder, tokens, first) -> [B, S, labels]."""
   devices = np.array(jax.local_devices()).reshape(1, -1, 1, 1)
   mesh = Mesh(devices, ("data", "fsdp", "tensor", "expert"), axis_types=(AxisType.Auto,) * 4)
-  model = models.from_spec(models.scores_from_folder(folder, task, dtype), mesh)
+  model = models.from_spec(spec, mesh)
   where = sharding.param_shardings(mesh, model.axes, model.shapes, model.rules)
   rows = sharding.batch_sharding(mesh)
-
-  def scores(params, tokens, first):
-    decoder = model.bind(params)
-    return decoder.scores(decoder(tokens, first))
-
+  scores = lambda params, tokens, first: labels(model.bind(params), tokens, first)
   scores = jax.jit(scores, in_shardings=(where, rows, rows), out_shardings=rows)
   return Classifier(text.load_tokenizer(folder), mesh, hf.load(folder, model, mesh), scores)
 

@@ -21,7 +21,9 @@ from grpojax.learner import logprobs, rows
 from grpojax.learner.packing import PackSpec
 from grpojax.models import peft
 from grpojax.objective import Objective
+from grpojax.rewards import judged
 from grpojax.rollout.context import Data, RolloutContext
+from grpojax.rollout.envs import build as envs
 from grpojax.runtime import (
   data_shards,
   hub,
@@ -141,7 +143,21 @@ def build_scorer(
   config: ConfigDict, functions: Mapping[str, Callable] = MappingProxyType({})
 ) -> rewards.Rewards:
   """Returns the rewards of completions: none where an environment brings its own."""
-  return rewards.Rewards(()) if config.env.name else rewards.build(config.reward, functions)
+  return rewards.Rewards(()) if config.env.name else rewards.build(reward_slots(config), functions)
+
+
+def reward_slots(config: ConfigDict) -> ConfigDict:
+  """Returns config.reward, with the folder that the run starts from for a judge whose path is "init"."""
+  slots = config.reward.copy_and_resolve_references()
+  for name, slot in slots.items():
+    if slot.get("path") == judged.INIT:
+      if "path" not in config.model:
+        raise ValueError(
+          f"config.reward.{name}.path = 'init' is the policy in config.model.path, and this run starts from "
+          "none; name the judge's folder."
+        )
+      slot.path = str(policy_lib.model_folder(config))
+  return slots
 
 
 def load_data(config: ConfigDict, needs: tuple[str, ...], shards: ProcessShards = SINGLE_PROCESS) -> Data:
@@ -157,6 +173,13 @@ def reader(config: ConfigDict, needs: tuple[str, ...]) -> tuple[Any, Path, Calla
   """Returns (the tokenizer, the folder of the prepared dataset, name of a split -> its rows)."""
   c = config.data
   tokenizer = text.load_tokenizer(policy_lib.model_folder(config))
-  form = templates.build(c.template, c.system, c.chat, c.split_special_tokens)
+  form = prompt_form(config, tokenizer)
   path = pipeline.prepare(c, storage.cache(config.cache_dir, "datasets"), schema.DATA_KEYS)
   return tokenizer, path, lambda name: pipeline.load_split(c, path, name, tokenizer, needs, form)
+
+
+def prompt_form(config: ConfigDict, tokenizer) -> templates.Form:
+  """Returns the form of a prompt: that of config.data, with the tools of config.env."""
+  c = config.data
+  form = templates.build(c.template, c.system, c.chat, c.split_special_tokens)
+  return templates.with_tools(form, tokenizer, envs.schemas(config.env.name, config.env.knobs.to_dict()))

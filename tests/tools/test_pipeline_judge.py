@@ -6,6 +6,7 @@ import pytest
 from ml_collections import ConfigDict
 
 from grpojax.recipes import base, stages
+from grpojax.rewards import judged
 from grpojax.tools.pipeline import judge, pairing, sampling
 from grpojax.tools.pipeline.stages import Stage
 
@@ -36,16 +37,16 @@ def test_a_judge_that_never_answers_in_the_form_ends_in_one_sentence():
 
 def test_the_rubric_is_filled_once_whatever_braces_the_texts_have():
   record = dict(question="2{answer}?", history=json.dumps([dict(role="user", content="Be brief.")]))
-  asked = judge.ask(ConfigDict(dict(rubric="Q {question} A {answer} R?")), record, "{question}")
+  asked = judged.ask("Q {question} A {answer} R?", record, "{question}")
   assert asked == "Q Be brief.\n\n2{answer}? A {question} R?"
-  assert judge.verdict(C, True) == "Score: 5" and judge.verdict(C, False) == "Score: 0"
+  assert judged.verdict("Score: ", 5) == "Score: 5"
 
 
 @pytest.mark.parametrize("scale", ["mini", "small", "local", "pocket"])
 def test_the_rubric_of_every_scale_has_its_places(scale):
   judge.check(base.get_config(scale).judge)
   assert "{answer}" in stages.RUBRIC
-  with pytest.raises(ValueError, match=r"config.judge.rubric needs \{question\} and \{answer\} in it, once"):
+  with pytest.raises(ValueError, match=r"config.judge.rubric: a rubric needs \{question\} and"):
     judge.check(ConfigDict(dict(rubric="{question}?", marker="x")))
   with pytest.raises(ValueError, match=r"config\.judge\.marker is empty"):
     judge.check(ConfigDict(dict(rubric="{question}{answer}", marker=" ")))

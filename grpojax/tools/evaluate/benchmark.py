@@ -67,8 +67,8 @@ def prepare(
     )
   if best_of and best_of not in config.reward:
     raise ValueError(f"--best_of names '{best_of}', and config.reward has {', '.join(config.reward)}.")
-  wanted_rewards = {name: slot for name, slot in config.reward.items() if name in ("accuracy", best_of)}
-  scorer = rewards.build(wanted_rewards)
+  slots = {n: slot for n, slot in setup.reward_slots(config).items() if n in ("accuracy", best_of)}
+  scorer = rewards.build(slots)
   tokenizer, path, read = setup.reader(config, scorer.needs)
   chosen, notes = suites.find(config, path, read, wanted, limit)
   train = None if evaluated.folder else read("train")

@@ -11,8 +11,9 @@ import numpy as np
 from ml_collections import ConfigDict
 
 from grpojax import rewards
-from grpojax.data import messages, templates
+from grpojax.data import templates
 from grpojax.data.pipeline import Split
+from grpojax.rewards import judged
 from grpojax.tools.evaluate import benchmark, suites
 from grpojax.tools.evaluate.suites import Suite
 from grpojax.tools.pipeline import pairing
@@ -20,29 +21,17 @@ from grpojax.train import policy as policy_lib
 from grpojax.train import programs as programs_lib
 
 NAME = "judge"  # of the suite of rubrics, and of the folder of its items
-PLACES = "{question}", "{answer}"
 Scores = dict[tuple[str, str], float]  # (id of the question, text of the answer) -> mean score
 
 
 def check(c: ConfigDict) -> None:
   """Raises ValueError for a rubric without its two places, or no marker; `c` is config.judge."""
-  if not all(c.rubric.count(place) == 1 for place in PLACES):
-    raise ValueError("config.judge.rubric needs {question} and {answer} in it, once each.")
+  try:
+    judged.check_rubric(c.rubric)
+  except ValueError as error:
+    raise ValueError(f"config.judge.rubric: {error}") from None
   if not c.marker.strip():
     raise ValueError("config.judge.marker is empty; set the text that the score stands behind: 'Score:'.")
-
-
-def ask(c: ConfigDict, record: dict, answer: str) -> str:
-  """Returns the rubric of a question and an answer, as the judge reads it."""
-  question = "\n\n".join(message["content"] for message in messages.to_prompt(record))
-  before, _, behind = c.rubric.partition("{answer}")  # both texts may have braces of their own
-  fill = lambda part: part.replace("{question}", question)
-  return f"{fill(before)}{answer}{fill(behind)}"
-
-
-def verdict(c: ConfigDict, right: bool) -> str:
-  """Returns the judgement that is true of a right or a wrong answer: what a judge is to learn."""
-  return f"{c.marker.rstrip()} {c.most if right else 0}"
 
 
 def judge(
@@ -53,10 +42,10 @@ def judge(
   `answering` is the evaluation that made the items.  Returns (answer -> its judgements, {} but on process 0;
   answers whose rubric is over the budget); goes on where it was stopped.
   """
-  job, judged, dropped = _prepare(answering, config, items)
+  job, of_rubric, dropped = _prepare(answering, config, items)
   params, done = benchmark.begin(job, out / NAME)
   found = benchmark.run(job, out / NAME, params, done).get(NAME, [])
-  return {judged[item["id"]]: item["samples"] for item in found}, dropped
+  return {of_rubric[item["id"]]: item["samples"] for item in found}, dropped
 
 
 def score(
@@ -128,12 +117,12 @@ def _prepare(answering: benchmark.Job, config: ConfigDict, items: list[dict]):
     raise ValueError(said) from error
   (suite,) = answering.suites
   records = dict(zip(suite.ids, suite.questions.records, strict=True))
-  rubrics, judged = [], {}
+  rubrics, of_rubric = [], {}
   for item in items:
     texts = dict.fromkeys(one["text"] for one in item["samples"] if not pairing.unusable(one))
     for number, text in enumerate(texts):
-      judged[f"{item['id']}/{number}"] = item["id"], text
-      rubrics.append(dict(question=ask(c, records[item["id"]], text), answer=str(c.most)))
+      of_rubric[f"{item['id']}/{number}"] = item["id"], text
+      rubrics.append(dict(question=judged.ask(c.rubric, records[item["id"]], text), answer=str(c.most)))
   if not rubrics:
     raise ValueError("no answer has ended, so there is nothing to judge; raise config.eval.max_tokens.")
   d = asked.data
@@ -145,7 +134,7 @@ def _prepare(answering: benchmark.Job, config: ConfigDict, items: list[dict]):
       f"config.judge.prompt_budget = {c.prompt_budget} is less than every rubric has with its question and"
       f" answer, {min(map(len, prompts))} tokens and more; raise it."
     )
-  ids = [list(judged)[i] for i in fits]
+  ids = [list(of_rubric)[i] for i in fits]
   take = lambda rows: [rows[i] for i in fits]
   numbers = np.array([suites.number(f"{NAME}/{one}") for one in ids], np.int32)
   split = Split(NAME, take(rubrics), take(prompts), numbers, c.prompt_budget, len(prompts) - len(fits))
@@ -153,4 +142,4 @@ def _prepare(answering: benchmark.Job, config: ConfigDict, items: list[dict]):
   job = answering._replace(
     config=asked, suites=[Suite(NAME, split, ids)], scorer=rewards.build(asked.reward), sample=sample
   )
-  return job, judged, split.dropped
+  return job, of_rubric, split.dropped
