@@ -413,6 +413,10 @@ def test_scores_and_lengths_are_correlated_within_questions():
   found = pairing.length_correlation([item(*one), item(*two)], pairing.by_verifier)
   assert found == pytest.approx(np.corrcoef(scores, lengths)[0, 1])
   assert pairing.length_correlation([item(answer("a"))], pairing.by_verifier) == 0
+  pairs = [({}, "long", "x"), ({}, "ab", "c"), ({}, "z", "yz")]  # apart by 3, 1 and -1
+  within = np.corrcoef([1, -1, 1, -1, 1, -1], [1.5, -1.5, 0.5, -0.5, -0.5, 0.5])[0, 1]
+  assert pairing.length_preference(pairs) == pytest.approx(within)
+  assert pairing.length_preference([]) == 0
 
 
 # The report.
@@ -427,6 +431,7 @@ def test_the_report_has_each_stage_with_its_interval_and_escapes_what_was_sample
   for name in ("learn", "rl"):
     (workdir / name / "metrics.jsonl").write_text(trained)
   _, counts = rejection.select([MIXED], 3, "none")
+  counts |= {"pass@1": 0.25, "pass@8": 0.75, "length_correlation": -0.125}
   said = {f"sample/{name}": n for name, n in counts.items()}
   (workdir / "grow" / "metrics.jsonl").write_text(at("eval", 0, num_tokens=24, **said))
   items = [item(answer("<script>"), answer("b", right=False)) | dict(question="1?", answer="1")]
@@ -437,9 +442,27 @@ def test_the_report_has_each_stage_with_its_interval_and_escapes_what_was_sample
   (workdir / "look" / "metrics.jsonl").write_text(at("eval", 0, num_tokens=6))
   html = page.write("toy", found, workdir).read_text()
   seen = "50.0 [45.0, 55.0]", "50.0 [40.0, 60.0]", "kept 3 of 9 answers", "Accuracy after each stage"
-  for wanted in seen:
+  of_answers = "pass@1 25.0 %, pass@8 75.0 %; correlation of reward and length -0.12"
+  for wanted in (*seen, of_answers):
     assert wanted in html
   assert "&lt;script&gt;" in html and "<script>" not in html
+
+
+def test_curves_over_k_are_those_of_the_first_and_the_last_evaluation(tmp_path):
+  found = stages.read(config(*(dict(name=name, kind="evaluate") for name in "abc")))
+  right = {"a": (0, 1, 2, 2), "b": (0, 0, 0, 0), "c": (4, 4, 0, 0)}
+  for name, of in right.items():
+    (tmp_path / name).mkdir()
+    tried = lambda n: [answer(str(i), right=i < n) | dict(answer=str(i)) for i in range(4)]
+    rows = [dict(suite="test", id=str(i), correct=n, n=4, samples=tried(n)) for i, n in enumerate(of)]
+    (tmp_path / name / "items.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+  shown = page.curves_over_k(found, tmp_path)
+  (suite,) = shown["suites"]
+  assert "Before: a. After: c;" in shown["about"] and len(suite["figures"]) == 2
+  of_k = {row[0]: [cell.split()[0] for cell in row[1:]] for row in suite["rows"]}
+  assert of_k["pass@1"] == ["31.2", "50.0", "+18.8"] and of_k["pass@4"] == ["75.0", "50.0", "-25.0"]
+  assert any("pass@k: after is ahead at k = 1, before from k = " in said for said in suite["sentences"])
+  assert page.curves_over_k(found[:1], tmp_path) is None
 
 
 def test_evaluations_are_compared_question_by_question(tmp_path):

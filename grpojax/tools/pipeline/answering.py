@@ -1,6 +1,7 @@
 """Where a stage works, and how a stage that trains nothing asks questions and records it."""
 
 import time
+from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -21,17 +22,24 @@ class Place(NamedTuple):
 
 
 def answers(config: ConfigDict, place: Place, suites: list[str], limit: int | None):
-  """Returns (the evaluation, suite -> items on process 0, seconds); goes on where it was stopped."""
-  start = time.perf_counter()
+  """Returns (the evaluation, suite -> items on process 0); goes on where it was stopped."""
   job = benchmark.prepare(config, place.policy, suites, limit)
   params, done = benchmark.begin(job, place.folder)
   answered = benchmark.run(job, place.folder, params, done)
-  return job, answered, time.perf_counter() - start
+  return job, answered
 
 
-def record(folder: Path, counts: dict[str, float], answered: dict[str, list[dict]], seconds: float) -> None:
-  """Writes the record of a stage that trains nothing: its counts, tokens, and seconds of its last start."""
-  samples = [sample for items in answered.values() for item in items for sample in item["samples"]]
-  spent = {"num_tokens": sum(sample["length"] for sample in samples), "time/eval": seconds}
+def record(folder: Path, counts: dict[str, float], samples: Iterable[dict], begun: float) -> None:
+  """Writes the record of a stage that trains nothing: its counts, and what it has spent.
+
+  That is the tokens of all `samples`, and the seconds since `begun`, those of its last start.
+  """
+  tokens = sum(sample["length"] for sample in samples)
+  spent = {"num_tokens": tokens, "time/eval": time.perf_counter() - begun}
   with metrics.Writer(folder) as writer:
     writer.write("eval", 0, counts | spent)
+
+
+def samples_of(items: Iterable[dict]) -> list[dict]:
+  """Returns all answers of the items."""
+  return [sample for item in items for sample in item["samples"]]

@@ -5,6 +5,7 @@ bit for bit; answers go as samples.jsonl.
 """
 
 import shutil
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -67,12 +68,14 @@ def reinforce(stage: Stage, place: Place) -> list[str] | None:
 def evaluate(stage: Stage, place: Place) -> list[str]:
   """Answers all held-out questions."""
   config = from_folder(stage.config, place.policy)
-  _, answered, seconds = answering.answers(config, place, [], None)
+  begun = time.perf_counter()
+  _, answered = answering.answers(config, place, [], None)
 
   def write():
     suites = {name: summary.of_suite(items) for name, items in answered.items()}
     summary.write(place.folder, dict(checkpoint=stage.init, suites=suites))
-    answering.record(place.folder, {}, answered, seconds)
+    samples = answering.samples_of(item for items in answered.values() for item in items)
+    answering.record(place.folder, {}, samples, begun)
 
   processes.on_process_0(write)
   return ["summary.json", "items.jsonl"]

@@ -1,4 +1,4 @@
-"""report.html of a whole chain: accuracy after each stage, what each took, samples before and after."""
+"""report.html of a whole chain: accuracy after each stage, curves over k, what each took, samples."""
 
 import itertools
 from pathlib import Path
@@ -8,7 +8,9 @@ import matplotlib
 import numpy as np
 
 from grpojax.runtime import console, metrics, report
+from grpojax.runtime.report import over_k
 from grpojax.runtime.report.figures import COLOURS, STYLE, axes, svg
+from grpojax.tools.evaluate import curves
 from grpojax.tools.pipeline import judge, manifest, pairing, rejection
 from grpojax.tools.pipeline.manifest import ROWS
 from grpojax.tools.pipeline.stages import BASE, ON_POLICY, Stage
@@ -46,6 +48,7 @@ def write(title: str, stages: list[Stage], workdir: Path) -> Path:
       head=HEAD,
       rows=rows,
       differences=differences(begun, workdir),
+      over_k=curves_over_k(begun, workdir),
       figures=[_figure(points)] if points else [],
       kept=[_kept(stage, workdir, records[stage.name]) for stage in begun if stage.kind == "sample"],
       questions=_questions(begun, workdir),
@@ -114,6 +117,27 @@ def _difference(first: str, before: dict, name: str, after: dict) -> str:
   return f"{name} against {first}: pass@1 {apart.mean():+.1f} ± {half:.1f} points, on {len(both)} questions"
 
 
+def curves_over_k(stages: list[Stage], workdir: Path) -> dict | None:
+  """Returns what over_k.html shows of the last evaluation against the first; None without two of them.
+
+  Suites of one sample a question have no curve.
+  """
+  names = [stage.name for stage in stages if stage.kind == "evaluate"]
+  if len(names) < 2:
+    return None
+  before, after = {}, {}
+  for name, found in (names[0], before), (names[-1], after):
+    for item in metrics.read(workdir / name, "items"):
+      found.setdefault(item["suite"], []).append(item)
+  ids = lambda items: [(item["id"], item["n"]) for item in items]
+  suites = {
+    suite: curves.of_suite(items, before[suite])
+    for suite, items in after.items()
+    if items[0]["n"] > 1 and ids(items) == ids(before.get(suite, []))
+  }
+  return over_k.shown(dict(checkpoint=names[-1], before=names[0], suites=suites)) if suites else None
+
+
 def _figure(points: list[Accuracy]) -> dict:
   """Draws the accuracies from left to right, each with its interval."""
   title = "Accuracy after each stage"
@@ -133,6 +157,8 @@ def _kept(stage: Stage, workdir: Path, records: list[dict]) -> dict:
   """Returns what a `sample` stage says of its answers and of its judge, and its first rows."""
   counts = _whole(records[-1], "sample/")
   said = (pairing if stage.config.sample.rows == "pairs" else rejection).sentence(counts)
+  passed = (f"{name} {100 * counts[name]:.1f} %" for name in counts if name.startswith("pass@"))
+  said += f"; {', '.join(passed)}; correlation of reward and length {counts['length_correlation']:+.2f}"
   if of_judge := _whole(records[-1], "judge/"):
     said += f"; {judge.sentence(of_judge)}"
   lines = (workdir / stage.name / ROWS).read_text(encoding="utf-8").split("\n")[:QUESTIONS]

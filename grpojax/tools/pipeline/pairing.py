@@ -89,6 +89,12 @@ def length_correlation(items: list[dict], score: Score) -> float:
   return float((x * y).sum() / norm) if norm > 0 else 0.0
 
 
+def length_preference(made: list[tuple[dict, str, str]]) -> float:
+  """Returns the correlation of being chosen with length in characters, within pairs; 0 where none differ."""
+  apart = np.array([len(chosen) - len(rejected) for _, chosen, rejected in made], np.float64)
+  return float(apart.mean() / np.sqrt((apart**2).mean())) if apart.any() else 0.0
+
+
 def sentence(counts: dict[str, int]) -> str:
   """Returns the counts in words."""
   answers = ", ".join(f"{counts[name]} {name.replace('_', ' ')}" for name in COUNTS[1:-1])

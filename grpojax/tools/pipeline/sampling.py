@@ -3,7 +3,10 @@
 config.sample.rows says which: right answers, pairs of answers, or judgements that teach a judge.
 """
 
+import time
+
 from grpojax.data import messages, pairs
+from grpojax.rewards import judged
 from grpojax.rollout import estimators
 from grpojax.runtime import console, metrics, processes
 from grpojax.tools.evaluate.suites import TRAINING
@@ -18,7 +21,8 @@ def sample(stage: Stage, place: Place) -> list[str]:
   """Answers training questions and leaves what is to be learned.  Raises ValueError where that is nothing."""
   config, c = from_folder(stage.config, place.policy), stage.config.sample
   config.eval.update(samples=c.samples, temperature=c.temperature)
-  job, answered, seconds = answering.answers(config, place, [TRAINING], c.prompts or None)
+  begun = time.perf_counter()
+  job, answered = answering.answers(config, place, [TRAINING], c.prompts or None)
   by_judge, judgements, overlong = c.rows == "pairs" and c.by == "judge", {}, 0
   if by_judge:
     written = metrics.read(place.folder, "items")  # by process 0; all need the texts to judge them
@@ -36,12 +40,13 @@ def sample(stage: Stage, place: Place) -> list[str]:
         " (init)."
       )
     messages.write(place.folder / ROWS, rows)
-    found = {f"sample/{name}": n for name, n in (counts | _diversity(items)).items()}
+    found = {f"sample/{name}": n for name, n in (_diversity(items) | counts).items()}
     if by_judge:
       of_judge |= {"overlong": overlong} | judge.agreement(items, scores)
       console.say(f"{stage.name}: {judge.sentence(of_judge)}")
       found |= {f"judge/{name}": n for name, n in of_judge.items()}
-    answering.record(place.folder, found, answered, seconds)
+    said = [one for samples in judgements.values() for one in samples]
+    answering.record(place.folder, found, [*answering.samples_of(items), *said], begun)
 
   processes.on_process_0(leave)
   return [ROWS]
@@ -64,8 +69,8 @@ def _judgements(stage: Stage, records: dict[str, dict], items: list[dict], score
   made, _ = pairing.best_and_worst(items, pairing.by_verifier)
   for item, *both in made:
     for right, text in zip((True, False), both, strict=True):
-      asked = dict(question=judge.ask(c, records[item["id"]], text))
-      said_of_it = messages.to_messages(asked, judge.verdict(c, right))
+      asked = dict(question=judged.ask(c.rubric, records[item["id"]], text))
+      said_of_it = messages.to_messages(asked, judged.verdict(c.marker, c.most if right else 0))
       rows.append(dict(messages=said_of_it, **_notes(item), judged=True))
   if not made:
     rows = []  # a judge would learn nothing
@@ -87,7 +92,10 @@ def _pairs(stage: Stage, records: dict[str, dict], items: list[dict], scores: Sc
     made, counts = pairing.against_demonstration(items, shown)
   else:
     made, counts = pairing.best_and_worst(items, score)
-  counts["length_correlation"] = pairing.length_correlation(items, score)
+  if by == "demonstration":
+    counts["length_correlation"] = pairing.length_preference(made)
+  else:
+    counts["length_correlation"] = pairing.length_correlation(items, score)
   to_row = lambda item, chosen, rejected: pairs.to_line(records[item["id"]], chosen, rejected) | _notes(item)
   return [to_row(*one) for one in made], counts, pairing.sentence(counts)
 
@@ -96,9 +104,14 @@ ROWS_OF = {"answers": _right_answers, "pairs": _pairs, "judgements": _judgements
 
 
 def _diversity(items: list[dict]) -> dict[str, float]:
-  """Returns pass@1 and pass@n of n answers, which come together where a policy forgets all other ways."""
+  """Returns what shows that such a loop goes wrong.
+
+  pass@1 and pass@n of n answers come together where a policy forgets all other ways; and the correlation of
+  being right with length says what a policy that learns right answers learns beside.
+  """
   n, correct = items[0]["n"], [item["correct"] for item in items]
-  return {f"pass@{k}": float(estimators.pass_at_k(correct, n, k).mean()) for k in sorted({1, n})}
+  found = {f"pass@{k}": float(estimators.pass_at_k(correct, n, k).mean()) for k in sorted({1, n})}
+  return found | {"length_correlation": pairing.length_correlation(items, pairing.by_verifier)}
 
 
 def _notes(item: dict) -> dict[str, str]:
