@@ -132,6 +132,8 @@ def study(scale: str) -> Study:
       Figure("Groups without contrast along n", "% of groups", {"frac_reward_zero_std": ""}, over="swept"),
     ),
     seeds=6,
+    spread=2.7,  # of one evaluation: docs/results/dapo_ablation, 18 seeds, pooled over rows
+    scatter=3.7,  # the same of differences
     swept="n, completions of a prompt",
     sections=(frontier, by_size),
   )

@@ -105,6 +105,8 @@ def study(scale: str) -> Study:
     ),
     seeds=8,
     last=5 if scale == "mini" else 1,
+    spread=1.6,  # docs/results/dapo_ablation, 18 seeds, pooled over rows
+    scatter=2.0,  # the same of differences
   )
 
 

@@ -227,6 +227,8 @@ def study(scale: str) -> Study:
     ),
     seeds=8,
     last=4 if scale == "mini" else 1,
+    spread=1.7,  # docs/results/dapo_ablation, 18 seeds, pooled over rows
+    scatter=2.2,  # the same of differences
     sections=(
       the_map("The map, after equal steps", "over_first"),
       the_map("The map, at equal tokens", "over_first_at_equal_tokens"),
