@@ -2,10 +2,11 @@
 
     grpojax pipeline r1 --workdir=runs/r1
 
-The embedded task carries R1's order and what hands on what, with these differences.  The cold start's few
-demonstrations are those of the task without its flaws; the task knows one language and one kind of question,
-so there is no reward for a consistent language, the second SFT learns nothing but kept answers, and the last
-RL has the verifier's reward alone, with a KL penalty from the policy that it starts from.
+With a model of one's own (scales `local`, `pocket`) all RL rewards a consistent language, too, as section
+2.3.2 has it.  The embedded task carries R1's order and what hands on what, with these differences: the cold
+start's few demonstrations are those of the task without its flaws; its answers have hardly a word, so that no
+language is rewarded; all questions have a rule, so that the last RL needs no reward model; and the second SFT
+learns kept answers alone.
 """
 
 from ml_collections import ConfigDict
@@ -18,6 +19,8 @@ def get_config(arg: str = "mini") -> ConfigDict:
   c = grpo.get_config(arg)
   c.name = "r1"
   c.reward.format = FORMAT
+  if "path" in c.model:
+    c.reward.language = dict(fn="shaping:language_consistency", script="LATIN", weight=1.0)  # R1 adds them up
   before, after = (dict(name="before", kind="evaluate", init="base"), dict(name="after", kind="evaluate"))
   c.stages = [ConfigDict(stage) for stage in (before, *links(c), after)]
   return c
