@@ -288,6 +288,8 @@ WORDS = (
   Word("vllm_importance_sampling_mode", "it is on by default with vLLM", "nothing corrects unless it is "
        "asked to",
        "corrects"),
+  Word("vllm_importance_sampling_mode", "rejected tokens stay in the denominators", "so they do without "
+       "renormalize", "corrects and 'mask' in mode"),
   Word("max_steps warmup_steps", "steps are optimiser steps", "`steps` counts rollouts, and "
        "optimizer.warmup_steps optimiser steps", "updates > 1"),
   Word("generation_batch_size", "it counts completions", "rollout.prompts counts prompts"),
