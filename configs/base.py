@@ -298,7 +298,7 @@ def _small(c):
   c.optimizer.update(learning_rate=5e-5, warmup_steps=10)
   c.cold_start.update(steps=2000, batch_size=128, learning_rate=5e-3, warmup_steps=50)
   c.sft.update(steps=500, batch_size=128, learning_rate=3e-4, warmup_steps=20)
-  c.preference.update(steps=200, batch_size=128, learning_rate=3e-5)
+  c.preference.update(steps=64, batch_size=128, learning_rate=7.5e-6)
   c.eval.update(every=20, prompts=512)
 
 

@@ -19,11 +19,11 @@ def add(c: ConfigDict) -> None:
   c.preference = ConfigDict()  # stages of a pipeline that learn pairs of answers, as config.sft
   c.preference.path = ""  # JSON Lines of {"prompt", "chosen", "rejected"}, docs/pipelines.md
   c.preference.loss = dict(fn="dpo", beta=0.1)  # of grpojax/objective/preference.py: dpo, ipo, simpo
-  c.preference.steps = 100  # updates
+  c.preference.steps = 32  # updates: 1,024 pairs, two passes over what a stage leaves; in six DPO runs away
   c.preference.batch_size = 32  # pairs of an update, from the shuffled pairs of an epoch
   c.preference.optimizer = "adamw"
-  c.preference.learning_rate = 2e-4  # a tenth of SFT's, as is usual: a pair pulls at what is known already
-  c.preference.warmup_steps = 10
+  c.preference.learning_rate = 5e-5  # a fortieth of SFT's, as Zephyr (2310.16944): a pair pulls hard
+  c.preference.warmup_steps = 4
 
   c.sample = ConfigDict()  # stages of a pipeline that sample training questions and keep what is right
   c.sample.rows = "answers"  # that they leave: right ones, for config.sft; "pairs" of a chosen and a rejected
