@@ -25,8 +25,8 @@ def get_config(arg: str = "mini") -> ConfigDict:
 
 def rounds(c: ConfigDict, number: int) -> list[dict]:
   """Returns the stages in which the policy learns to judge, and those of so many rounds."""
-  form = dict(rubric=c.judge.rubric, marker=c.judge.marker, most=c.judge.most)
-  judge = dict(fn="judged:score", path="init", **form, max_tokens=c.judge.prompt_budget + 8)
+  form = {key: c.judge.get_ref(key) for key in ("rubric", "marker", "most")}
+  judge = dict(fn="judged:score", path="init", **form)
   own = dict(accuracy=dict(weight=0.0), judge=judge)
   return [
     *self_rewarding.lessons(c),
