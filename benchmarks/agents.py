@@ -34,6 +34,7 @@ from grpojax.types import ACTION, Prompts
 
 FRESH, SLOW = 3.0, 1.3  # targets: times as fast as a fresh prefill at 20 turns; as long at most as with 0 ms
 L = 40  # tokens of a prompt, template included
+ENVIRONMENT = "benchmarks.waiting:Waiting"
 
 
 class Sizes(NamedTuple):
@@ -56,7 +57,7 @@ TINY = Sizes(8, (1, 2), 8, 2, 4, 5, (0.0, 0.01), _SMALL)
 
 @functools.cache
 def pool() -> Pool:
-  return Pool("benchmarks.waiting:Waiting")
+  return Pool(ENVIRONMENT)
 
 
 def prompts(count: int, turns: int, seconds: float, letters: int, tokenizer) -> Prompts:
@@ -81,7 +82,7 @@ def rollout_of(sizes: Sizes, slots: int, most: int, fresh: bool) -> Callable:
   whole = most * (sizes.action + sizes.letters + between)
   c.data.prompt_budget = L
   c.rollout.update(prompts=slots // 8, group_size=8, max_tokens=whole * (most if fresh else 1), slots=slots)
-  c.env.update(name="waiting", turns=most, action_tokens=sizes.action, observation_tokens=sizes.letters)
+  c.env.update(name=ENVIRONMENT, turns=most, action_tokens=sizes.action, observation_tokens=sizes.letters)
   c.env.memory = most if fresh else 0
   model, mesh = models.build(c.model, len(tokenizer)), sharding.make_mesh(c.mesh)
   spec = sampler.build.rollout_spec(c)
