@@ -150,7 +150,7 @@ def reward_slots(config: ConfigDict) -> ConfigDict:
   """Returns config.reward, with the folder that the run starts from for a judge whose path is "init"."""
   slots = config.reward.copy_and_resolve_references()
   for name, slot in slots.items():
-    if slot.get("path") == judged.INIT:
+    if isinstance(slot, ConfigDict) and slot.get("path") == judged.INIT:
       if "path" not in config.model:
         raise ValueError(
           f"config.reward.{name}.path = 'init' is the policy in config.model.path, and this run starts from "

@@ -65,8 +65,14 @@ def test_a_rubric_that_is_too_long_has_no_score(judge):
 @pytest.mark.parametrize(
   ("knobs", "words"),
   [
-    (dict(rubric="{question}?"), "config.reward.judge: a rubric needs {question} and {answer} in it"),
-    (dict(marker=" "), "config.reward.judge: marker = '' is no text"),
+    (
+      dict(rubric="{question}?"),
+      "config.reward.judge: rubric needs {question} and {answer} in it, once each.",
+    ),
+    (
+      dict(marker=" "),
+      "config.reward.judge: marker is empty; set the text that the score stands behind: 'Score:'.",
+    ),
     (dict(most=0), "most = 0 must be at least 1"),
     (dict(most=10), "the numbers 0..10 are not one token each behind 'Score:'; lower most"),
     (dict(path="/nowhere"), "'/nowhere' holds no tokenizer_config.json"),
@@ -87,3 +93,10 @@ def test_init_is_the_policy_that_the_run_starts_from(judge):
     setup.build_scorer(config)
   config.model = dict(path=str(judge[0]))
   assert setup.reward_slots(config).judge.path == str(judge[0]) and config.reward.judge.path == judged.INIT
+
+
+def test_a_slot_that_is_none_is_refused_in_its_own_sentence():
+  config = self_rewarding_grpo.get_config("tiny")
+  config.reward.update(extra=5)
+  with pytest.raises(ValueError, match=r"config\.reward\.extra is 5, but must be a dict of fn"):
+    setup.build_scorer(config)
