@@ -6,6 +6,12 @@
 from ml_collections import ConfigDict
 
 
+def between_evaluations(links: list[dict]) -> list[ConfigDict]:
+  """Returns the stages of a pipeline: an evaluation of the base, these, one of the policy that they leave."""
+  before, after = dict(name="before", kind="evaluate", init="base"), dict(name="after", kind="evaluate")
+  return [ConfigDict(stage) for stage in (before, *links, after)]
+
+
 def add(c: ConfigDict) -> None:
   """Adds the sections, with their defaults."""
   c.sft = ConfigDict()  # of `grpojax sft`, in place of steps, objective and optimizer.learning_rate

@@ -11,7 +11,7 @@ learns kept answers alone.
 
 from ml_collections import ConfigDict
 
-from grpojax.recipes import grpo
+from grpojax.recipes import grpo, stages
 from grpojax.recipes.pipelines.r1_zero import FORMAT
 
 
@@ -21,8 +21,7 @@ def get_config(arg: str = "mini") -> ConfigDict:
   c.reward.format = FORMAT
   if "path" in c.model:
     c.reward.language = dict(fn="shaping:language_consistency", script="LATIN", weight=1.0)  # R1 adds them up
-  before, after = (dict(name="before", kind="evaluate", init="base"), dict(name="after", kind="evaluate"))
-  c.stages = [ConfigDict(stage) for stage in (before, *links(c), after)]
+  c.stages = stages.between_evaluations(links(c))
   return c
 
 

@@ -14,7 +14,7 @@ and what the loop learns is its taste.  `sample/length_correlation` says whether
 
 from ml_collections import ConfigDict
 
-from grpojax.recipes import base
+from grpojax.recipes import base, stages
 
 ROUNDS = 2
 
@@ -22,8 +22,7 @@ ROUNDS = 2
 def get_config(arg: str = "mini") -> ConfigDict:
   c = base.get_config(arg)
   c.name = "self_rewarding"
-  before, after = (dict(name="before", kind="evaluate", init="base"), dict(name="after", kind="evaluate"))
-  c.stages = [ConfigDict(stage) for stage in (before, *rounds(c, ROUNDS), after)]
+  c.stages = stages.between_evaluations(rounds(c, ROUNDS))
   return c
 
 

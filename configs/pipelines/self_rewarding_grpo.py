@@ -9,7 +9,7 @@ verifier is asked for the record alone, with weight 0: `accuracy` beside `reward
 
 from ml_collections import ConfigDict
 
-from grpojax.recipes import grpo
+from grpojax.recipes import grpo, stages
 from grpojax.recipes.pipelines import self_rewarding
 
 ROUNDS = 2
@@ -18,8 +18,7 @@ ROUNDS = 2
 def get_config(arg: str = "mini") -> ConfigDict:
   c = grpo.get_config(arg)
   c.name = "self_rewarding_grpo"
-  before, after = (dict(name="before", kind="evaluate", init="base"), dict(name="after", kind="evaluate"))
-  c.stages = [ConfigDict(stage) for stage in (before, *rounds(c, ROUNDS), after)]
+  c.stages = stages.between_evaluations(rounds(c, ROUNDS))
   return c
 
 

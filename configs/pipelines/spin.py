@@ -11,7 +11,7 @@ nothing: `preference/margin` says when it is time to stop.
 
 from ml_collections import ConfigDict
 
-from grpojax.recipes import base
+from grpojax.recipes import base, stages
 
 ROUNDS = 2
 
@@ -20,8 +20,7 @@ def get_config(arg: str = "mini") -> ConfigDict:
   c = base.get_config(arg)
   c.name = "spin"
   c.sample.update(rows="pairs", by="demonstration", samples=1)
-  before, after = (dict(name="before", kind="evaluate", init="base"), dict(name="after", kind="evaluate"))
-  c.stages = [ConfigDict(stage) for stage in (before, *rounds(c, ROUNDS), after)]
+  c.stages = stages.between_evaluations(rounds(c, ROUNDS))
   return c
 
 

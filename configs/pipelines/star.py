@@ -9,7 +9,7 @@ of STaR are greedy, with hints, which are not given here.
 
 from ml_collections import ConfigDict
 
-from grpojax.recipes import base
+from grpojax.recipes import base, stages
 
 ROUNDS = 2
 
@@ -18,8 +18,7 @@ def get_config(arg: str = "mini") -> ConfigDict:
   c = base.get_config(arg)
   c.name = "star"
   c.sample.balance = "none"  # at most so many a prompt, whatever its difficulty: ReST-EM's cut-off
-  before, after = (dict(name="before", kind="evaluate", init="base"), dict(name="after", kind="evaluate"))
-  c.stages = [ConfigDict(stage) for stage in (before, *rounds(ROUNDS), after)]
+  c.stages = stages.between_evaluations(rounds(ROUNDS))
   return c
 
 

@@ -23,7 +23,7 @@ INIT = "init"  # path of the policy that a run starts from, as config.reference 
 
 
 class Form(NamedTuple):
-  """How a judgement is written, in the judge's tokens."""
+  """Form of a judgement, in the judge's tokens."""
 
   begun: tuple[int, ...]  # the answer up to the number
   numbers: tuple[int, ...]  # the token of each, 0..most
@@ -47,9 +47,7 @@ def score(
 
 def check(*, path: str, rubric: str, marker: str, most: int, batch: int, max_tokens: int, dtype: str) -> None:
   """Raises ValueError for a rubric without its two places, for no marker, and for a folder that is none."""
-  check_rubric(rubric)
-  if not marker.strip():
-    raise ValueError("marker = '' is no text that a score stands behind; set it, as 'Score:'.")
+  check_form(rubric, marker)
   for name, value in ("most", most), ("batch", batch), ("max_tokens", max_tokens):
     if value < 1:
       raise ValueError(f"{name} = {value} must be at least 1.")
@@ -60,10 +58,12 @@ def check(*, path: str, rubric: str, marker: str, most: int, batch: int, max_tok
 score.check = check
 
 
-def check_rubric(rubric: str) -> None:
-  """Raises ValueError for a rubric without its two places."""
+def check_form(rubric: str, marker: str, section: str = "") -> None:
+  """Raises ValueError for a rubric without its two places, or no marker; `section` is where both are keys."""
   if not all(rubric.count(place) == 1 for place in PLACES):
-    raise ValueError("a rubric needs {question} and {answer} in it, once each.")
+    raise ValueError(f"{section}rubric needs {{question}} and {{answer}} in it, once each.")
+  if not marker.strip():
+    raise ValueError(f"{section}marker is empty; set the text that the score stands behind: 'Score:'.")
 
 
 def ask(rubric: str, record: dict, answer: str) -> str:

@@ -456,13 +456,13 @@ def test_curves_over_k_are_those_of_the_first_and_the_last_evaluation(tmp_path):
     tried = lambda n: [answer(str(i), right=i < n) | dict(answer=str(i)) for i in range(4)]
     rows = [dict(suite="test", id=str(i), correct=n, n=4, samples=tried(n)) for i, n in enumerate(of)]
     (tmp_path / name / "items.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-  shown = page.curves_over_k(found, tmp_path)
+  shown = page.curves_over_k(page.answered(found, tmp_path))
   (suite,) = shown["suites"]
   assert "Before: a. After: c;" in shown["about"] and len(suite["figures"]) == 2
   of_k = {row[0]: [cell.split()[0] for cell in row[1:]] for row in suite["rows"]}
   assert of_k["pass@1"] == ["31.2", "50.0", "+18.8"] and of_k["pass@4"] == ["75.0", "50.0", "-25.0"]
   assert any("pass@k: after is ahead at k = 1, before from k = " in said for said in suite["sentences"])
-  assert page.curves_over_k(found[:1], tmp_path) is None
+  assert page.curves_over_k(page.answered(found[:1], tmp_path)) is None
 
 
 def test_evaluations_are_compared_question_by_question(tmp_path):
@@ -471,6 +471,6 @@ def test_evaluations_are_compared_question_by_question(tmp_path):
     (tmp_path / name).mkdir()
     rows = [dict(suite="test", id=str(i), correct=n, n=4, samples=[]) for i, n in enumerate(right)]
     (tmp_path / name / "items.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-  (sentence,) = page.differences(found, tmp_path)
+  (sentence,) = page.differences(page.answered(found, tmp_path))
   # (25 + 25 + 50) / 3; 1.96 · sd(25, 25, 50; ddof 1) / √3
   assert sentence == "b against a: pass@1 +33.3 ± 16.3 points, on 3 questions"

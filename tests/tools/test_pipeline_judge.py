@@ -3,7 +3,6 @@
 import json
 
 import pytest
-from ml_collections import ConfigDict
 
 from grpojax.recipes import base, stages
 from grpojax.rewards import judged
@@ -44,12 +43,13 @@ def test_the_rubric_is_filled_once_whatever_braces_the_texts_have():
 
 @pytest.mark.parametrize("scale", ["mini", "small", "local", "pocket"])
 def test_the_rubric_of_every_scale_has_its_places(scale):
-  judge.check(base.get_config(scale).judge)
+  found = base.get_config(scale).judge
+  judged.check_form(found.rubric, found.marker)
   assert "{answer}" in stages.RUBRIC
-  with pytest.raises(ValueError, match=r"config.judge.rubric: a rubric needs \{question\} and"):
-    judge.check(ConfigDict(dict(rubric="{question}?", marker="x")))
+  with pytest.raises(ValueError, match=r"config.judge.rubric needs \{question\} and \{answer\} in it, once"):
+    judged.check_form("{question}?", "x", "config.judge.")
   with pytest.raises(ValueError, match=r"config\.judge\.marker is empty"):
-    judge.check(ConfigDict(dict(rubric="{question}{answer}", marker=" ")))
+    judged.check_form("{question}{answer}", " ", "config.judge.")
 
 
 def answer(text, right, ended=True):

@@ -24,16 +24,6 @@ NAME = "judge"  # of the suite of rubrics, and of the folder of its items
 Scores = dict[tuple[str, str], float]  # (id of the question, text of the answer) -> mean score
 
 
-def check(c: ConfigDict) -> None:
-  """Raises ValueError for a rubric without its two places, or no marker; `c` is config.judge."""
-  try:
-    judged.check_rubric(c.rubric)
-  except ValueError as error:
-    raise ValueError(f"config.judge.rubric: {error}") from None
-  if not c.marker.strip():
-    raise ValueError("config.judge.marker is empty; set the text that the score stands behind: 'Score:'.")
-
-
 def judge(
   answering: benchmark.Job, config: ConfigDict, items: list[dict], out: Path
 ) -> tuple[dict[tuple[str, str], list[dict]], int]:

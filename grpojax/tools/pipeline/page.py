@@ -39,6 +39,7 @@ def write(title: str, stages: list[Stage], workdir: Path) -> Path:
   found = [accuracy(stage, workdir / stage.name, records[stage.name]) for stage in begun]
   first = _before(begun, records)
   points = [*([first] if first else []), *filter(None, found)]
+  items = answered(begun, workdir)
   rows = [_row(*one, records[one[0].name]) for one in zip(begun, found, strict=True)]
   html = (
     report.page(Path(__file__).parent, report.PAGES)
@@ -47,11 +48,11 @@ def write(title: str, stages: list[Stage], workdir: Path) -> Path:
       title=title,
       head=HEAD,
       rows=rows,
-      differences=differences(begun, workdir),
-      over_k=curves_over_k(begun, workdir),
+      differences=differences(items),
+      over_k=curves_over_k(items),
       figures=[_figure(points)] if points else [],
       kept=[_kept(stage, workdir, records[stage.name]) for stage in begun if stage.kind == "sample"],
-      questions=_questions(begun, workdir),
+      questions=_questions(items),
       groups=[_groups(stage, workdir) for stage in begun if stage.kind in ON_POLICY],
       palette=COLOURS,
     )
@@ -99,13 +100,18 @@ def _row(stage: Stage, found: Accuracy | None, records: list[dict]) -> list[str]
   ]
 
 
-def differences(stages: list[Stage], workdir: Path) -> list[str]:
+def answered(stages: list[Stage], workdir: Path) -> dict[str, list[dict]]:
+  """Returns the items of each `evaluate` stage, by its name."""
+  names = [stage.name for stage in stages if stage.kind == "evaluate"]
+  return {name: metrics.read(workdir / name, "items") for name in names}
+
+
+def differences(answered: dict[str, list[dict]]) -> list[str]:
   """Returns sentences on the evaluations: each against the first, paired by question."""
-  right = {}
-  for stage in stages:
-    if stage.kind == "evaluate":
-      items = metrics.read(workdir / stage.name, "items")
-      right[stage.name] = {(item["suite"], item["id"]): item["correct"] / item["n"] for item in items}
+  right = {
+    name: {(item["suite"], item["id"]): item["correct"] / item["n"] for item in items}
+    for name, items in answered.items()
+  }
   names = list(right)
   return [_difference(names[0], right[names[0]], name, right[name]) for name in names[1:]]
 
@@ -117,17 +123,17 @@ def _difference(first: str, before: dict, name: str, after: dict) -> str:
   return f"{name} against {first}: pass@1 {apart.mean():+.1f} ± {half:.1f} points, on {len(both)} questions"
 
 
-def curves_over_k(stages: list[Stage], workdir: Path) -> dict | None:
+def curves_over_k(answered: dict[str, list[dict]]) -> dict | None:
   """Returns what over_k.html shows of the last evaluation against the first; None without two of them.
 
   Suites of one sample a question have no curve.
   """
-  names = [stage.name for stage in stages if stage.kind == "evaluate"]
+  names = list(answered)
   if len(names) < 2:
     return None
   before, after = {}, {}
   for name, found in (names[0], before), (names[-1], after):
-    for item in metrics.read(workdir / name, "items"):
+    for item in answered[name]:
       found.setdefault(item["suite"], []).append(item)
   ids = lambda items: [(item["id"], item["n"]) for item in items]
   suites = {
@@ -171,13 +177,11 @@ def _whole(record: dict, prefix: str) -> dict:
   return {name: int(n) if float(n).is_integer() else n for name, n in found.items()}
 
 
-def _questions(stages: list[Stage], workdir: Path) -> list[dict]:
+def _questions(answered: dict[str, list[dict]]) -> list[dict]:
   """Returns the first questions, each with the first answer of every evaluation."""
-  names = [stage.name for stage in stages if stage.kind == "evaluate"]
-  items = {name: metrics.read(workdir / name, "items") for name in names}
   found = []
-  for item in itertools.islice(items[names[0]] if names else (), QUESTIONS):
-    same = {name: one for name in names for one in items[name] if one["id"] == item["id"]}
+  for item in itertools.islice(next(iter(answered.values()), ()), QUESTIONS):
+    same = {name: one for name, items in answered.items() for one in items if one["id"] == item["id"]}
     answers = [dict(stage=name, **one["samples"][0]) for name, one in same.items()]
     found.append(dict(question=item["question"], answer=item["answer"], answers=answers))
   return found

@@ -40,7 +40,7 @@ def sample(stage: Stage, place: Place) -> list[str]:
         " (init)."
       )
     messages.write(place.folder / ROWS, rows)
-    found = {f"sample/{name}": n for name, n in (_diversity(items) | counts).items()}
+    found = {f"sample/{name}": n for name, n in (_symptoms(items) | counts).items()}
     if by_judge:
       of_judge |= {"overlong": overlong} | judge.agreement(items, scores)
       console.say(f"{stage.name}: {judge.sentence(of_judge)}")
@@ -94,7 +94,7 @@ def _pairs(stage: Stage, records: dict[str, dict], items: list[dict], scores: Sc
     made, counts = pairing.best_and_worst(items, score)
   if by == "demonstration":
     counts["length_correlation"] = pairing.length_preference(made)
-  else:
+  if by == "judge":
     counts["length_correlation"] = pairing.length_correlation(items, score)
   to_row = lambda item, chosen, rejected: pairs.to_line(records[item["id"]], chosen, rejected) | _notes(item)
   return [to_row(*one) for one in made], counts, pairing.sentence(counts)
@@ -103,7 +103,7 @@ def _pairs(stage: Stage, records: dict[str, dict], items: list[dict], scores: Sc
 ROWS_OF = {"answers": _right_answers, "pairs": _pairs, "judgements": _judgements}  # config.sample.rows
 
 
-def _diversity(items: list[dict]) -> dict[str, float]:
+def _symptoms(items: list[dict]) -> dict[str, float]:
   """Returns what shows that such a loop goes wrong.
 
   pass@1 and pass@n of n answers come together where a policy forgets all other ways; and the correlation of

@@ -23,7 +23,7 @@ from ml_collections import ConfigDict
 from grpojax.config import check as config_lib
 from grpojax.config import check_keys, overrides, recipe, schema
 from grpojax.recipes import distill
-from grpojax.tools.pipeline import judge
+from grpojax.rewards import judged
 from grpojax.train import preference, sft
 
 BASE = "base"
@@ -264,7 +264,7 @@ def _check_sample(config: ConfigDict) -> None:
   """Raises ValueError for a judge that cannot be asked, or that would read its form in another template."""
   c = config.sample
   if c.rows == "judgements" or (c.rows == "pairs" and c.by == "judge"):
-    judge.check(config.judge)
+    judged.check_form(config.judge.rubric, config.judge.marker, "config.judge.")
   if c.rows == "judgements" and config.data.template != "none":
     raise ValueError(
       f"config.data.template = '{config.data.template}' would be around the rubrics that an sft stage learns,"

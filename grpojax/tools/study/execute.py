@@ -69,10 +69,9 @@ def everything(runs: list[Run], at_once: int) -> list[Outcome]:
   ) as bar:
     try:
       while left or running:
-        filling = [run for run in filling if not trains(run)]
+        filling = [run for run in filling if run not in running.values() or not trains(run)]
         for number in range(at_once):
-          run = startable(left, firsts, filling)
-          if number not in running and run:
+          if number not in running and (run := startable(left, firsts, filling)):
             left.remove(run)
             running[number] = run
             workers[number] = ready(workers.get(number), run, number, at_once)
