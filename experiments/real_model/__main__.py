@@ -6,7 +6,7 @@ from pathlib import Path
 
 from experiments.real_model import evaluation, studies, tables, tasks
 from experiments.real_model.evaluation import Part
-from grpojax.tools.study import command, plan
+from grpojax.tools.study import command, execute, plan
 
 PROGRAM = "python -m experiments.real_model"
 EVALUATIONS = {
@@ -46,9 +46,7 @@ def evaluate(part: Part, args: argparse.Namespace, extra: list[str], out: Path) 
     print(f"{part.name}: {len(todo) - 1} of {len(runs)} runs are finished; {size}")
     if args.dry_run:
       return
-    for number, one in enumerate(left, 1):
-      print(f"{number}/{len(left)} {one.out}", flush=True)
-      evaluation.carry_out(one)
+    evaluation.carry_out(left, execute.concurrency(args.parallel))
     missing = [f"{run.row.label}, seed {run.seed}" for run in runs if not plan.is_done(run)]
     tables.write(out, part, tables.collect(part, todo, missing))
   except ValueError as error:

@@ -5,10 +5,12 @@ OUT/<part>/after/<row>/seed0/            `grpojax evaluate` leaves items.jsonl a
 """
 
 import json
+import os
 import shlex
 import subprocess
 import sys
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
 
@@ -62,14 +64,22 @@ def is_done(one: Evaluation) -> bool:
   return True
 
 
-def carry_out(one: Evaluation) -> None:
-  """Runs an evaluation to its end, its words into log.txt.  Raises ValueError where it fails."""
+def carry_out(todo: list[Evaluation], at_once: int) -> None:
+  """Runs evaluations to their ends, so many at once, their words into log.txt; ValueError where one fails."""
+  devices = [execute.device(number % at_once, at_once) for number in range(len(todo))]
+  with ThreadPoolExecutor(at_once) as pool:
+    for number, one in enumerate(pool.map(_run, todo, devices), 1):
+      print(f"{number}/{len(todo)} {one.out}", flush=True)
+
+
+def _run(one: Evaluation, environment: dict[str, str]) -> Evaluation:
   one.out.mkdir(parents=True, exist_ok=True)
   with (one.out / "log.txt").open("ab") as log:
     how = dict(stdout=log, stderr=subprocess.STDOUT, preexec_fn=execute.die_with_parent)
-    code = subprocess.run(one.command, **how).returncode
+    code = subprocess.run(one.command, env=os.environ | environment, **how).returncode
   if code:
     raise ValueError(f"{shlex.join(one.command)} ended with {code}; its words are in {one.out / 'log.txt'}.")
+  return one
 
 
 def summary(one: Evaluation) -> dict[str, dict]:

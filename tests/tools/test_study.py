@@ -506,6 +506,25 @@ def test_the_page_has_every_flag():
   assert all(word in PAGE for word in options if word not in ("-h", "--help"))
 
 
+@pytest.mark.parametrize(
+  "visible, at_once, seen, share",
+  [
+    ("2,5", 1, [None], None),  # a process alone has all that it would have
+    ("2,5", 2, ["2", "5"], None),
+    ("2,5", 5, ["2", "5", "2", "5", "2"], "0.250"),  # three on the first
+    ("0", 4, ["0"] * 4, "0.188"),
+    ("", 3, [None] * 3, None),  # hidden by their user
+  ],
+)
+def test_workers_share_the_gpus_that_are_visible_and_their_memory(visible, at_once, seen, share, monkeypatch):
+  monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+  given = [execute.device(worker, at_once) for worker in range(at_once)]
+  chips = [None] if at_once == 1 else ["0", "1", "2", "3", "4"]
+  assert [env.get("CUDA_VISIBLE_DEVICES") for env in given] == seen
+  assert {env.get("XLA_PYTHON_CLIENT_MEM_FRACTION") for env in given} == {share}
+  assert [env.get("TPU_VISIBLE_CHIPS") for env in given] == chips[:at_once]
+
+
 def test_runs_of_a_group_wait_until_its_first_fills_the_cache_no_longer(tmp_path):
   rows = tuple(Row(name, "configs/base.py:tiny", group=group) for group in "xy" for name in "ab")
   left = execute.in_turn(plan.make(STUDY._replace(rows=rows), tmp_path, 2, [], []))

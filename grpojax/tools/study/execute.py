@@ -27,6 +27,7 @@ from grpojax.tools.study.plan import Run
 ACCELERATORS = ("/dev/nvidia0", "/dev/accel0", "/dev/vfio/0")
 LIBC = ctypes.CDLL(None)
 SET_PARENT_DEATH_SIGNAL = 1  # of prctl(2)
+RESERVED = 0.75  # of a GPU's memory, what JAX reserves for a process
 GRACE = 300.0  # seconds to finish a step and to save, as launchers give them
 
 
@@ -121,7 +122,7 @@ def ready(worker: Worker | None, run: Run, number: int, at_once: int) -> Worker:
 
 def start(number: int, at_once: int) -> subprocess.Popen:
   mine = cores()[number::at_once] or cores()
-  env = os.environ | ({} if at_once == 1 else device(number))
+  env = os.environ | device(number, at_once)
 
   def before():  # in the new process
     if hasattr(os, "sched_setaffinity"):
@@ -166,15 +167,32 @@ def cores() -> list[int]:
   return list(range(os.cpu_count() or 1))
 
 
-def device(worker: int) -> dict[str, str]:
-  """Returns the environment in which only one GPU, or one chip of a TPU host, is seen."""
-  one = "1,1,1"
-  return {
-    "CUDA_VISIBLE_DEVICES": str(worker),
+def device(worker: int, at_once: int) -> dict[str, str]:
+  """Returns the environment in which one of several processes sees only one GPU, or one chip of a TPU host.
+
+  Processes that share a GPU, because they are more than GPUs, divide the memory that JAX reserves of it.
+  """
+  if at_once == 1:
+    return {}
+  visible, one = gpus(), "1,1,1"
+  env = {
     "TPU_VISIBLE_CHIPS": str(worker),
     "TPU_CHIPS_PER_PROCESS_BOUNDS": one,
     "TPU_PROCESS_BOUNDS": one,
   }
+  if visible:
+    env["CUDA_VISIBLE_DEVICES"] = visible[worker % len(visible)]
+    if at_once > len(visible):
+      env["XLA_PYTHON_CLIENT_MEM_FRACTION"] = f"{RESERVED / -(-at_once // len(visible)):.3f}"
+  return env
+
+
+def gpus() -> list[str]:
+  """Returns the NVIDIA GPUs that this process may use, as CUDA_VISIBLE_DEVICES names them."""
+  named = os.environ.get("CUDA_VISIBLE_DEVICES")
+  if named is None:
+    return sorted(path.name.removeprefix("nvidia") for path in Path("/dev").glob("nvidia[0-9]*"))
+  return [name for name in named.split(",") if name]
 
 
 def dismiss(worker: Worker) -> None:
