@@ -27,6 +27,7 @@ BACKENDS = ("reference", "splash", "cudnn")
 PLATFORMS = {"splash": "a TPU", "cudnn": "an NVIDIA GPU"}
 BLOCKS = (2048, 1024, 512, 256, 128)  # columns of keys that splash reads at a time
 QUERIES = 1024  # at most; scores are computed of half as many keys at a time: benchmarks/attention.py
+PAIR = 2  # cuDNN's backward pass through a mask takes even numbers of columns only
 LANES = 128  # of a TPU's vector registers
 
 
@@ -71,7 +72,8 @@ def block(columns: int, shards: int = 1) -> int:
 
 def room(backend: str, columns: int, shards: int) -> int:
   """Returns the number of columns that a pass over `columns` takes, cut in `shards` of whole blocks."""
-  return _whole(columns, shards * (block(columns, shards) if backend == "splash" else 1))
+  units = {"splash": block(columns, shards), "cudnn": PAIR, "reference": 1}
+  return _whole(columns, shards * units[backend])
 
 
 def _whole(columns: int, unit: int) -> int:

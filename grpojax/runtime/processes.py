@@ -118,12 +118,18 @@ def assert_equal(what: Callable[[], Mapping[str, Any]]) -> None:
 
 
 def code() -> dict[str, str]:
-  """Returns the versions of what runs: this package with a hash of its source, and JAX."""
+  """Returns the versions of what runs: this package with a hash of its source, and JAX.
+
+  A checkout that is on the path, not installed, has no version; its hash tells it from any other.
+  """
   digest = hashlib.sha256()
   here = Path(__file__).parents[1]  # the package
   for path in sorted(here.rglob("*.py")):
     digest.update(f"{path.relative_to(here)}".encode() + path.read_bytes())
-  version = importlib.metadata.version("grpojax")
+  try:
+    version = importlib.metadata.version("grpojax")
+  except importlib.metadata.PackageNotFoundError:
+    version = "not installed"
   return {"grpojax": f"{version} (source {digest.hexdigest()[:12]})", "jax": jax.__version__}
 
 

@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax._src.cudnn import fused_attention_stablehlo as cudnn_rules  # which nothing public tells
 from ml_collections import ConfigDict
 
 from grpojax import models
@@ -153,4 +154,15 @@ def test_blocks_are_large_where_they_waste_little():
   assert kernels.block(10239, shards=4) == 512 and kernels.room("splash", 10239, 4) == 10240
   assert kernels.block(70) == 128 and kernels.room("splash", 70, 1) == 128
   assert kernels.block(300) == 128 and kernels.room("splash", 300, 1) == 384  # 512 would waste a third
-  assert kernels.room("reference", 71, 4) == 72 and kernels.room("cudnn", 71, 1) == 71
+  assert kernels.room("reference", 71, 4) == 72
+  assert [kernels.room("cudnn", 111, shards) for shards in (1, 2, 4)] == [112, 112, 112]
+  assert kernels.room("cudnn", 112, 1) == 112 and kernels.room("cudnn", 114, 4) == 120
+
+
+def test_cudnn_takes_the_columns_that_a_pass_has_room_for():
+  check = partial(cudnn_rules.check_is_flash_attention, cudnn_version=91_000, has_bias=True, is_training=True)
+  for columns in (111, 112):
+    x = jnp.zeros((2, kernels.room("cudnn", columns, 1), 4, 64), jnp.bfloat16)
+    check(x, x, x, cudnn_rules.AttentionLayout.BTNH.value)
+  with pytest.raises(NotImplementedError, match="sequence length Q 111"):  # no device is needed to be refused
+    check(*[jnp.zeros((2, 111, 4, 64), jnp.bfloat16)] * 3, cudnn_rules.AttentionLayout.BTNH.value)

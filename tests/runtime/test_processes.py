@@ -1,6 +1,6 @@
 """Several processes, for real, on loopback: the numbers of one, agreements, deaths, and what is refused."""
 
-import importlib
+import importlib.metadata
 import json
 import os
 import re
@@ -257,6 +257,14 @@ def test_a_line_that_differs_is_other_code(tmp_path, monkeypatch):
   assert before == processes.code()
   source.write_text("ONE = 2\n")
   assert before["grpojax"] != processes.code()["grpojax"] and before["jax"] == processes.code()["jax"]
+
+
+def test_a_checkout_that_is_not_installed_runs_and_is_told_by_its_source(monkeypatch):
+  def missing(name):
+    raise importlib.metadata.PackageNotFoundError(name)
+
+  monkeypatch.setattr(importlib.metadata, "version", missing)
+  assert re.fullmatch(r"not installed \(source [0-9a-f]{12}\)", processes.code()["grpojax"])
 
 
 def test_a_row_that_differs_changes_the_fingerprint(folder):
