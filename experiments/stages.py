@@ -43,15 +43,15 @@ def after_each(results: dict) -> Section:
   body = []
   for row in results["rows"]:
     before = None
-    for name, curve in results["curves"][row["label"]].items():
-      if name.startswith(AFTER):
-        values = [of_seed[0] for of_seed in curve["values"]]
-        change = statistics.difference(values, before)._asdict() if before else None
-        stage = name.removeprefix(AFTER).removesuffix(DONE)
-        tokens = np.mean([of_seed[0] for of_seed in curve["tokens"]])
-        level = table.level(statistics.estimate(values)._asdict())
-        body.append([row["label"], stage, level, table.change(change), f"{tokens / 1e3:,.1f}"])
-        before = values
+    curves = [pair for pair in results["curves"][row["label"]].items() if pair[0].startswith(AFTER)]
+    for name, curve in sorted(curves, key=lambda pair: pair[1]["steps"]):  # as stages follow each other
+      values = [of_seed[0] for of_seed in curve["values"]]
+      change = statistics.difference(values, before)._asdict() if before else None
+      stage = name.removeprefix(AFTER).removesuffix(DONE)
+      tokens = np.mean([of_seed[0] for of_seed in curve["tokens"]])
+      level = table.level(statistics.estimate(values)._asdict())
+      body.append([row["label"], stage, level, table.change(change), f"{tokens / 1e3:,.1f}"])
+      before = values
   head = ["", "after the stage", "pass@1, %", "change, points", "tokens until then, k"]
   note = "Mean over seeds; changes are those since the stage above, paired by seed."
   return Section("After each stage", note, head, body)

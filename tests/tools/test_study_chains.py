@@ -80,11 +80,15 @@ def test_a_table_has_accuracy_and_tokens_after_each_stage(tmp_path):
   found = plan.make(made, tmp_path, 3, [], [])
   for run in found:
     finish(run, {name: value + run.seed / 100 for name, value in ACCURACY.items()})
-  section = chain_stages.after_each(results.collect(made, found, ""))
+  collected = results.collect(made, found, "")
+  section = chain_stages.after_each(collected)
   assert [row[1] for row in section.body] == ["before", "rl1", "rl2", "rl3"]
   assert [row[2].split()[0] for row in section.body] == ["26.0", "51.0", "76.0", "71.0"]
   assert [row[3].split()[:1] for row in section.body] == [[], ["+25.0"], ["+25.0"], ["-5.0"]]
   assert [row[4] for row in section.body] == ["0.0", "0.0", "0.0", "0.1"]
+  for label, curves in collected["curves"].items():  # as another row's stages may have them
+    collected["curves"][label] = dict(reversed(curves.items()))
+  assert chain_stages.after_each(collected).body == section.body
 
 
 @pytest.mark.slow
