@@ -374,10 +374,16 @@ def test_the_table_has_intervals_beside_every_mean(out):
 
 
 @pytest.mark.parametrize(
-  "low, high, word", [(0.01, 0.2, "better"), (-0.2, -0.01, "worse"), (-0.1, 0.1, "not told apart")]
+  "seeds, low, high, word",
+  [
+    (5, 0.01, 0.2, "better"),
+    (5, -0.2, -0.01, "worse"),
+    (5, -0.1, 0.1, "not told apart"),
+    (4, 0.01, 0.2, "of 4 seeds: too few to tell"),
+  ],
 )
-def test_words_follow_the_interval(low, high, word):
-  difference = dict(mean=(low + high) / 2, low=low, high=high)
+def test_words_follow_the_interval(seeds, low, high, word):
+  difference = dict(mean=(low + high) / 2, low=low, high=high, seeds=list(range(seeds)))
   keys = ("over_previous", "over_first", "over_first_at_equal_tokens")
   (line,) = table.verdicts(STUDY, {"rows": [dict(label="b") | dict.fromkeys(keys, difference)]})
   assert line.count(word) == 3 and line.count(f"[{100 * low:+.1f}, {100 * high:+.1f}]") == 3

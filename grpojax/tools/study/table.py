@@ -5,6 +5,8 @@ from rich.table import Table
 from grpojax.tools.study import Study, statistics
 from grpojax.tools.study.results import key_of
 
+FEW = 5  # seeds, with less than which no bootstrap interval reaches 95 %
+
 
 def head(study: Study, results: dict) -> list[str]:
   """Returns the columns' names; numbers are in %, unless a name has a unit."""
@@ -81,7 +83,7 @@ def notes(study: Study, results: dict) -> list[str]:
     "Minutes are those of a run's own clock, from its start to its last record, mean over seeds.",
     f"`{results['command']}`; commit {e['commit']}, {e['device']} ({e['processor']}), jax {e['jax']}.",
   ]
-  if len(of) < 5:
+  if len(of) < FEW:
     lines.append(f"With {seeds(len(of))} no bootstrap interval reaches 95 %; these are too narrow.")
   if study.scatter and len(of) > 1:
     lines.append(f"As was said before it ran: {power(study.scatter, len(of))}.")
@@ -133,9 +135,12 @@ def verdicts(study: Study, results: dict) -> list[str]:
 
 
 def _verdict(difference: dict, of: str) -> str:
-  """Formats better or worse than another row, or not told apart from it, with the difference."""
-  if difference["low"] is None:
-    return f"against {of} {change(difference)}, of one seed"
+  """Formats better or worse than another row, or not told apart from it, with the difference.
+
+  There is no such word where seeds are too few for their bootstrap interval to reach 95 %.
+  """
+  if (n := len(difference["seeds"])) < FEW:
+    return f"against {of} {change(difference)}, of {seeds(n)}: too few to tell"
   if difference["low"] > 0:
     word = "better than"
   elif difference["high"] < 0:
