@@ -24,6 +24,7 @@ CURVES = (
 
 def recipes() -> Study:
   """Returns GRPO, DAPO, GSPO and RLOO on every task; rows are compared within a task."""
+  labels = {task: tuple(f"{task}: {recipe}" for recipe in RECIPES) for task in tasks.TASKS}
   return Study(
     name="real_model-recipes",
     title="Four recipes on five tasks, SmolLM2-135M-Instruct",
@@ -35,7 +36,11 @@ def recipes() -> Study:
     ),
     figures=(
       Figure("Against GRPO, at equal tokens", "points", {"over_first_at_equal_tokens": ""}, over="rows"),
-      *CURVES,
+      Figure("Against GRPO, after equal steps", "points", {"over_first": ""}, over="rows"),
+      *(
+        Figure(f"Answers found: {task}", "% of completions", ANSWERED, rows, over="tokens")
+        for task, rows in labels.items()
+      ),
     ),
     **COMMON,
   )
