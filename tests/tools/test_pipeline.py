@@ -11,7 +11,7 @@ from ml_collections import ConfigDict
 from grpojax.config import commandline, recipe
 from grpojax.data import text
 from grpojax.recipes import distill
-from grpojax.tools.pipeline import chain, manifest, page, pairing, rejection, stages
+from grpojax.tools.pipeline import chain, cost, manifest, page, pairing, rejection, stages
 from grpojax.tools.pipeline.manifest import BEGUN, DONE, LEFT, ROWS, STALE
 
 
@@ -317,12 +317,27 @@ def test_a_stale_stage_is_moved_aside_and_never_deleted(done):
 def test_a_dry_run_says_of_each_stage_how_far_it_is(done, capsys):
   _, workdir = done
   shutil.rmtree(workdir / "rl")
+  record = {"step": 1, "kind": "train", "wall": 0.0, "num_tokens": 30, "time/update": 2.0}
+  (workdir / "base" / "metrics.jsonl").write_text(json.dumps(record) + "\n")
   found = stages.read(config(*ALL, **{"sft.steps": 9}))
   chain.describe(chain_of(found, workdir), [])
   said = capsys.readouterr().out.splitlines()
   shown = [line.split(":")[1].split(";")[0].strip() for line in said]
   assert shown == ["done", "done", "stale", "stale", "left"]
   assert "config.sft.steps: 4 -> 9" in said[2] and "tokens are learned" in said[2]
+  assert said[0].endswith("; took 30 tokens and 2.0 s")
+
+
+def test_what_a_stage_costs_at_most_is_what_its_config_asks_for():
+  changes = {"data.test": 8, "data.train": 100, "eval.samples": 3, "rollout.max_tokens": 10}
+  changes |= {"cold_start.steps": 5, "cold_start.batch_size": 4, "sample.prompts": 6, "sample.samples": 2}
+  asked = dict(rows="pairs", by="judge")
+  judged = dict(name="judged", kind="sample", init="base", sample=asked)
+  found = stages.read(config(*ALL, judged, **changes, **{"judge.samples": 3, "judge.max_tokens": 7}))
+  tokens = {stage.name: cost.at_most(stage) for stage in found}
+  assert tokens["base"] == (5 * 4 * 10, "learned") and tokens["look"] == (8 * 3 * 10, "sampled")
+  assert tokens["grow"] == (6 * 2 * 10, "sampled")
+  assert tokens["judged"] == (6 * 2 * (10 + 3 * 7), "sampled")
 
 
 def test_data_that_is_missing_and_a_bucket_are_refused_before_anything_runs(tmp_path):

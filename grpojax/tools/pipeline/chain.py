@@ -10,12 +10,11 @@ from ml_collections import ConfigDict
 
 from grpojax.data import text
 from grpojax.runtime import console, errors, lock, processes
-from grpojax.tools.pipeline import manifest, page, stages
+from grpojax.tools.pipeline import cost, manifest, page, stages
 from grpojax.tools.pipeline.answering import Place
 from grpojax.tools.pipeline.kinds import KINDS, POLICY
 from grpojax.tools.pipeline.manifest import DONE, ROWS, STALE, State
-from grpojax.tools.pipeline.stages import BASE, OFFLINE, ON_POLICY, Stage
-from grpojax.tools.study import plan as study_plan
+from grpojax.tools.pipeline.stages import BASE, Stage
 from grpojax.train import teacher
 
 REPLACED = "replaced"  # folder of stages that others have taken the place of
@@ -181,21 +180,10 @@ def _say(text: str) -> None:
 
 
 def describe(chain: Chain, wanted: list[Stage]) -> None:
-  """Prints each stage, how far it is, whether it is run now, and what that costs at most."""
+  """Prints each stage, how far it is, whether it is run now, and what it took or costs at most."""
   for stage in chain.stages:
     what, why = chain.states[stage.name]
-    how = f"{what}{'; now' if stage in wanted else ''}{f': {why}' if why else ''}{_cost(stage)}"
-    console.say(f"  {stage.name} ({stage.kind}, from {stage.init or 'nothing'}): {how}")
-
-
-def _cost(stage: Stage) -> str:
-  """Returns the most tokens that a stage samples or learns; "" where the number of questions is unknown."""
-  c = stage.config
-  if stage.kind in ON_POLICY:
-    return f"; at most {study_plan.cost(c).tokens:,} tokens are sampled"
-  if stage.kind in OFFLINE:
-    answers = c[stage.kind].steps * c[stage.kind].batch_size * (2 if stage.kind == "preference" else 1)
-    return f"; at most {answers * c.rollout.max_tokens:,} tokens are learned"
-  if stage.kind == "sample" and c.sample.prompts:
-    return f"; at most {c.sample.prompts * c.sample.samples * c.eval.max_tokens:,} tokens are sampled"
-  return ""
+    costs = cost.of_stage(stage, chain.workdir / stage.name, what == DONE)
+    how = f"{what}{'; now' if stage in wanted else ''}{f': {why}' if why else ''}"
+    said = "; ".join(filter(None, (how, costs)))
+    console.say(f"  {stage.name} ({stage.kind}, from {stage.init or 'nothing'}): {said}")

@@ -11,7 +11,7 @@ from grpojax.runtime import console, metrics, report
 from grpojax.runtime.report import over_k
 from grpojax.runtime.report.figures import COLOURS, STYLE, axes, svg
 from grpojax.tools.evaluate import curves
-from grpojax.tools.pipeline import judge, manifest, pairing, rejection
+from grpojax.tools.pipeline import cost, judge, manifest, pairing, rejection
 from grpojax.tools.pipeline.manifest import ROWS
 from grpojax.tools.pipeline.stages import BASE, ON_POLICY, Stage
 
@@ -86,7 +86,7 @@ def _before(stages: list[Stage], records: dict[str, list[dict]]) -> Accuracy | N
 def _row(stage: Stage, found: Accuracy | None, records: list[dict]) -> list[str]:
   """Returns a stage's line of the table."""
   steps = max((record["step"] for record in records if record["kind"] == "train"), default=0)
-  tokens = sum(record.get("num_tokens") or 0 for record in records)
+  tokens, seconds = cost.spent(records)
   lengths = [record["eval/mean_length"] for record in records if "eval/mean_length" in record]
   return [
     stage.name,
@@ -95,8 +95,8 @@ def _row(stage: Stage, found: Accuracy | None, records: list[dict]) -> list[str]
     found.text() if found else "-",
     f"{lengths[-1]:.1f}" if lengths else "-",
     f"{steps:,}" if steps else "-",
-    f"{tokens:,.0f}" if tokens else "-",
-    console.duration(sum(metrics.phase_seconds(records).values())),
+    f"{tokens:,}" if tokens else "-",
+    console.duration(seconds),
   ]
 
 
