@@ -151,6 +151,11 @@ def test_the_frontier_has_the_best_shape_at_each_compute_and_only_records():
   assert by_size.body[0][:2] == ["2", "30.0 (8)"] and len(by_size.lines) == 3
 
 
+def test_one_jump_of_n_determines_no_sigmoid():
+  said = isocompute.sigmoid(2048 * np.arange(1, 9), np.array([8, 4, 4, 4, 4, 4, 4, 4]), 32)
+  assert said.startswith("The records determine no sigmoid: the best fit has an exponent of 10")
+
+
 def test_seeds_that_disagree_widen_the_interval_of_n():
   values = np.array([[[0.5], [0.1]], [[0.2], [0.45]]])  # the first seed prefers n = 2, the second n = 8
   section = isocompute.frontier(of_shapes(values, [(2, 8), (8, 8)], [128]))

@@ -400,6 +400,12 @@ def test_figures_are_pngs_and_svgs_of_what_was_measured(out):
   assert [label for _, _, label in drawn[0]["legend"]] == ["a", "<b>", "c"]
 
 
+def test_labels_that_would_lie_on_each_other_are_left_out():
+  amounts = [str(2048 * n) for n in range(1, 9)]
+  assert figures._apart(np.log(np.arange(1, 9)), amounts) == [*amounts[:6], "", amounts[7]]
+  assert figures._apart(np.arange(5.0), list("12345")) == list("12345")
+
+
 def test_a_swept_figure_has_the_final_or_mean_values_of_its_rows(out):
   found = collected(out)
   (both,) = figures._swept(STUDY.figures[2], STUDY, found)

@@ -13,6 +13,7 @@ from grpojax.runtime.report.figures import COLOURS, DASHES, INK, STYLE, axes, sv
 from grpojax.tools.study import Figure, Study, plan, statistics
 
 MARKERS = "osD^vP"
+LETTER = 0.016  # of the axis, the width of a letter below a tick
 PNG = {"text.color": "black", "savefig.facecolor": "white", "savefig.dpi": 160}
 
 
@@ -108,10 +109,23 @@ def _plot(figure: Figure, study: Study, lines: list[Line], in_picture: bool):
 
 def _of_swept(ax, at: list[float]) -> None:
   """Sets the swept numbers as ticks, on a logarithmic axis where they span a factor of 4."""
+  places = np.array(at)
   if at[0] > 0 and at[-1] / at[0] >= 4:
     ax.set_xscale("log")
-  ax.set_xticks(at, [f"{x:g}" if x >= 0.001 else f"{x:.0e}".replace("e-0", "e-") for x in at], fontsize=8)
+    places = np.log(places)
+  labels = [f"{x:g}" if x >= 0.001 else f"{x:.0e}".replace("e-0", "e-") for x in at]
+  ax.set_xticks(at, _apart(places, labels), fontsize=8)
   ax.minorticks_off()
+
+
+def _apart(places: np.ndarray, labels: list[str]) -> list[str]:
+  """Returns the labels, "" for each that would lie on the one before it."""
+  shown, end = [], -np.inf
+  for place, label in zip((places - places[0]) / max(np.ptp(places), 1e-9), labels, strict=True):
+    half = LETTER * len(label) / 2
+    shown.append(label if place - half > end else "")
+    end = place + half if shown[-1] else end
+  return shown
 
 
 def _curves(figure: Figure, study: Study, results: dict) -> Iterator[Line]:
