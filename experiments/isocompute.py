@@ -99,7 +99,7 @@ def sigmoid(C: np.ndarray, n: np.ndarray, most: int) -> str:
   grid = np.linspace(0, np.log2(most), 41)
   found = fit.fit(C.astype(float), y, float(y[0]), grid, fit.mid_grid(C.astype(float)))
   if found.B in fit.B_RANGE:
-    return f"The records determine no sigmoid: the best fit has an exponent of {found.B:g}, where the search ends."
+    return f"The records determine no sigmoid: the best fit's exponent is {found.B:g}, where the search ends."
   return (
     f"Sigmoid of log2 n* in log C: from {2 ** found.R0:.3g} to {2**found.A:.3g}, half of it (in log2) at C = "
     f"{found.C_mid:,.0f}, exponent {found.B:.2f}."

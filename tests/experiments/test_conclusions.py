@@ -153,7 +153,7 @@ def test_the_frontier_has_the_best_shape_at_each_compute_and_only_records():
 
 def test_one_jump_of_n_determines_no_sigmoid():
   said = isocompute.sigmoid(2048 * np.arange(1, 9), np.array([8, 4, 4, 4, 4, 4, 4, 4]), 32)
-  assert said.startswith("The records determine no sigmoid: the best fit has an exponent of 10")
+  assert said.startswith("The records determine no sigmoid: the best fit's exponent is 10")
 
 
 def test_seeds_that_disagree_widen_the_interval_of_n():
