@@ -13,7 +13,7 @@ from grpojax.runtime.report.figures import COLOURS, DASHES, INK, STYLE, axes, sv
 from grpojax.tools.study import Figure, Study, plan, statistics
 
 MARKERS = "osD^vP"
-LETTER = 0.016  # of the axis, the width of a letter below a tick
+LETTER = 0.019  # of the axis, the room of a letter below a tick
 PNG = {"text.color": "black", "savefig.facecolor": "white", "savefig.dpi": 160}
 
 
