@@ -14,6 +14,7 @@ from experiments.mismatch_lab.corrections import CORRECTIONS, EXACT, NONE
 from experiments.mismatch_lab.decoders import WORLD
 from experiments.mismatch_lab.measure import Estimate
 from experiments.mismatch_lab.size import FAST
+from grpojax.objective import correct
 
 ROOT = Path(__file__).parents[2]
 slow = pytest.mark.slow
@@ -73,6 +74,28 @@ def test_moments_are_those_of_the_formula_over_ordered_pairs(scenes, name):
   assert e.bias == pytest.approx(np.linalg.norm(mean / scale - scene.goal) / size2**0.5, rel=1e-3, abs=1e-5)
   assert e.variance == pytest.approx(2 * (square - mean @ mean) / (scale**2 * size2), rel=1e-6)
   assert e.k3 == pytest.approx(e.k1, rel=1e-3) and e.gap > 1e-3 and e.ess < 0.9999
+
+
+def the_other_way_round(batch):
+  return 1 / correct.sequence_truncated_is(batch, high=1e8)
+
+
+def of_the_first_token(batch):
+  return correct.truncated_is(batch, high=1e8)[..., :1]
+
+
+def a_mean_over_tokens(batch):
+  return correct.sequence_truncated_is(batch, high=1e8) ** (1 / batch.mask.shape[-1])
+
+
+@slow
+@pytest.mark.parametrize("wrong", [the_other_way_round, of_the_first_token, a_mean_over_tokens])
+def test_a_planted_bug_in_the_ratio_leaves_the_bias(scenes, wrong):
+  scene = scenes("attended padding")
+  without = measure.estimate(NONE, scene).bias
+  assert measure.estimate(EXACT, scene).bias < compare.RESTORED * without
+  planted = corrections.correct(f"{__name__}:{wrong.__name__}")
+  assert measure.estimate(planted, scene).bias > compare.RESTORED * without
 
 
 @slow
