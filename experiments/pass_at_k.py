@@ -1,7 +1,7 @@
 """Does reinforcement learning raise pass@k, or only pass@1?  Short and prolonged training, GRPO and MaxRL.
 
     python -m experiments.pass_at_k --dry_run      # the plan, and what it can detect
-    python -m experiments.pass_at_k                # 5 rows x 8 seeds on 2 CPU cores: an hour, by arithmetic
+    python -m experiments.pass_at_k                # 5 rows x 8 seeds on 2 CPU cores: 27 minutes
     python -m experiments.pass_at_k --scale=tiny   # seconds; for tests
 
 https://arxiv.org/abs/2504.13837 finds that training makes likelier what the base policy could do already, so
