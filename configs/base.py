@@ -169,6 +169,7 @@ def get_config(scale: str = "mini") -> ConfigDict:
   c.data.wrong = 0.35  # share of the demonstrations in which one step slips
   c.data.form = ""  # questions in "digits" or in "words" alone
   c.data.rambling = 0.2  # share that checks its steps again and again, often beyond the budget
+  c.data.unmarked = 0.0  # share that ends without the marked answer: a form that its reader does not know
   c.data.prompt_budget = 32  # L, tokens of a prompt, chat template included
   c.data.overlong_prompts = "drop"  # longer ones: "drop" (and count) or "error"
   c.data.template = "none"  # a name in grpojax/data/templates.py, or a text with one {question}

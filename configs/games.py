@@ -50,7 +50,7 @@ def _play(c: ConfigDict, environment: str, **knobs) -> None:
   c.data.environment = c.env.get_ref("name")
   c.data.knobs = c.env.knobs
   c.data.update(train=1024, validation=64, test=256, wrong=WRONG)  # 4x4 lakes repeat: more take minutes
-  del c.data.rambling, c.data.form
+  del c.data.rambling, c.data.unmarked, c.data.form
   c.reward = ConfigDict()  # the environment's
   c.steps = 24
   c.rollout.update(prompts=16, group_size=8, slots=64, segment=8)

@@ -13,7 +13,7 @@ import random
 
 import tensorflow_datasets as tfds
 
-from grpojax.data.mini_aime import MiniAimeConfig, scratchpad, split_of
+from grpojax.data.mini_aime import MiniAimeConfig, mark, scratchpad, split_of
 
 START, STEP, TIMES = (2, 99), (2, 20), (8, 32)  # ranges, both ends included
 SLIPS = (-10, -2, -1, 1, 2, 10)
@@ -78,5 +78,5 @@ def to_row(start: int, step: int, times: int, config: MiniAimeConfig) -> dict[st
     answer=str(start + step * times),
     task="chain",
     meta=json.dumps(dict(times=times, wrong=wrong, rechecks=len(rechecks))),
-    demonstration=";".join(lines) + f"\n#{values[-1]}",
+    demonstration=";".join(lines) + mark(values[-1], config, asked),
   )

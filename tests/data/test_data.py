@@ -186,6 +186,13 @@ def test_shares_of_flaws_are_what_the_config_says():
     assert {"again" in row["demonstration"] for row in rows} == {rambling == 1}
 
 
+def test_a_demonstration_without_the_mark_is_else_the_one_that_it_was():
+  marked, half = generate(300)["train"], generate(300, unmarked=0.5)["train"]
+  changed = [(a["demonstration"], b["demonstration"]) for a, b in zip(marked, half, strict=True) if a != b]
+  assert abs(len(changed) / 300 - 0.5) < 0.15  # 5 sigma
+  assert all(before.rpartition("\n#")[0] == after for before, after in changed)
+
+
 def test_ramblers_have_a_heavy_tail_and_some_end_right_within_the_budget():
   ramblers = [r for r in ROWS["train"] if json.loads(r["meta"])["rechecks"]]
   length = np.array([len(r["demonstration"]) + 1 for r in ramblers])

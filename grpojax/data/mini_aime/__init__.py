@@ -9,6 +9,9 @@ Each row carries a demonstration, the scratchpad that supervised fine-tuning imi
 flawed on purpose, because a policy that starts perfect has nothing to learn from rewards:
   wrong     one step slips and the rest follows from the slip;
   rambling  steps are checked again and again, so that many run into the response budget.
+
+And a share of them is unmarked: it ends with the last step, so that who has learned nothing else does not
+know the form in which answers are asked for.
 """
 
 import dataclasses
@@ -27,7 +30,7 @@ FORMS = ("", "digits", "words")  # of questions: both, or one of them
 
 @dataclasses.dataclass
 class MiniAimeConfig(tfds.core.BuilderConfig):
-  """Keys of config.data; sizes are rows, wrong and rambling are shares of them, form is one of FORMS."""
+  """Keys of config.data: sizes in rows; wrong, rambling, unmarked are shares of them; form is one of FORMS."""
 
   version_seed: int = 0
   train: int = 8192
@@ -36,6 +39,7 @@ class MiniAimeConfig(tfds.core.BuilderConfig):
   wrong: float = 0.3
   rambling: float = 0.3
   form: str = ""
+  unmarked: float = 0.0
 
 
 class MiniAime(tfds.core.GeneratorBasedBuilder, skip_registration=True):
@@ -63,7 +67,7 @@ class MiniAime(tfds.core.GeneratorBasedBuilder, skip_registration=True):
 
   def _split_generators(self, dl_manager):
     config = self.builder_config
-    for share in ("wrong", "rambling"):
+    for share in ("wrong", "rambling", "unmarked"):
       value = getattr(config, share)
       if not 0 <= value <= 1:
         raise ValueError(f"config.data.{share} = {value}, but it is a share and lies in 0..1.")
@@ -132,5 +136,11 @@ def to_row(problem: problems.Problem, config: MiniAimeConfig) -> dict[str, str]:
     answer=str(problems.run(steps)[-1]),
     task=problem.task,
     meta=json.dumps(meta),
-    demonstration=scratchpad.write(steps, values, rechecks),
+    demonstration=scratchpad.write(steps, values, rechecks) + mark(values[-1], config, uid),
   )
+
+
+def mark(value: int, config: MiniAimeConfig, uid: str) -> str:
+  """Returns the marked line that ends a demonstration; "" for a share of the rows, by a draw of its own."""
+  draw = random.Random(f"{config.version_seed}/{uid}/mark").random()
+  return "" if draw < config.unmarked else f"\n#{value}"

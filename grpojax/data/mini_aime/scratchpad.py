@@ -9,12 +9,12 @@ _SLIPS = (-10, -2, -1, 1, 2, 10)
 
 
 def write(steps: list[Step], values: list[int], rechecks: list[int]) -> str:
-  """Writes "7+5=12;12*6=72\\n#72".  `rechecks` lists the steps that are done again, each as often."""
+  """Writes "7+5=12;12*6=72".  `rechecks` lists the steps that are done again, each as often."""
   lines = []
   for i, (operation, left, right) in enumerate(steps):
     line = f"{operand(left, values)}{operation}{operand(right, values)}={values[i]}"
     lines += [line] + [f"hm, again: {line}"] * rechecks.count(i)
-  return ";".join(lines) + f"\n#{values[-1]}"
+  return ";".join(lines)
 
 
 def slipped_values(steps: list[Step], rng: random.Random) -> list[int]:
