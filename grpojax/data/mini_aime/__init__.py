@@ -10,8 +10,7 @@ flawed on purpose, because a policy that starts perfect has nothing to learn fro
   wrong     one step slips and the rest follows from the slip;
   rambling  steps are checked again and again, so that many run into the response budget.
 
-And a share of them is unmarked: it ends with the last step, so that who has learned nothing else does not
-know the form in which answers are asked for.
+A share of them is unmarked: it ends with the last step, and does not teach the format of an answer.
 """
 
 import dataclasses
