@@ -66,9 +66,9 @@ class Scored(NamedTuple):
   """Rewards of a rollout.  Host side, numpy."""
 
   reward: Array  # [P, G] float32, the sum that is trained on; 0 where not valid
-  accuracy: Array  # [P, G] float32, the task's own 0/1, untouched by shaping
+  accuracy: Array  # [P, G] float32, the task's own 0/1, untouched by shaping; NaN: not asked
   valid: Array  # [P, G] bool: False where a reward raised, abstained or was not finite
-  parts: dict[str, Array]  # name of the reward -> [P, G] float32
+  parts: dict[str, Array]  # name of the reward -> [P, G] float32; NaN: not asked
   extra: dict[str, Array]  # what joins Batch.extra: step scores, statistics of a pool; [P, G, ...]
 
 

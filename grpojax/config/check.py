@@ -11,7 +11,7 @@ from grpojax.config import check_env, check_keys
 from grpojax.learner import optimizer
 from grpojax.learner.batching import extra_fields
 from grpojax.recipes import base
-from grpojax.rewards import load_scorer
+from grpojax.rewards import load_scorer, routing
 from grpojax.runtime import loggers, sharding
 
 MOST_KEPT = 512  # tokens of a kept set, as prime-rl has it
@@ -33,6 +33,7 @@ def check(c: ConfigDict, devices: int) -> None:
   _check_memory(c)
   _check_process(c)
   _check_groups(c)
+  routing.check(c)
   objective.check(c, extra_fields(c))
   _check_reference(c)
   _check_teacher(c)

@@ -16,7 +16,7 @@ import os
 import shutil
 import tempfile
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -157,17 +157,17 @@ def load_split(
   path: str | Path,
   split: str,
   tokenizer,
-  needs: tuple[str, ...] = ("answer",),
+  needs: Callable[[dict], tuple[str, ...]] = lambda row: ("answer",),
   form: templates.Form = templates.PLAIN,
 ) -> Split:
   """Reads every row of `split` and encodes its prompt in `form`; never truncates one.
 
-  `needs` are the fields that the rewards read.  Raises ValueError where a row cannot be read, where
-  a field is missing or empty, and where config.data.overlong_prompts = "error" and one is too long.
+  `needs` returns the fields of a row that the rewards read.  Raises ValueError where a row cannot be read,
+  where a field is missing or empty, and where config.data.overlong_prompts = "error" and one is too long.
   """
   records = _read(path, split)
   for row, record in enumerate(records):
-    for field in ("question", *needs):
+    for field in ("question", *needs(record)):
       if not str(record.get(field, "")).strip():
         raise ValueError(f"Row {row} of split '{split}' has no '{field}'; mend the data in {path}.")
   return encode_split(config, split, records, tokenizer, form, _notes(path, split))
@@ -229,6 +229,29 @@ def weigh(split: Split, mixture) -> Split:
       raise ValueError(f"config.data.mixture.{source} = {weight} must be a positive number.")
   weights = np.array([mixture[r["source"]] / rows[r["source"]] for r in split.records])
   return split._replace(weights=(weights / weights.sum()).astype(np.float32))
+
+
+def graded(split: Split, has_verdict: Callable[[dict], bool]) -> Split:
+  """Returns the rows that have a verdict, which alone are asked in evaluations; the others are in the notes.
+
+  Raises ValueError where none has one.
+  """
+  on = np.array([has_verdict(record) for record in split.records], bool)
+  if not on.any():
+    raise ValueError(
+      f"config.reward.accuracy.only leaves no row of split '{split.name}' a verdict; name another"
+      " config.eval.split, or values that its rows have."
+    )
+  if on.all():
+    return split
+  note = f"{(~on).sum()} questions have no verdict and are not asked (config.reward.accuracy.only)"
+  kept = np.flatnonzero(on)
+  return split._replace(
+    records=[split.records[row] for row in kept],
+    prompts=[split.prompts[row] for row in kept],
+    ids=split.ids[kept],
+    notes=(*split.notes, note),
+  )
 
 
 def fingerprint(split: Split) -> str:

@@ -13,7 +13,8 @@ may declare, as attributes:
   answer(text, **knobs)            -> str | None, what majority votes compare; else the whole text
 
 The reward called `accuracy` is the task's own verdict, 0 or 1; `accuracy` is reported, and decides which
-groups are mixed, without weight or shaping.  Training uses the weighted sum of all rewards.
+groups are mixed, without weight or shaping.  Training uses the weighted sum of all rewards.  A reward with
+`only` is asked on some rows of the dataset alone (routing.py).
 """
 
 import functools
@@ -28,8 +29,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from grpojax.rewards import routing
 from grpojax.rewards.shaping import load_scorer as load_scorer
 
+OURS = ("fn", "weight", "only")  # keys of a reward in the config that are no knobs of its function
 _ABSTAINED = "abstained"
 _FLOAT32_MAX = float(np.finfo(np.float32).max)
 
@@ -50,6 +53,7 @@ class Reward(NamedTuple):
   weight: float
   needs: tuple[str, ...]
   answer: Callable  # text -> str | None, knobs bound
+  only: routing.Only  # the rows on which it is asked
 
 
 class Rewards(NamedTuple):
@@ -57,10 +61,14 @@ class Rewards(NamedTuple):
 
   all: tuple[Reward, ...]
 
-  @property
-  def needs(self) -> tuple[str, ...]:
-    """Returns the fields of the dataset that some reward reads."""
-    return tuple(sorted({field for reward in self.all for field in reward.needs}))
+  def needs(self, row: dict) -> tuple[str, ...]:
+    """Returns the fields of a row of the dataset that the rewards which are asked on it read."""
+    asked = [reward for reward in self.all if routing.asks(reward.only, row)]
+    return tuple(sorted({field for reward in asked for field in reward.needs}))
+
+  def has_verdict(self, row: dict) -> bool:
+    """Returns whether `accuracy` is asked on this row of the dataset."""
+    return not self.all or routing.asks(self.all[0].only, row)
 
   def answer(self, text: str) -> str | None:
     """Returns a completion's answer, in a form that equal answers share; None if it has no answer."""
@@ -71,10 +79,11 @@ class Graded(NamedTuple):
   """Rewards of P prompts with G completions each.  All numpy."""
 
   reward: np.ndarray  # [P, G] float32, the weighted sum; 0 where not valid
-  accuracy: np.ndarray  # [P, G] float32
-  valid: np.ndarray  # [P, G] bool: every reward gave a finite number
+  accuracy: np.ndarray  # [P, G] float32; NaN where it is not asked
+  valid: np.ndarray  # [P, G] bool: every reward that is asked gave a finite number
   known: dict[str, np.ndarray]  # name -> [P, G] bool: this one did
-  parts: dict[str, np.ndarray]  # name -> [P, G] float32, without its weight; 0 where there is none
+  parts: dict[str, np.ndarray]  # name -> [P, G] float32, without its weight; 0 where there is none, NaN where
+  # it is not asked
   counts: dict[str, int]  # "rewards/<name>/failed" and "rewards/<name>/abstained", in completions
   first_error: str  # the first failure, "" if there was none
 
@@ -95,7 +104,14 @@ def build(config, functions: Mapping[str, Callable] = MappingProxyType({})) -> R
     if not hasattr(config[name], "items"):
       raise ValueError(f"{key} is {config[name]!r}, but must be a dict of fn and its keyword arguments.")
   fns = {name: functions.get(name) or _find(key, config[name].get("fn", "")) for name, key in keys.items()}
-  return Rewards(tuple(_build_one(key, name, config[name], fns[name]) for name, key in keys.items()))
+  built = tuple(_build_one(key, name, config[name], fns[name]) for name, key in keys.items())
+  for reward in built:
+    if reward.sees == "group" and built[0].only and reward.only != built[0].only:
+      raise ValueError(
+        f"config.reward.{reward.name} sees accuracy, which not all rows have; set config.reward.{reward.name}"
+        ".only to config.reward.accuracy.only."
+      )
+  return Rewards(built)
 
 
 def _build_one(key: str, name: str, slot, fn: Callable) -> Reward:
@@ -105,7 +121,7 @@ def _build_one(key: str, name: str, slot, fn: Callable) -> Reward:
   weight = slot.get("weight", 1.0)
   if not isinstance(weight, numbers.Real) or not isfinite(weight):
     raise ValueError(f"{key}.weight = {weight!r} must be a finite number.")
-  knobs = {k: v for k, v in slot.items() if k not in ("fn", "weight")}
+  knobs = {k: v for k, v in slot.items() if k not in OURS}
   _check_knobs(key, fn, knobs, ["group", "accuracy"] if sees == "group" else [sees])
   return Reward(
     name=name,
@@ -114,6 +130,7 @@ def _build_one(key: str, name: str, slot, fn: Callable) -> Reward:
     weight=float(weight),
     needs=tuple(getattr(fn, "needs", ())),
     answer=functools.partial(fn.answer, **knobs) if hasattr(fn, "answer") else str.strip,
+    only=routing.read(key, slot.get("only", {})),
   )
 
 
@@ -122,7 +139,7 @@ def _check_knobs(key: str, fn: Callable, knobs: dict, seen: list[str]):
   takes = {p.name: p.default for p in parameters if p.kind is p.KEYWORD_ONLY}
   for knob in knobs:
     if knob not in takes:
-      menu = ", ".join([*takes, "weight"])
+      menu = ", ".join([*takes, *OURS[1:]])
       raise ValueError(f"{key}: {fn.__name__} has no {knob}; it takes {menu}.")
   defaults = {knob: value for knob, value in takes.items() if value is not inspect.Parameter.empty}
   for knob in takes:
@@ -180,19 +197,23 @@ def samples(examples, completions, lengths, ended) -> list[list[Sample]]:
 def score(rewards: Rewards, groups: list[list[Sample]]) -> Graded:
   """Runs every reward on every completion [P][G]; an error in a reward costs a row, not the run.
 
-  A row for which some reward raised, abstained, or gave no finite number is not valid and has
+  A row for which some reward that is asked raised, abstained, or gave no finite number is not valid and has
   reward 0, and is counted.
   """
   shape = len(groups), len(groups[0])
   total, valid = np.zeros(shape, np.float32), np.ones(shape, bool)
   parts, known, counts, first_error = {}, {}, {}, ""
   for reward in rewards.all:
-    accuracy = parts.get("accuracy", total).tolist()
-    graded = _grade_all(reward, groups, accuracy)
-    parts[reward.name] = np.array([[value for value, _ in row] for row in graded], np.float32)
-    total += np.float32(reward.weight) * parts[reward.name]
-    known[reward.name] = np.array([[not missing for _, missing in row] for row in graded])
-    valid &= known[reward.name]
+    asked = np.array([routing.asks(reward.only, group[0].example) for group in groups])
+    accuracy = parts.get("accuracy", total)[asked].tolist()
+    graded = _grade_all(reward, [group for group, on in zip(groups, asked, strict=True) if on], accuracy)
+    part, gave = np.full(shape, np.nan, np.float32), np.zeros(shape, bool)
+    if graded:
+      part[asked] = [[value for value, _ in row] for row in graded]
+      gave[asked] = [[not missing for _, missing in row] for row in graded]
+    parts[reward.name], known[reward.name] = part, gave
+    total += np.where(asked[:, None], np.float32(reward.weight) * part, 0)
+    valid &= gave | ~asked[:, None]
     missing = [why for row in graded for _, why in row if why]
     errors = [why for why in missing if why != _ABSTAINED]
     counts[f"rewards/{reward.name}/failed"] = len(errors)
@@ -206,6 +227,8 @@ def score(rewards: Rewards, groups: list[list[Sample]]) -> Graded:
 
 def _grade_all(reward: Reward, groups: list[list[Sample]], accuracy: list) -> list[list]:
   """Returns [P][G] of (value, ""), or (0, why the completion has no value)."""
+  if not groups:
+    return []
   if reward.sees == "sample":
     return [[_number(*_call(reward.fn, sample)) for sample in group] for group in groups]
   if reward.sees == "group":

@@ -43,9 +43,10 @@ def mixed(scored: Scored) -> np.ndarray:
 
 
 def outcomes_of(drawn: list[Groups]) -> Outcomes:
-  """Returns every group's number of right and of valid completions."""
-  right = [np.where(g.scored.valid, g.scored.accuracy, 0).sum(1, dtype=np.float32) for g in drawn]
-  count = [g.scored.valid.sum(1, dtype=np.float32) for g in drawn]
+  """Returns every group's number of right completions, and of valid ones that have a verdict."""
+  verdict = [np.where(g.scored.valid, g.scored.accuracy, np.nan) for g in drawn]
+  right = [np.nansum(x, 1, dtype=np.float32) for x in verdict]
+  count = [(~np.isnan(x)).sum(1, dtype=np.float32) for x in verdict]
   return Outcomes(*map(np.concatenate, ([g.prompts.id for g in drawn], right, count)))
 
 

@@ -19,7 +19,7 @@ def describe(groups: Groups, shards: ProcessShards = SINGLE_PROCESS) -> dict[str
   ) | {f"part {name}": part for name, part in scored.parts.items()}  # fmt: skip
   own = shards.gather(own)
   valid = own.pop("valid")
-  x = {name: values[valid].astype(np.float64) for name, values in own.items()}
+  x = {name: _asked(values[valid].astype(np.float64)) for name, values in own.items()}
   ended = x["ended"] > 0
   metrics = {
     "reward": _mean(x["reward"]),
@@ -71,7 +71,11 @@ def describe_drawn(groups: Groups, shards: ProcessShards = SINGLE_PROCESS) -> di
   """
   _, rollout, scored = groups
   total = lambda x, on: shards.sum(float(x[on].sum(dtype=np.float64)))
-  mean = lambda x, on: total(x, on) / count if (count := total(on, on)) else float("nan")
+
+  def mean(x, on):
+    on = on & ~np.isnan(x)
+    return total(x, on) / count if (count := total(on, on)) else float("nan")
+
   ended, valid = scored.valid & rollout.ended, scored.valid
   found = {
     "reward": mean(scored.reward, valid),
@@ -107,6 +111,11 @@ def sum_counters(counters: Counter, shards: ProcessShards) -> dict[str, int]:
 def _group_std(reward: np.ndarray, valid: np.ndarray) -> np.ndarray:
   """Returns the deviation (ddof 0) of each group's valid rewards; groups without any are left out."""
   return np.array([np.std(r[v]) for r, v in zip(reward, valid, strict=True) if v.any()])
+
+
+def _asked(x: np.ndarray) -> np.ndarray:
+  """Returns the numbers without those of completions on which a reward was not asked."""
+  return x[~np.isnan(x)]
 
 
 def _mean(x: np.ndarray) -> float:

@@ -50,10 +50,11 @@ def score(context: RolloutContext, prompts: Prompts, rollout: Rollout) -> Scored
 def _apart(scorer: rewards.Rewards, result: rewards.Graded) -> tuple[np.ndarray, np.ndarray, dict]:
   """Returns reward, valid [P, G], and each reward with its weight, [P, G, K], for the advantage `gdpo`.
 
-  A completion without a verdict is not valid; without another reward it has what the others give.
+  A completion whose verdict is missing is not valid; without another reward it has what the others give.
   """
-  valid = result.known["accuracy"]
   part, known = (np.stack([of[name] for name in result.parts], -1) for of in (result.parts, result.known))
+  valid = (result.known["accuracy"] | np.isnan(result.accuracy)) & known.any(-1)
+  part = np.where(known, part, np.float32(0))
   weight = np.array([reward.weight for reward in scorer.all], np.float32)
   reward = np.where(valid, (weight * part).sum(-1), np.float32(0))
   extra = dict(part=part, part_valid=known, part_weight=np.broadcast_to(weight, part.shape))
@@ -72,10 +73,15 @@ def sample_table(tokenizer, groups) -> list[dict]:
       known,
       prompt=example["question"],
       sent=tokenizer.decode(prompts.tokens[0, prompts.tokens.shape[1] - prompts.length[0] :]),
-      parts={name: np.asarray(part[0]).tolist() for name, part in scored.parts.items()},
+      parts={name: np.asarray(part[0]).tolist() for name, part in _asked(scored, 0).items()},
       completions=text.decode(tokenizer, rollout.tokens[0], rollout.length[0]),
       rewards=np.asarray(scored.reward[0]).tolist(),
       lengths=rollout.length[0].tolist(),
       ended=rollout.ended[0].tolist(),
     )
   ]
+
+
+def _asked(scored: Scored, prompt: int) -> dict[str, np.ndarray]:
+  """Returns the rewards that were asked on a prompt's completions."""
+  return {name: part for name, part in scored.parts.items() if not np.isnan(part[prompt]).any()}

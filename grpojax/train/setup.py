@@ -21,7 +21,7 @@ from grpojax.learner import logprobs, rows
 from grpojax.learner.packing import PackSpec
 from grpojax.models import peft
 from grpojax.objective import Objective
-from grpojax.rewards import judged
+from grpojax.rewards import judged, routing
 from grpojax.rollout.context import Data, RolloutContext
 from grpojax.rollout.envs import build as envs
 from grpojax.runtime import (
@@ -106,7 +106,7 @@ def _prepare(config: ConfigDict, workdir: Path, functions: Mapping[str, Callable
   mesh = sharding.make_mesh(config.mesh)
   data_shards.check_sampler(mesh, sharding.sampler_mesh(config.mesh, mesh))
   shards = data_shards.of(mesh)
-  data = load_data(config, scorer.needs, shards)
+  data = load_data(config, scorer, shards)
   splits = data.train, data.held_out
   processes.assert_equal(
     lambda: {f"split '{s.name}'": pipeline.fingerprint(s) for s in splits} | hub.commits()
@@ -160,22 +160,26 @@ def reward_slots(config: ConfigDict) -> ConfigDict:
   return slots
 
 
-def load_data(config: ConfigDict, needs: tuple[str, ...], shards: ProcessShards = SINGLE_PROCESS) -> Data:
-  """Prepares and reads the dataset; `needs` are the fields that the rewards read."""
-  tokenizer, _, read = reader(config, needs)
-  train, held_out = read("train"), read(config.eval.split)
+def load_data(
+  config: ConfigDict, scorer: rewards.Rewards, shards: ProcessShards = SINGLE_PROCESS
+) -> Data:
+  """Prepares and reads the dataset, with the fields that the rewards read."""
+  tokenizer, _, read = reader(config, scorer)
+  train, held_out = read("train"), pipeline.graded(read(config.eval.split), scorer.has_verdict)
+  if scorer.all:
+    routing.check_rows({reward.name: reward.only for reward in scorer.all}, train.records)
   train = pipeline.weigh(train, config.data.mixture)
   stream = pipeline.Stream(train, tokenizer, config.rollout.prompts, config.seed, shards.rank, shards.count)
   return Data(tokenizer, train, held_out, stream)
 
 
-def reader(config: ConfigDict, needs: tuple[str, ...]) -> tuple[Any, Path, Callable[[str], pipeline.Split]]:
+def reader(config: ConfigDict, scorer: rewards.Rewards) -> tuple[Any, Path, Callable[[str], pipeline.Split]]:
   """Returns (the tokenizer, the folder of the prepared dataset, name of a split -> its rows)."""
   c = config.data
   tokenizer = text.load_tokenizer(policy_lib.model_folder(config))
   form = prompt_form(config, tokenizer)
   path = pipeline.prepare(c, storage.cache(config.cache_dir, "datasets"), schema.DATA_KEYS)
-  return tokenizer, path, lambda name: pipeline.load_split(c, path, name, tokenizer, needs, form)
+  return tokenizer, path, lambda name: pipeline.load_split(c, path, name, tokenizer, scorer.needs, form)
 
 
 def prompt_form(config: ConfigDict, tokenizer) -> templates.Form:

@@ -47,7 +47,7 @@ def folder(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def train(folder):
-  return pipeline.load_split(config(), folder, "train", TOKENIZER, ("answer", "demonstration"))
+  return pipeline.load_split(config(), folder, "train", TOKENIZER, lambda _: ("answer", "demonstration"))
 
 
 def generate(rows=2000, **changes):
@@ -347,10 +347,10 @@ def test_a_task_of_ones_own_needs_no_more_than_a_builder(toy):
 def test_missing_and_empty_fields_name_split_row_and_field(toy):
   keys, path = toy
   with pytest.raises(ValueError, match=r"Row \d of split 'train' has no 'solution'"):
-    pipeline.load_split(keys, path, "train", TOKENIZER, ("solution",))
+    pipeline.load_split(keys, path, "train", TOKENIZER, lambda _: ("solution",))
   with pytest.raises(ValueError, match=r"Row \d of split 'gap' has no 'answer'"):
     pipeline.load_split(keys, path, "gap", TOKENIZER)
-  assert len(pipeline.load_split(keys, path, "gap", TOKENIZER, ()).records) == 2
+  assert len(pipeline.load_split(keys, path, "gap", TOKENIZER, lambda _: ()).records) == 2
   split = pipeline.load_split(keys, path, "train", TOKENIZER)
   with pytest.raises(ValueError, match=r"no demonstrations to imitate"):
     demonstrations.check(split, 2)

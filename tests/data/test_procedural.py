@@ -24,7 +24,8 @@ def load(folder, **changes):
   for key, value in changes.items():
     keys[key] = ConfigDict(value) if isinstance(value, dict) else value
   path = pipeline.prepare(keys, folder, DATA_KEYS)
-  return [pipeline.load_split(keys, path, split, TOKENIZER, ("meta",)) for split in ("train", "test")]
+  needs = lambda _: ("meta",)
+  return [pipeline.load_split(keys, path, split, TOKENIZER, needs) for split in ("train", "test")]
 
 
 def test_one_flag_draws_both_splits_of_a_generator(tmp_path):

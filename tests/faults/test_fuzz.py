@@ -182,7 +182,7 @@ def load(c, cache: Path):
   folder = pipeline.prepare(c, cache, DATA_KEYS)
   needs = ("tests",) if c.layout in ("apps", "livecodebench") else ("answer",)
   names = pipeline.splits(folder)
-  return folder, [pipeline.load_split(c, folder, name, TOKENIZER, needs) for name in names]
+  return folder, [pipeline.load_split(c, folder, name, TOKENIZER, lambda _: needs) for name in names]
 
 
 @pytest.mark.slow

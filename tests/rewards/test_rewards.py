@@ -314,7 +314,7 @@ def test_ctrl_c_is_no_failed_reward():
 
 def test_what_a_reward_reads_and_compares_is_declared():
   built = rewards.build(accuracy_only(odd=dict(fn=f"{__name__}:crooked")))
-  assert built.needs == ("answer",)
+  assert built.needs({}) == ("answer",)
   assert built.answer("so\n#072.") == "72" and built.answer("so") is None
 
 

@@ -435,7 +435,7 @@ def test_scores_rows_and_abstains_without_tests():
   np.testing.assert_array_equal(graded.accuracy, [[1, 0], [0, 0]])
   np.testing.assert_array_equal(graded.valid, [[True, True], [False, False]])
   assert graded.counts == {"rewards/accuracy/failed": 0, "rewards/accuracy/abstained": 2}
-  assert built.needs == ("tests",) and built.answer(fence(SOLVES)) == SOLVES + "\n"
+  assert built.needs({}) == ("tests",) and built.answer(fence(SOLVES)) == SOLVES + "\n"
 
 
 @pytest.mark.parametrize(

@@ -121,8 +121,8 @@ def test_a_folder_as_the_base_is_no_stage():
 
 
 def test_r1_with_a_model_of_ones_own_has_demonstrations_of_ones_own():
-  words = "--config=r1:local", "--config.model.path=/models/x", "--config.data.path=x", "--config.sft.path=demos"
-  c = commandline.config_of([*words], recipe.PIPELINES, stages.check_keys_of)
+  own = "--config.model.path=/models/x", "--config.data.path=x", "--config.sft.path=demos"
+  c = commandline.config_of(["--config=r1:local", *own], recipe.PIPELINES, stages.check_keys_of)
   found = {stage.name: stage for stage in stages.read(c)}
   assert found["cold"].config.sft.path == "demos" and found["again"].samples == ("reject",)
 

@@ -67,7 +67,7 @@ def test_it_is_the_loop_whose_rollouts_are_some_updates_old(cache, tmp_path, mon
   job = train.prepare(config, tmp_path)
   here = job.programs.fresh(fresh[0])
   policies = [jax.tree.map(jnp.copy, here.params)]
-  stream = setup.load_data(config, job.rollout.scorer.needs).stream
+  stream = setup.load_data(config, job.rollout.scorer).stream
   losses = []
   for step in range(1, config.steps + 1):
     old = policies[max(step - 1 - depth, 0)]

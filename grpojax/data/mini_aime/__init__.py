@@ -29,7 +29,7 @@ FORMS = ("", "digits", "words")  # of questions: both, or one of them
 
 @dataclasses.dataclass
 class MiniAimeConfig(tfds.core.BuilderConfig):
-  """Keys of config.data: sizes in rows; wrong, rambling, unmarked are shares of them; form is one of FORMS."""
+  """Keys of config.data: rows of splits; wrong, rambling, unmarked are shares of them; form: one of FORMS."""
 
   version_seed: int = 0
   train: int = 8192

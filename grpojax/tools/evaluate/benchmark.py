@@ -69,8 +69,10 @@ def prepare(
     raise ValueError(f"--best_of names '{best_of}', and config.reward has {', '.join(config.reward)}.")
   slots = {n: slot for n, slot in setup.reward_slots(config).items() if n in ("accuracy", best_of)}
   scorer = rewards.build(slots)
-  tokenizer, path, read = setup.reader(config, scorer.needs)
-  chosen, notes = suites.find(config, path, read, wanted, limit)
+  tokenizer, path, read = setup.reader(config, scorer)
+  graded = lambda name: pipeline.graded(read(name), scorer.has_verdict)
+  asked = lambda name: (read if name == suites.TRAINING else graded)(name)
+  chosen, notes = suites.find(config, path, asked, wanted, limit)
   train = None if evaluated.folder else read("train")
   read = lambda: {f"suite '{s.name}'": pipeline.fingerprint(s.questions) for s in chosen}
   processes.assert_equal(read)

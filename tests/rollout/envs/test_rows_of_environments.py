@@ -18,7 +18,7 @@ def prepare(folder, environment: str, knobs: dict, **more):
   config = ConfigDict(dict(task="grpojax.rollout.envs.rows:Tasks", environment=environment, knobs=knobs))
   config.update(dict(train=20, validation=3, test=4, prompt_budget=128, overlong_prompts="error") | more)
   path = pipeline.prepare(config, folder, COMMON)
-  read = lambda split: pipeline.load_split(config, path, split, text.load_tokenizer(), needs=())
+  read = lambda split: pipeline.load_split(config, path, split, text.load_tokenizer(), needs=lambda _: ())
   return {split: read(split).records for split in ("train", "validation", "test")}
 
 

@@ -57,7 +57,7 @@ def test_padding_is_at_most_three_twentieths_on_the_default_data(tmp_path):
   config = base.get_config()
   config.cache_dir = str(tmp_path)
   config.data.update(train=2048, validation=1, test=1)
-  data = setup.load_data(config, ("answer",))
+  data = setup.load_data(config, setup.build_scorer(config))
   model = models.build(base.get_config("tiny").model, len(data.tokenizer))
   read = jax.jit(
     lambda p, t, n: prefill.read(model.bind(p), t, n, chunk=config.rollout.prefill_chunk, shards=1).columns
