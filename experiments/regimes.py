@@ -130,13 +130,13 @@ def changes_of(parts) -> dict:
 
 
 def effect(results: dict, part: str, regime: str, way: str, key: str) -> dict | None:
-  """Returns what the part adds in a regime: {mean, low, high}, as shares; None where it was not measured."""
+  """Returns what the part adds in a regime: {seeds, mean, low, high}, in shares; None where not measured."""
   label = f"{regime}; {way}: {'+' if way == IN else '-'} {part}"
   for row in results["rows"]:
     if row["label"] == label and (found := row[key]):
       if way == IN or found["low"] is None:
         return found | {"mean": found["mean"] * (1 if way == IN else -1)}
-      return dict(mean=-found["mean"], low=-found["high"], high=-found["low"])
+      return dict(seeds=found["seeds"], mean=-found["mean"], low=-found["high"], high=-found["low"])
   return None
 
 
@@ -144,8 +144,8 @@ def verdict(found: dict | None) -> str:
   """Says whether a part helps, hurts or does nothing, or that the interval is too wide to say."""
   if found is None:
     return "not run"
-  if found["low"] is None:
-    return f"{table.change(found)}, one seed"
+  if (n := len(found["seeds"])) < table.FEW:
+    return f"{table.change(found)}, of {table.seeds(n)}: too few to tell"
   if found["low"] > 0 or found["high"] < 0:
     word = "helps" if found["low"] > 0 else "hurts"
   else:

@@ -35,6 +35,7 @@ def test_the_map_says_what_a_part_adds_whichever_way_it_was_measured():
     "default; one in: + clip-higher": GAIN,
     "default; one out: - clip-higher": GAIN,
     "default; one in: + token-level loss": WIDE,
+    "default; one in: + overlong filtering": GAIN[:4],
   })  # fmt: skip
   section = regimes.the_map("Map", "over_first")(results)
   said = {(regime, part): cells for regime, part, *cells in section.body}
@@ -43,6 +44,7 @@ def test_the_map_says_what_a_part_adds_whichever_way_it_was_measured():
   low, high = hurts.removeprefix("hurts -5.0 [").removesuffix("]").split(", ")
   assert float(low) < -5 < float(high) < 0
   assert said["default", "token-level loss"][0].startswith("not told")
+  assert said["default", "overlong filtering"][0].endswith(", of 4 seeds: too few to tell")
   assert said["rambling 0.6", "overlong filtering"][0].startswith("nothing")
   assert len(section.body) == 5 + 2 + 2 * 2 + 3 * 2 + 2 + 2 * 2  # of each regime its own parts
 
