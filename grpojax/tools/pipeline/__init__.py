@@ -1,6 +1,7 @@
 """Pipelines: stages of training that start from each other, each in a folder of its own.
 
     stages.py     config.stages -> the stages in order, each with its whole config
+    inputs.py     files and folders from outside that a stage reads, by their content
     manifest.py   what a stage stands on and what it has left; which stages are done, stale or left
     kinds.py      what a stage of each kind does
     answering.py  how a stage that trains nothing asks questions

@@ -3,8 +3,9 @@
     {"kind", "init", "samples", "reference", "teachers", "config", "files": {name: SHA-256},
      "parents": {stage: hash of its manifest}, "left": {name: SHA-256}}
 
-`left` is there once the stage is done.  A stage whose manifest is no longer what its config and its parents
-say is stale: it was made from something else.
+`files` are those that it reads from elsewhere (inputs.py), and `left` is there once the stage is done.  A
+stage whose manifest is no longer what its config, those files and its parents say is stale: it was made from
+something else.
 """
 
 import hashlib
@@ -14,10 +15,11 @@ from typing import Any, NamedTuple
 
 from grpojax.config import schema
 from grpojax.runtime import processes, storage
-from grpojax.tools.pipeline.stages import BASE, OFFLINE, ON_POLICY, Stage
+from grpojax.tools.pipeline import inputs
+from grpojax.tools.pipeline.inputs import ROWS, digest
+from grpojax.tools.pipeline.stages import OFFLINE, ON_POLICY, Stage
 
 NAME = "manifest.json"
-ROWS = "samples.jsonl"  # what a `sample` stage leaves; a person may edit it
 DONE, BEGUN, LEFT, STALE = "done", "begun", "left", "stale"
 # Sections of a config that decide what a stage of this kind leaves, of those that a run may not change.
 SECTIONS = {
@@ -68,22 +70,17 @@ def _state(stage: Stage, workdir: Path, before: dict[str, State]) -> State:
 
 def describe(stage: Stage, workdir: Path) -> dict[str, Any]:
   """Returns the manifest of a stage before it begins; its parents have to be done."""
-  files = {f"{name}/{ROWS}": digest(workdir / name / ROWS) for name in stage.samples}
-  if stage.path:
-    files[f"config.{stage.kind}.path"] = digest(Path(stage.path).expanduser())
-  if stage.kind == BASE and "path" in stage.config.model:
-    files["config.model.path"] = _hash_of_folder(stage.config.model.path)
-  for key, path in stage.folders:
-    files[f"config.{key}"] = _hash_of_folder(path)
+  config = keys(stage)
+  manifests = {name: workdir / name / NAME for name in stage.parents}  # a base that was given has none
   return {
     "kind": stage.kind,
     "init": stage.init,
     "samples": list(stage.samples),
     "reference": stage.reference,
     "teachers": dict(stage.teachers),
-    "config": keys(stage),
-    "files": files,
-    "parents": {name: _hash_of(name, stage, workdir) for name in stage.parents},
+    "config": config,
+    "files": inputs.of_stage(stage, config, workdir),
+    "parents": {name: _hash(storage.read_json(file)) for name, file in manifests.items() if file.exists()},
   }
 
 
@@ -109,11 +106,17 @@ def difference(saved: dict, now: dict) -> str:
   named = "kind", "init", "samples", "reference", "teachers"
   of_stage = [key for key in named if saved.get(key) != now[key]]
   said += [f"{key}: {saved.get(key)!r} -> {now[key]!r}" for key in of_stage]
-  names = {**saved["files"], **now["files"]}
-  said += [f"{name} has changed" for name in names if saved["files"].get(name) != now["files"].get(name)]
+  said += _changed(saved["files"], now["files"])
   names = {**saved["parents"], **now["parents"]}
   said += [f"'{name}' is another" for name in names if saved["parents"].get(name) != now["parents"].get(name)]
   return ", ".join(said)
+
+
+def _changed(before: dict[str, str], after: dict[str, str]) -> list[str]:
+  """Returns sentences on the files that differ."""
+  differ = [name for name in {**before, **after} if before.get(name) != after.get(name)]
+  how = lambda name: "is new" if name not in before else "has changed" if name in after else "has gone"
+  return [f"{name} {how(name)}" for name in differ]
 
 
 def begin(stage: Stage, workdir: Path) -> None:
@@ -163,29 +166,6 @@ def edited(workdir: Path, name: str) -> bool:
   """Returns True if the rows of a `sample` stage are no longer those that it had written."""
   saved = storage.read_json(workdir / name / NAME)
   return saved["left"][ROWS] != digest(workdir / name / ROWS)
-
-
-def digest(file: Path) -> str:
-  """Returns the SHA-256 of a file; "" where there is none."""
-  if not file.is_file():
-    return ""
-  with file.open("rb") as opened:
-    return hashlib.file_digest(opened, "sha256").hexdigest()
-
-
-def _hash_of(parent: str, stage: Stage, workdir: Path) -> str:
-  """Returns the hash of a parent's manifest; of a base in a folder, that of its files' names and sizes."""
-  file = workdir / parent / NAME
-  if not file.exists():  # only a base that was given
-    return _hash_of_folder(stage.config.model.get("path", ""))
-  return _hash(storage.read_json(file))
-
-
-def _hash_of_folder(path: str) -> str:
-  """Returns the hash of a folder's path, and of its files' names and sizes."""
-  folder = Path(path).expanduser()
-  sizes = {one.name: one.stat().st_size for one in folder.iterdir()} if folder.is_dir() else {}
-  return _hash({"path": str(folder), "files": sizes})
 
 
 def _hash(content: dict) -> str:
