@@ -171,10 +171,10 @@ def _check_teacher(c: ConfigDict) -> None:
     raise ValueError(
       f"config.teacher.path = '{c.teacher.path}' and config.teacher.paths both name teachers; leave one out."
     )
-  if c.teacher.divergence and not (c.teacher.path and gkd):
+  if c.teacher.divergence and not ((c.teacher.path or c.teacher.paths) and gkd):
     raise ValueError(
-      f"config.teacher.divergence = '{c.teacher.divergence}' needs config.teacher.path and a component gkd, "
-      "which it is the cost of; set both, or config.teacher.divergence = ''."
+      f"config.teacher.divergence = '{c.teacher.divergence}' needs config.teacher.path or .paths, and a "
+      "component gkd, which it is the cost of; set both, or config.teacher.divergence = ''."
     )
   if c.teacher.divergence and c.rows != "single":
     raise ValueError(

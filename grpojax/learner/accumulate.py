@@ -17,15 +17,17 @@ from grpojax.types import Batch
 _SHARES = ("mask", "weight", "token_mean_weight", "component_weight", "preference")  # of one sum
 
 
-def over_microbatches(logp_fn: Callable, microbatches: int) -> Callable:
+def over_microbatches(logp_fn: Callable, microbatches: int, beside: tuple[str, ...] = ()) -> Callable:
   """Returns accumulate(gradient, objective, batch) -> gradients, metrics, logp [P, G, T].
 
-  Microbatches have prompts of their own, so that several tell the gradient's noise.
+  Microbatches have prompts of their own, so that several tell the gradient's noise.  `beside` are the names
+  in Batch.extra of what `logp_fn` reads last.
   """
 
   def accumulate(gradient, objective, batch: Batch):
     def one(part):
-      score = lambda policy: logp_fn(policy, *inputs(part), part.context, part.kept)
+      more = [part.extra[name] for name in beside]
+      score = lambda policy: logp_fn(policy, *inputs(part), part.context, part.kept, *more)
       (loss, (metrics, logp)), grads = gradient(score, objective, part)
       return (grads, metrics | {"loss": loss}, optax.global_norm(grads) ** 2), logp
 

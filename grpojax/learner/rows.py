@@ -91,14 +91,18 @@ def _responses_in_a_row(config: ConfigDict, s: Spec) -> int:
   return min(range(1, G + 1), key=flops)
 
 
-def single(logp_fn: Callable, microbatches: int = 1) -> Rows:
-  """Returns the layout of a row for each sequence; `logp_fn` is as `logprobs.make_logp` makes it."""
+def single(logp_fn: Callable, microbatches: int = 1, beside: tuple[str, ...] = ()) -> Rows:
+  """Returns the layout of a row for each sequence; `logp_fn` is as `logprobs.make_logp` makes it.
+
+  `beside` are the names in Batch.extra of what it reads last, in the update.
+  """
 
   def padding(batch: Batch):
     read = (batch.prompt_length + jnp.maximum(batch.length, 1) - 1).sum()  # the last token is not
     return 1 - read / (batch.mask.shape[0] * batch.mask.shape[1] * (batch.tokens.shape[-1] - 1))
 
-  return Rows(_ignore_index(logp_fn), accumulate.over_microbatches(logp_fn, microbatches), padding)
+  accumulated = accumulate.over_microbatches(logp_fn, microbatches, beside)
+  return Rows(_ignore_index(logp_fn), accumulated, padding)
 
 
 def packed(logp_fn: Callable, spec: PackSpec) -> Rows:

@@ -35,8 +35,8 @@ SOURCE = dict(
   sampler_logp="take what reads it out of config.objective, or let the sampler return it",
   old_logp="let the learner recompute it, or set config.objective.shape.bypass = dict(fn='bypass')",
   entropy="let the learner return it beside log π_old",
-  teacher_logp="set config.teacher.path",
-  divergence="set config.teacher.path and config.teacher.divergence",
+  teacher_logp="set config.teacher.path or .paths",
+  divergence="set config.teacher.path or .paths, and config.teacher.divergence",
 ) | {name: extra.source for name, extra in EXTRA.items()}
 
 

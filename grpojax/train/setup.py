@@ -127,7 +127,7 @@ def _prepare(config: ConfigDict, workdir: Path, functions: Mapping[str, Callable
   programs = build(config, model, data.tokenizer, mesh)
   if config.teacher.divergence:
     frozen = programs_lib.frozen_layout(model, mesh)
-    beside = updates.beside_teacher(config, model, mesh, frozen, teachers[0].model)
+    beside = updates.beside_teachers(config, model, mesh, frozen, teachers)
     programs = programs._replace(update=beside)
   policy = Policy(model, data.tokenizer, programs.logp)
   policies = {"policy": policy} | ({"reference": policy} if config.reference else {})

@@ -103,7 +103,7 @@ def update(job: Job, state: RunState, batch: Batch) -> tuple[RunState, dict]:
     objective = sharding.everywhere(job.mesh, job.objective)  # its numbers are arguments
     frozen = state.frozen
     if job.config.teacher.divergence:
-      frozen = frozen | {divergence.TEACHER: job.teachers[0].params()}
+      frozen = frozen | {divergence.TEACHER: tuple(teacher.params() for teacher in job.teachers)}
     learner, found = job.programs.update(state.learner, objective, batch, frozen)
   return state._replace(learner=learner), found
 

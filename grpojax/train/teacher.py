@@ -9,13 +9,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import jax.numpy as jnp
 from jax.sharding import Mesh
 from ml_collections import ConfigDict
 
 from grpojax import models
 from grpojax.data import text
-from grpojax.learner import batching, rows
+from grpojax.learner import batching, divergence, rows
 from grpojax.learner.packing import PackSpec
 from grpojax.learner.update import make_old_logp
 from grpojax.models import hf, kernels
@@ -106,8 +105,7 @@ def add_logprobs(teachers: tuple[Teacher, ...], batches: list[Batch]) -> list[Ba
   found = []
   for batch in batches:
     seen = batch.tokens, batch.prompt_length, None, None, batch.packing_index, batch.context, batch.kept
-    first, *others = (teacher.logp(teacher.params(), *seen)[0] for teacher in teachers)
-    for number, logp in enumerate(others, start=1):
-      first = jnp.where(batch.extra["teacher"][..., None] == number, logp, first)
-    found.append(batch._replace(teacher_logp=first))
+    each = [teacher.logp(teacher.params(), *seen)[0] for teacher in teachers]
+    number = batch.extra["teacher"] if len(teachers) > 1 else None
+    found.append(batch._replace(teacher_logp=divergence.of_own(number, each)))
   return found

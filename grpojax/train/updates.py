@@ -1,6 +1,6 @@
-"""The program of an update, alone or beside a teacher."""
+"""The program of an update, alone or beside teachers."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from jax.sharding import Mesh
 from ml_collections import ConfigDict
@@ -11,6 +11,7 @@ from grpojax.learner.state import StatsConfig
 from grpojax.models import Model
 from grpojax.runtime import compiler_options, sharding
 from grpojax.runtime.compile import aot_jit
+from grpojax.train.teacher import Teacher
 
 
 def build(config: ConfigDict, model: Model, mesh: Mesh, layout: rows.Rows, frozen: dict) -> Callable:
@@ -29,14 +30,19 @@ def build(config: ConfigDict, model: Model, mesh: Mesh, layout: rows.Rows, froze
   )
 
 
-def beside_teacher(config: ConfigDict, model: Model, mesh: Mesh, frozen: dict, teacher: Model) -> Callable:
-  """Builds the update whose log-prob pass reads the teacher, too; its parameters join the frozen ones."""
-  divergence.check_vocabularies(model, teacher)
+def beside_teachers(
+  config: ConfigDict, model: Model, mesh: Mesh, frozen: dict, teachers: Sequence[Teacher]
+) -> Callable:
+  """Builds the update whose log-prob pass reads the teachers, too; their parameters join the frozen ones."""
+  for one in teachers:
+    divergence.check_vocabulary(one.path, model, one.model)
   of = divergence.of(config.teacher.divergence, config.teacher.beta)
   how = dict(temperature=config.rollout.temperature, chunk=config.logprob_chunk)
-  logp = divergence.make_logp(model, teacher, of, config.rollout.max_tokens, **how)
-  where = sharding.param_shardings(mesh, teacher.axes, teacher.shapes, teacher.rules)
-  layout = rows.single(logp, config.microbatches)
+  theirs = [one.model for one in teachers]
+  logp = divergence.make_logp(model, theirs, of, config.rollout.max_tokens, **how)
+  where = tuple(sharding.param_shardings(mesh, one.axes, one.shapes, one.rules) for one in theirs)
+  number = ("teacher",) if config.teacher.paths else ()
+  layout = rows.single(logp, config.microbatches, number)
   return build(config, model, mesh, layout, frozen | {divergence.TEACHER: where})
 
 

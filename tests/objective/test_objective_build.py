@@ -77,12 +77,12 @@ SENTENCES = [
   ),
   (
     setting("objective.component.teach", dict(fn="ref_kl", coef=1.0, stream="actions")),
-    "config.objective needs 'teacher_logp', which this run does not have: set config.teacher.path.",
+    "config.objective needs 'teacher_logp', which this run does not have: set config.teacher.path or .paths.",
   ),
   (
     setting("objective.component.teach", dict(fn="gkd", coef=1.0, stream="actions")),
-    "config.objective needs 'divergence', which this run does not have: set config.teacher.path and "
-    "config.teacher.divergence.",
+    "config.objective needs 'divergence', which this run does not have: set config.teacher.path or "
+    ".paths, and config.teacher.divergence.",
   ),
   (
     setting("objective.preference.dpo", dict(fn="dpo", coef=1.0)),

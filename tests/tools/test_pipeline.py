@@ -12,6 +12,7 @@ from ml_collections import ConfigDict
 from grpojax.config import commandline, recipe
 from grpojax.data import text
 from grpojax.recipes import distill
+from grpojax.recipes.pipelines import on_policy_distill
 from grpojax.tools.pipeline import chain, cost, manifest, page, pairing, rejection, stages
 from grpojax.tools.pipeline.manifest import BEGUN, DONE, LEFT, ROWS, STALE
 
@@ -154,8 +155,10 @@ def test_a_distillation_has_its_own_objective_and_a_stage_as_its_teacher():
   plain = distill.get_config("tiny").objective
   assert near.config.objective.to_dict() == plain.to_dict() and near.config.reference == ""
   assert of(objective=dict(rescale=dict(scale=2.0))).config.objective.rescale.scale == 2.0
-  several = of(teacher=dict(column="task", paths={"expression": "teach", "*": "base"}))
-  assert set(several.teachers) == {("teacher.paths.expression", "teach"), ("teacher.paths.*", "base")}
+  paths = dict(column="task", paths={"expression": "teach", "*": "base"})
+  gkd = on_policy_distill.GKD | dict(teacher=paths | dict(divergence="jsd"))
+  for several in (of(teacher=paths), of(**gkd)):
+    assert set(several.teachers) == {("teacher.paths.expression", "teach"), ("teacher.paths.*", "base")}
   folder = of(teacher="some/folder")
   assert folder.teachers == () and folder.folders == (("teacher.path", "some/folder"),)
 

@@ -41,6 +41,19 @@ def write_teacher(folder, seed: int):
   return folder
 
 
+def bound(folder, mesh):
+  model = models.from_spec(models.from_folder(folder))
+  return model.bind(hf.load(folder, model, mesh))
+
+
+def log_softmax_of(decoder, tokens, temperature=1.0):
+  """[S, V] in float64, of one sequence by itself; nothing sees the padding behind it."""
+  row = np.pad(tokens, (0, 96 - len(tokens)))[None]
+  hidden = decoder(row, np.zeros(1, np.int32))[0, : len(tokens)]
+  logits = np.asarray(decoder.logits(hidden), np.float64) / temperature
+  return logits - np.log(np.exp(logits).sum(-1, keepdims=True))
+
+
 @pytest.fixture(scope="module")
 def teacher(tmp_path_factory):
   return write_teacher(tmp_path_factory.mktemp("teacher") / "one", 0)
@@ -86,13 +99,13 @@ def test_each_row_has_the_log_probs_of_its_own_teacher():
     teacher_lib.check_rows(config, rows)
 
 
-def test_several_teachers_have_no_divergence_and_no_path_beside_them():
+def test_several_teachers_have_no_path_beside_them_and_a_divergence_has_a_component():
   config = tiny("")
   config.teacher.update(path="a", paths={"*": "b"})
   with pytest.raises(ValueError, match=r"config.teacher.path = 'a' and config.teacher.paths both name"):
     check.check(config, 1)
   config.teacher.update(path="", divergence="jsd")
-  with pytest.raises(ValueError, match=r"config.teacher.divergence = 'jsd' needs config.teacher.path and"):
+  with pytest.raises(ValueError, match=r"divergence = 'jsd' needs config.teacher.path or .paths, and a comp"):
     check.check(config, 1)
 
 
@@ -120,16 +133,14 @@ def test_a_student_comes_nearer_to_its_teacher_and_no_other_takes_its_place(
   found = [record["teacher_kl"] for record in start(config, tmp_path / "run")]
   assert len(found) == 12 and found[-1] < 0.75 * found[0]
 
-  model = models.from_spec(models.from_folder(teacher))
-  decoder = model.bind(hf.load(teacher, model, train.prepare(config, tmp_path / "other").mesh))
+  decoder = bound(teacher, train.prepare(config, tmp_path / "other").mesh)
   batch = jax.tree.map(np.asarray, seen[0][0])
   L = config.data.prompt_budget
   for p, g in ((0, 0), (3, 2), (7, 3)):
     first, n = L - batch.prompt_length[p, g], batch.length[p, g]
     tokens = batch.tokens[p, g, first : L + n]
-    hidden = decoder(np.asarray(tokens)[None], np.zeros(1, np.int32))[0]
-    logp = jax.nn.log_softmax(hidden @ decoder.unembedding().T)
-    expected = np.take_along_axis(np.asarray(logp[:-1]), tokens[1:, None], 1)[-n:, 0]
+    logp = log_softmax_of(decoder, tokens)
+    expected = np.take_along_axis(logp[:-1], tokens[1:, None], 1)[-n:, 0]
     np.testing.assert_allclose(batch.teacher_logp[p, g, :n], expected, atol=2e-5)
 
   config.steps = 13
@@ -184,3 +195,40 @@ def test_of_the_whole_vocabulary_the_divergence_is_logged_and_falls(cache, tmp_p
   config.optimizer.update(learning_rate=1e-2, warmup_steps=1)
   found = [record["loss/gkd"] for record in start(config, tmp_path)]
   assert 0 < found[-1] < 0.8 * found[0]
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("quick_jobs")
+def test_each_row_is_compared_with_its_own_of_several_teachers_over_the_whole_vocabulary(
+  cache, tmp_path, teacher, monkeypatch
+):
+  """The KL that is logged is the mean over tokens, of each completion by itself; temperature is 0.9."""
+  seen, update = [], step.update
+  keep = lambda state, batch: seen.append(jax.tree.map(np.array, (state.policy, batch)))  # before it moves
+  monkeypatch.setattr(step, "update", lambda job, *of: keep(*of) or update(job, *of))
+  config = tiny(cache, steps=1, rows="single", microbatches=2)
+  folders = dict(words=teacher, digits=write_teacher(tmp_path / "digits", 1))
+  paths = {"expression": str(folders["digits"]), "*": str(folders["words"])}
+  config.teacher.update(paths=paths, column="task", divergence="reverse_kl")
+  config.rollout.update(prompts=8, group_size=2, temperature=0.9)
+  config.objective.rescale = dict(fn="identity")
+  config.objective.component.kd = dict(fn="gkd", coef=1.0, stream="actions")
+  job = train.prepare(config, tmp_path / "run")
+  train.run(job)
+  (record,) = (record for record in metrics.read(tmp_path / "run") if record["kind"] == "train")
+
+  ((params, batch),) = seen
+  student, decoders = job.policies["policy"].model.bind(params), {}
+  for name, folder in folders.items():
+    decoders[name] = bound(folder, job.mesh)
+  costs, L, sampled = dict(words=[], digits=[]), config.data.prompt_budget, []
+  for p, g in np.ndindex(batch.length.shape):
+    first, n = L - batch.prompt_length[p, g], batch.length[p, g]
+    tokens = batch.tokens[p, g, first : L + n]
+    form = "digits" if "=?" in job.data.tokenizer.decode(tokens[:-n]) else "words"
+    log_s, log_t = (log_softmax_of(one, tokens, 0.9)[-n - 1 : -1] for one in (student, decoders[form]))
+    costs[form] += (np.exp(log_s) * (log_s - log_t)).sum(-1).tolist()
+    sampled.append((batch.teacher_logp[p, g, :n], log_t[np.arange(n), tokens[-n:]]))
+  np.testing.assert_allclose(*map(np.concatenate, zip(*sampled, strict=True)), atol=2e-5)
+  assert costs["words"] and costs["digits"]
+  np.testing.assert_allclose(record["loss/gkd"], np.mean(costs["words"] + costs["digits"]), rtol=1e-5)
