@@ -6,7 +6,8 @@ With a model of one's own (scales `local`, `pocket`) all RL rewards a consistent
 2.3.2 has it.  The embedded task carries R1's order and what hands on what, with these differences: the cold
 start's few demonstrations are those of the task without its flaws, in the format that the base hardly knows
 (r1_zero.py); its answers have hardly a word, so that no language is rewarded; all questions have a rule, so
-that the last RL needs no reward model (`only` of docs/slots.md routes to one); and the second SFT learns kept answers alone.
+that the last RL needs no reward model (`only` of docs/slots.md routes to one); and the second SFT learns kept
+answers alone.
 """
 
 from ml_collections import ConfigDict
