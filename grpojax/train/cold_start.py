@@ -134,8 +134,9 @@ def train(config: ConfigDict, model: Model, mesh, split, tokenizer, writer: Writ
   with console.bar(c.steps, 0, config.verbose, "cold start") as progress:
     steps = range(1, c.steps + 1)
     objective, batch = supervised.of_demonstrations(shown, mesh)
-    for step, moved, metrics, _ in supervised.updates(update, objective, batch, state, {}, steps, begin):
-      state = moved
+    tokens = 0  # learned since the last record
+    for step, moved, metrics, counts in supervised.updates(update, objective, batch, state, {}, steps, begin):
+      state, tokens = moved, tokens + counts["num_tokens"]
       if step % 20 == 0 or step == c.steps:
         metrics = {k: float(v) for k, v in jax.device_get(metrics).items()}
         if metrics["update/nonfinite"]:
@@ -143,7 +144,9 @@ def train(config: ConfigDict, model: Model, mesh, split, tokenizer, writer: Writ
             f"cold start, step {step}: the update was not finite; lower config.cold_start.learning_rate = "
             f"{c.learning_rate}"
           )
-        writer.write("cold_start", step, {k: metrics[k] for k in ("loss", "grad_norm", "entropy")})
+        record = {k: metrics[k] for k in ("loss", "grad_norm", "entropy")}
+        writer.write("cold_start", step, record | {"num_tokens": tokens})
+        tokens = 0
         if not progress.disable or step % 200 == 0:
           console.advance(progress, step, {"cold_start/loss": metrics["loss"]}, "cold start")
   return state.params

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 from types import SimpleNamespace
 
@@ -13,7 +14,7 @@ from grpojax.config import commandline, recipe
 from grpojax.data import text
 from grpojax.recipes import distill
 from grpojax.recipes.pipelines import on_policy_distill
-from grpojax.tools.pipeline import chain, cost, manifest, page, pairing, rejection, stages
+from grpojax.tools.pipeline import chain, cost, manifest, page, pairing, rejection, stage_page, stages
 from grpojax.tools.pipeline.manifest import BEGUN, DONE, LEFT, ROWS, STALE
 
 
@@ -533,6 +534,67 @@ def test_the_report_has_each_stage_with_its_interval_and_escapes_what_was_sample
   for wanted in (*seen, of_answers):
     assert wanted in html
   assert "&lt;script&gt;" in html and "<script>" not in html
+
+
+def written(folder, name, *records):
+  folder.mkdir(exist_ok=True)
+  (folder / f"{name}.jsonl").write_text("".join(json.dumps(one) + "\n" for one in records))
+
+
+def cells(html):
+  """Lines of a page's tables."""
+  rows = re.findall(r'<tr><th scope="row">(.*?)</tr>', html)
+  return [[re.sub("<.*?>", "", cell) for cell in re.split("<td[^>]*>", row)] for row in rows]
+
+
+def test_a_sample_stage_says_what_it_kept_and_why_not_the_rest_with_intervals(done):
+  found, workdir = done
+  (grow,) = (stage for stage in found if stage.name == "grow")
+  items = [MIXED | dict(question="<b>1+1</b>?", answer="2"), item(*[answer("z", right=False)] * 9, number=1)]
+  items[1] |= dict(question="?", answer="1")
+  written(workdir / "grow", "items", *(one | dict(samples=stated(one)) for one in items))
+  _, counts = rejection.select(items, 3, "none")
+  said = {f"sample/{name}": n for name, n in (counts | {"pass@1": 0.5, "length_correlation": 0.0}).items()}
+  record = dict(step=0, wall=1.0, kind="eval", num_tokens=54, **said, **{"time/eval": 2.0})
+  written(workdir / "grow", "metrics", record)
+  html = stage_page.write("toy", grow, workdir).read_text()
+  rows = {row[0]: row[1:] for row in cells(html)}
+  assert rows["wrong"][:2] == ["10", "55.6"] and rows["kept"][:2] == ["3", "16.7"]
+  assert rows["all"][:2] == ["18", "100.0"]
+  assert sum(int(rows[name.replace("_", " ")][0]) for name in rejection.COUNTS[1:]) == 18
+  assert rows["pass@1 = avg@9, %"][0].startswith("38.9 [")  # (7/9 + 0/9) / 2
+  assert "54 tokens sampled, 2.0 s, 27 tokens a second" in html and "4 answers to each of 2 questions" in html
+  assert "&lt;b&gt;1+1" in html and "<b>" not in html and "grow x" in html
+  assert "wrong, 3 tokens" in html and "no verdict, 3 tokens" not in html  # of the first answers alone
+  assert set(stage_page.REASONS) == {*rejection.COUNTS[1:], *pairing.COUNTS[1:]}
+
+
+def stated(item):
+  return [one | dict(answer=one["text"]) for one in item["samples"]]
+
+
+def test_a_stage_that_failed_says_why_with_the_answers_that_it_has(tmp_path):
+  (grow,) = (stage for stage in stages.read(config(GROW)) if stage.name == "grow")
+  manifest.begin(grow._replace(init="", samples=()), tmp_path)
+  html = stage_page.write("toy", grow, tmp_path, "kept 0 of 9 answers").read_text()
+  assert "kept 0 of 9 answers" in html and "nothing is recorded" in html and "Kept and dropped" not in html
+  only = item(answer("q", right=None)) | dict(question="?", answer="1")
+  written(tmp_path / "grow", "items", only | dict(samples=stated(only)))
+  html = stage_page.write("toy", grow, tmp_path, "kept 0 of 9 answers").read_text()
+  assert "no verdict, 3 tokens" in html and cells(html)[0][0].startswith("pass@1")
+
+
+def test_a_base_says_what_it_learned_or_that_it_is_from_the_cache(done):
+  found, workdir = done
+  at = lambda step, **more: dict(step=step, wall=1.0, kind="cold_start", **more)
+  start = at(40, **{"time/start": 4.0})
+  written(workdir / "base", "metrics", *(at(n, loss=9 / n, num_tokens=100) for n in (20, 40)), start)
+  html = stage_page.write("toy", found[0], workdir).read_text()
+  assert "200 tokens learned, 4.0 s, 50 tokens a second" in html and "Cold start" in html
+  assert "from the cache" not in html
+  assert cost.of_stage(found[0], workdir / "base", True) == "took 200 tokens and 4.0 s"
+  written(workdir / "base", "metrics", start)
+  assert "4.0 s, from the cache of cold starts" in stage_page.write("toy", found[0], workdir).read_text()
 
 
 def test_curves_over_k_are_those_of_the_first_and_the_last_evaluation(tmp_path):

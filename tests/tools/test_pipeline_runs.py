@@ -12,6 +12,7 @@ from subprocesses import PROGRAMS
 
 from grpojax.config import recipe
 from grpojax.runtime import metrics
+from grpojax.tools.pipeline import cost
 from grpojax.tools.pipeline.manifest import NAME
 
 ROOT = Path(__file__).parents[2]
@@ -101,7 +102,10 @@ def test_a_recipe_runs_from_its_base_to_its_report_and_then_has_nothing_to_do(ca
   assert {"base", "before", "after"} <= set(done)
   html = (tmp_path / "run" / "report.html").read_text()
   assert "Accuracy after each stage" in html and "after against before: pass@1 " in html
-  assert all(f'<th scope="row">{stage}<' in html for stage in done)
+  for stage in done:
+    assert f'<th scope="row"><a href="{stage}/report.html">{stage}<' in html
+    assert (tmp_path / "run" / stage / "report.html").is_file()
+    assert cost.spent(metrics.read(tmp_path / "run" / stage))[1] > 0, stage
   code, said = command(cache, *words)
   assert code == 0 and "0 to run" in said, said
   other = [f"--config.{key}=3" for key in ("sft.steps", "preference.steps", "steps")]
@@ -142,3 +146,5 @@ def test_a_policy_that_is_never_right_leaves_nothing_to_learn_and_the_answers_st
   assert done.code == 1 and "error: stage 'grow1': kept 0 of 64 answers" in said, said
   assert "raise config.sample.prompts or config.sample.samples, or start it from a better" in said
   assert len(metrics.read(tmp_path / "run" / "grow1", "items")) == 16
+  html = (tmp_path / "run" / "grow1" / "report.html").read_text()
+  assert "kept 0 of 64 answers" in html and '<th scope="row">wrong<td>64<td>100.0' in html

@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 from orbax.checkpoint import v1 as ocp
 
+from grpojax.runtime import metrics
 from grpojax.train import cold_start, supervised
 
 
@@ -130,6 +131,17 @@ def test_the_arithmetic_is_that_of_the_version():
   for name, expected in recorded["parameters"].items():
     # Compilers round up to 3e-6 apart; updates move an element by 2e-3 and more.
     np.testing.assert_allclose(now["parameters"][name], expected, rtol=0, atol=3e-5, err_msg=remedy)
+
+
+def test_the_records_count_the_tokens_that_are_learned(tmp_path):
+  """Two batches of four are an epoch of eight: each answer once, with the token that ends it."""
+  c, split = toy.config(), toy.split()
+  c.cold_start.steps = 2
+  with metrics.Writer(tmp_path) as writer:
+    cold_start.train(c, toy.model(c), toy.sharding.make_mesh(c.mesh), split, toy.TOKENIZER, writer)
+  (record,) = metrics.read(tmp_path)
+  answers = toy.text.encode_texts(toy.TOKENIZER, [row["demonstration"] for row in split.records])
+  assert record["num_tokens"] == sum(len(answer) + 1 for answer in answers)
 
 
 @pytest.fixture

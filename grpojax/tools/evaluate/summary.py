@@ -5,6 +5,7 @@ import re
 from pathlib import Path
 
 import numpy as np
+import rich.markup
 import rich.table
 
 from grpojax.rollout import estimators
@@ -47,13 +48,21 @@ def table(title: str, suites: dict[str, dict]) -> rich.table.Table:
   made.add_column("")
   for name, suite in suites.items():
     made.add_column(f"{name}\n{suite['questions']} questions", justify="right")
-  first = next(iter(suites.values()))
+  for cells in rows(suites):
+    made.add_row(*map(rich.markup.escape, cells))  # a bare bracket would be rich's markup
+  return made
+
+
+def rows(suites: dict[str, dict]) -> list[list[str]]:
+  """Returns the lines of that table: a number's name, and its value in each suite; [] of no suites."""
+  first = next(iter(suites.values()), dict(metrics={}))
+  found = []
   for name in first["metrics"]:
     if re.match("avg@", name):
       continue  # named beside pass@1, which it equals
     label, scale = _label(name, first["samples"])
-    made.add_row(label, *(_cell(suite["metrics"][name], scale) for suite in suites.values()))
-  return made
+    found.append([label, *(_cell(suite["metrics"][name], scale) for suite in suites.values())])
+  return found
 
 
 def _label(name: str, samples: int) -> tuple[str, float]:
@@ -64,4 +73,4 @@ def _label(name: str, samples: int) -> tuple[str, float]:
 
 def _cell(metric: dict[str, float], scale: float) -> str:
   value, low, high = (scale * metric[key] for key in ("value", "low", "high"))
-  return f"{value:.1f} \\[{low:.1f}, {high:.1f}]"  # a bare bracket would be rich's markup
+  return f"{value:.1f} [{low:.1f}, {high:.1f}]"

@@ -11,5 +11,6 @@
     judge.py      the policy's own scores of its answers
     chain.py      runs what is left, one stage after another
     page.py       report.html of the whole chain
+    stage_page.py report.html of a stage that is no run
     command.py    the flags of `grpojax pipeline`
 """

@@ -1,6 +1,7 @@
 """Runs what is left of a chain, one stage after another, in this process."""
 
 import contextlib
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
@@ -10,7 +11,7 @@ from ml_collections import ConfigDict
 
 from grpojax.data import text
 from grpojax.runtime import console, errors, lock, processes
-from grpojax.tools.pipeline import cost, manifest, page, stages
+from grpojax.tools.pipeline import cost, manifest, page, stage_page, stages
 from grpojax.tools.pipeline.answering import Place
 from grpojax.tools.pipeline.kinds import KINDS, POLICY
 from grpojax.tools.pipeline.manifest import DONE, ROWS, STALE, State
@@ -148,20 +149,34 @@ def _run(chain: Chain, stage: Stage) -> bool:
     teachers = {key: _policy(stage, of, chain.workdir) for key, of in stage.teachers}
     left = KINDS[stage.kind](stage, Place(folder, policy, rows, reference, teachers))
   except ValueError as error:
+    if jax.process_index() == 0 and (folder / manifest.NAME).exists():
+      _draw_stage(chain, stage, str(error))
     raise ValueError(f"stage '{stage.name}': {error}") from error
   if left is None:
     return False
   manifest.finish(stage, chain.workdir, left)
-  processes.on_process_0(lambda: _draw(chain))
+  processes.on_process_0(lambda: _draw(chain, stage))
   return True
 
 
-def _draw(chain: Chain) -> None:
-  """Writes the chain's report.  What is done stays done where the report cannot be drawn."""
+def _draw(chain: Chain, stage: Stage) -> None:
+  """Writes the reports of a stage that is done and of the chain."""
+  _draw_stage(chain, stage)
+  _tried(lambda: page.write(chain.name, chain.stages, chain.workdir), "; the next stage tries again")
+
+
+def _draw_stage(chain: Chain, stage: Stage, failed: str = "") -> None:
+  """Writes the report of a stage that draws none itself; `failed` is why it has ended."""
+  if stage.kind in stage_page.KINDS:
+    _tried(lambda: stage_page.write(chain.name, stage, chain.workdir, failed), f" of stage '{stage.name}'")
+
+
+def _tried(draw: Callable[[], Path], what: str) -> None:
+  """Draws a report.  What is done stays done where it cannot be drawn."""
   try:
-    page.write(chain.name, chain.stages, chain.workdir)
+    draw()
   except Exception as error:
-    console.say(f"note: the report could not be drawn ({errors.sentence(error)}); the next stage tries again")
+    console.say(f"note: the report could not be drawn ({errors.sentence(error)}){what}")
 
 
 def _policy(stage: Stage, of: str, workdir: Path) -> str:

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import jax
 from ml_collections import ConfigDict
 
 from grpojax import train
@@ -30,7 +31,12 @@ SHARD_BYTES = 5 * 10**9  # of a file of weights
 
 
 def base(stage: Stage, place: Place) -> list[str]:
-  """Makes a policy that others start from: the cold start, or that of a folder."""
+  """Makes a policy that others start from: the cold start, or that of a folder.
+
+  Records its seconds as those of a start, as a run that makes its own cold start does; one from the cache
+  takes few of them, and no tokens.
+  """
+  begun = time.perf_counter()
   job = train.prepare(stage.config, place.folder)
   model = job.model._replace(lora=None)
   with metrics.Writer(place.folder) as writer:
@@ -38,6 +44,8 @@ def base(stage: Stage, place: Place) -> list[str]:
       params = hf.load(policy_lib.model_folder(job.config), model, job.mesh)
     else:
       params = cold_start.cold_start(job.config, model, job.mesh, job.data.train, job.data.tokenizer, writer)
+    jax.block_until_ready(params)
+    writer.write("cold_start", job.config.cold_start.steps, {"time/start": time.perf_counter() - begun})
   return _leave(job.config, model, params, place.folder)
 
 

@@ -11,8 +11,7 @@ from grpojax.runtime import console, metrics, report
 from grpojax.runtime.report import over_k
 from grpojax.runtime.report.figures import COLOURS, STYLE, axes, svg
 from grpojax.tools.evaluate import curves
-from grpojax.tools.pipeline import cost, judge, manifest, pairing, rejection
-from grpojax.tools.pipeline.manifest import ROWS
+from grpojax.tools.pipeline import cost, manifest, stage_page
 from grpojax.tools.pipeline.stages import BASE, ON_POLICY, Stage
 
 QUESTIONS = 3  # that are shown with an answer of each evaluation
@@ -85,7 +84,7 @@ def _before(stages: list[Stage], records: dict[str, list[dict]]) -> Accuracy | N
 
 def _row(stage: Stage, found: Accuracy | None, records: list[dict]) -> list[str]:
   """Returns a stage's line of the table."""
-  steps = max((record["step"] for record in records if record["kind"] == "train"), default=0)
+  steps = max((record["step"] for record in records if record["kind"] != "eval"), default=0)
   tokens, seconds = cost.spent(records)
   lengths = [record["eval/mean_length"] for record in records if "eval/mean_length" in record]
   return [
@@ -161,20 +160,8 @@ def _figure(points: list[Accuracy]) -> dict:
 
 def _kept(stage: Stage, workdir: Path, records: list[dict]) -> dict:
   """Returns what a `sample` stage says of its answers and of its judge, and its first rows."""
-  counts = _whole(records[-1], "sample/")
-  said = (pairing if stage.config.sample.rows == "pairs" else rejection).sentence(counts)
-  passed = (f"{name} {100 * counts[name]:.1f} %" for name in counts if name.startswith("pass@"))
-  said += f"; {', '.join(passed)}; correlation of reward and length {counts['length_correlation']:+.2f}"
-  if of_judge := _whole(records[-1], "judge/"):
-    said += f"; {judge.sentence(of_judge)}"
-  lines = (workdir / stage.name / ROWS).read_text(encoding="utf-8").split("\n")[:QUESTIONS]
-  return dict(name=stage.name, said=said, rows=[line for line in lines if line])
-
-
-def _whole(record: dict, prefix: str) -> dict:
-  """Returns the numbers of a record whose names begin so, counts as integers."""
-  found = {key.removeprefix(prefix): n for key, n in record.items() if key.startswith(prefix)}
-  return {name: int(n) if float(n).is_integer() else n for name, n in found.items()}
+  said, rows = stage_page.kept(stage, records), stage_page.rows(workdir / stage.name)
+  return dict(name=stage.name, said=said, rows=rows)
 
 
 def _questions(answered: dict[str, list[dict]]) -> list[dict]:
@@ -182,7 +169,7 @@ def _questions(answered: dict[str, list[dict]]) -> list[dict]:
   found = []
   for item in itertools.islice(next(iter(answered.values()), ()), QUESTIONS):
     same = {name: one for name, items in answered.items() for one in items if one["id"] == item["id"]}
-    answers = [dict(stage=name, **one["samples"][0]) for name, one in same.items()]
+    answers = [stage_page.answer(name, one["samples"][0]) for name, one in same.items()]
     found.append(dict(question=item["question"], answer=item["answer"], answers=answers))
   return found
 

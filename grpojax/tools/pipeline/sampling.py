@@ -34,19 +34,19 @@ def sample(stage: Stage, place: Place) -> list[str]:
     scores, of_judge = judge.score(config.judge, judgements) if by_judge else ({}, {})
     rows, counts, said = ROWS_OF[c.rows](stage, records, items, scores)
     console.say(f"{stage.name}: {said}")
+    found = {f"sample/{name}": n for name, n in (_symptoms(items) | counts).items()}
+    if by_judge:
+      of_judge |= {"overlong": overlong} | judge.agreement(items, scores)
+      console.say(f"{stage.name}: {judge.sentence(of_judge)}")
+      found |= {f"judge/{name}": n for name, n in of_judge.items()}
+    judged = [one for samples in judgements.values() for one in samples]
+    answering.record(place.folder, found, [*answering.samples_of(items), *judged], begun)
     if not rows:
       raise ValueError(
         f"{said}; raise config.sample.prompts or config.sample.samples, or start it from a better policy"
         " (init)."
       )
     messages.write(place.folder / ROWS, rows)
-    found = {f"sample/{name}": n for name, n in (_symptoms(items) | counts).items()}
-    if by_judge:
-      of_judge |= {"overlong": overlong} | judge.agreement(items, scores)
-      console.say(f"{stage.name}: {judge.sentence(of_judge)}")
-      found |= {f"judge/{name}": n for name, n in of_judge.items()}
-    said = [one for samples in judgements.values() for one in samples]
-    answering.record(place.folder, found, [*answering.samples_of(items), *said], begun)
 
   processes.on_process_0(leave)
   return [ROWS]
