@@ -1,40 +1,37 @@
 """The graph of stages, what makes one stale, what is kept of sampled answers; nothing is trained here."""
 
-import json
-import os
-import re
 import shutil
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from ml_collections import ConfigDict
+from pipeline_toys import (
+  ALL,
+  DISTILL,
+  GROW,
+  LEARN,
+  LOOK,
+  MIXED,
+  PAIR,
+  PREFER,
+  RL,
+  TEACH,
+  answer,
+  chain_of,
+  config,
+  done_chain,
+  finish,
+  item,
+  whats,
+)
 
 from grpojax.config import commandline, recipe
 from grpojax.data import text
 from grpojax.recipes import distill
 from grpojax.recipes.pipelines import on_policy_distill
-from grpojax.tools.pipeline import chain, cost, manifest, page, pairing, rejection, stage_page, stages
-from grpojax.tools.pipeline.manifest import BEGUN, DONE, LEFT, ROWS, STALE
-
-
-def config(*entries, **changes):
-  c = commandline.config_of(["--config=base:tiny", "--config.mesh.data=1"])
-  with c.unlocked():
-    c.stages = [ConfigDict(entry) for entry in entries]
-    c.update_from_flattened_dict(changes)
-  return c
-
-
-GROW = dict(name="grow", kind="sample", init="base")
-LEARN = dict(name="learn", kind="sft", init="base", samples="grow")
-RL = dict(name="rl", kind="rl", init="previous")
-LOOK = dict(name="look", kind="evaluate", init="previous")
-ALL = GROW, LEARN, LOOK, RL
-PAIR = dict(name="pair", kind="sample", init="base", sample=dict(rows="pairs"))
-PREFER = dict(name="prefer", kind="preference", init="base", samples="pair")
-TEACH = dict(name="teach", kind="rl", init="base")
-DISTILL = dict(name="near", kind="distill", init="base", teacher="teach")
+from grpojax.tools.pipeline import chain, manifest, pairing, rejection, stages
+from grpojax.tools.pipeline.manifest import BEGUN, DONE, ROWS, STALE
 
 REFUSED = {
   "config.stages has no stage": (),
@@ -190,29 +187,10 @@ def test_a_teacher_of_another_tokenizer_is_refused_before_a_stage_runs(tmp_path,
 
 # Which stages are done, stale or left.  The files that stages leave are made up.
 
-FILES = {"base": "policy/w", "sample": ROWS, "sft": "policy/w", "rl": "policy/w", "evaluate": "summary.json"}
-
-
-def finish(found, workdir, content="x"):
-  """Every stage that is left leaves a file."""
-  for stage in found:
-    if manifest.states(found, workdir)[stage.name].what == LEFT:
-      file = workdir / stage.name / FILES[stage.kind]
-      manifest.begin(stage, workdir)
-      file.parent.mkdir(exist_ok=True)
-      file.write_text(f"{stage.name} {content}")
-      manifest.finish(stage, workdir, [FILES[stage.kind]])
-
-
-def whats(found, workdir):
-  return {name: state.what for name, state in manifest.states(found, workdir).items()}
-
 
 @pytest.fixture
 def done(tmp_path):
-  found = stages.read(config(*ALL))
-  finish(found, tmp_path)
-  return found, tmp_path
+  return done_chain(tmp_path)
 
 
 def test_a_chain_that_is_done_is_done_and_its_manifests_have_no_clock_and_no_path(done, tmp_path):
@@ -261,67 +239,6 @@ def test_edited_rows_make_stale_what_learned_them_and_nothing_else(done):
   assert states["learn"].why == f"grow/{ROWS} has changed" and "'learn'" in states["rl"].why
 
 
-def of_files(folder):
-  """A chain on files from outside: a base, questions, a judge's folder and conversations."""
-  for name in ("questions", "base", "judge", "tests"):
-    (folder / name).mkdir()
-  for name in ("questions/a.jsonl", "base/config.json", "base/w", "judge/w", "tests/1.jsonl", "chats.jsonl"):
-    (folder / name).write_text(name)
-  at = [f"--config.data.path={folder}/questions", f"--config.data.test_path={folder}/tests/*.jsonl"]
-  c = commandline.config_of(["--config=base:local", f"--config.model.path={folder}/base", *at])
-  learn = dict(name="learn", kind="sft", init="base", sft=dict(path=str(folder / "chats.jsonl")))
-  judged = dict(reward=dict(judge=dict(fn="learned:score", path=str(folder / "judge"))))
-  with c.unlocked():
-    c.stages = [ConfigDict(one) for one in (learn, LOOK, RL | judged, GROW)]
-  return stages.read(c)
-
-
-EDITS = {  # what is edited -> the stage that says so, and its sentence
-  "chats.jsonl": ("learn", "config.sft.path: chats.jsonl has changed"),
-  "questions/a.jsonl": ("learn", "config.data.path: a.jsonl has changed"),
-  "questions/b.jsonl": ("grow", "config.data.path: b.jsonl is new"),
-  "tests/1.jsonl": ("learn", "config.data.test_path: 1.jsonl has changed"),
-  "judge/w": ("rl", "config.reward.judge.path: w has changed"),
-  "base/w": ("learn", "config.model.path: w has changed"),
-}
-OF_EDIT = {  # else all are stale
-  "chats.jsonl": {"learn", "look", "rl"},
-  "judge/w": {"rl"},
-}
-
-
-@pytest.mark.parametrize("name", EDITS)
-def test_an_edited_file_from_outside_makes_stale_what_reads_it_and_says_so_by_name(tmp_path, name):
-  found, workdir = of_files(tmp_path), tmp_path / "run"
-  finish(found, workdir)
-  os.utime(tmp_path / "chats.jsonl", (1, 1))
-  assert set(whats(found, workdir).values()) == {DONE}  # touched, and the same
-  (tmp_path / name).write_text("edited")
-  states = manifest.states(found, workdir)
-  stale = {one for one, state in states.items() if state.what == STALE}
-  stage, sentence = EDITS[name]
-  assert stale == OF_EDIT.get(name, {"learn", "look", "rl", "grow"}) and sentence in states[stage].why
-  (tmp_path / name).unlink()
-  assert ("has gone" in manifest.states(found, workdir)[stage].why) == ("b.jsonl" not in name)
-
-
-def test_a_name_on_the_hub_counts_as_it_is_and_a_folder_wherever_it_lies(tmp_path):
-  (tmp_path / "here").mkdir()
-  found = of_files(tmp_path / "here")
-  hub = [one._replace(config=stages.copy.deepcopy(one.config)) for one in found]
-  for one in hub:
-    one.config.model.path = "Qwen/Qwen2.5-0.5B"
-  files = manifest.describe(hub[0], tmp_path)["files"]
-  assert files["config.model.path"] == "Qwen/Qwen2.5-0.5B"
-  shutil.copytree(tmp_path / "here" / "base", tmp_path / "moved")
-  before = manifest.describe(found[0], tmp_path)
-  for one in found:
-    one.config.model.path = str(tmp_path / "moved")
-  assert manifest.describe(found[0], tmp_path) == before
-  whole = [name for name in before["files"] if name.startswith("config.model.path")]
-  assert whole == ["config.model.path: config.json", "config.model.path: w"]
-
-
 def test_a_stage_that_was_made_anew_to_the_same_bytes_makes_nothing_stale(done):
   found, workdir = done
   shutil.rmtree(workdir / "grow")
@@ -340,10 +257,6 @@ def test_a_file_that_has_gone_and_one_that_is_another_are_noticed(done):
     manifest.check_policy("learn", workdir)
   (workdir / "learn" / "policy" / "w").unlink()
   assert whats(found, workdir) == {"base": DONE, "grow": DONE, "learn": STALE, "look": STALE, "rl": STALE}
-
-
-def chain_of(found, workdir):
-  return chain.Chain("toy", workdir, found, manifest.states(found, workdir))
 
 
 def names(wanted):
@@ -387,32 +300,6 @@ def test_a_stale_stage_is_moved_aside_and_never_deleted(done):
   assert (workdir / "replaced" / "learn-0" / "policy" / "w").read_text() == "learn x"
 
 
-def test_a_dry_run_says_of_each_stage_how_far_it_is(done, capsys):
-  _, workdir = done
-  shutil.rmtree(workdir / "rl")
-  record = {"step": 1, "kind": "train", "wall": 0.0, "num_tokens": 30, "time/update": 2.0}
-  (workdir / "base" / "metrics.jsonl").write_text(json.dumps(record) + "\n")
-  found = stages.read(config(*ALL, **{"sft.steps": 9}))
-  chain.describe(chain_of(found, workdir), [])
-  said = capsys.readouterr().out.splitlines()
-  shown = [line.split(":")[1].split(";")[0].strip() for line in said]
-  assert shown == ["done", "done", "stale", "stale", "left"]
-  assert "config.sft.steps: 4 -> 9" in said[2] and "tokens are learned" in said[2]
-  assert said[0].endswith("; took 30 tokens and 2.0 s")
-
-
-def test_what_a_stage_costs_at_most_is_what_its_config_asks_for():
-  changes = {"data.test": 8, "data.train": 100, "eval.samples": 3, "rollout.max_tokens": 10}
-  changes |= {"cold_start.steps": 5, "cold_start.batch_size": 4, "sample.prompts": 6, "sample.samples": 2}
-  asked = dict(rows="pairs", by="judge")
-  judged = dict(name="judged", kind="sample", init="base", sample=asked)
-  found = stages.read(config(*ALL, judged, **changes, **{"judge.samples": 3, "judge.max_tokens": 7}))
-  tokens = {stage.name: cost.at_most(stage) for stage in found}
-  assert tokens["base"] == (5 * 4 * 10, "learned") and tokens["look"] == (8 * 3 * 10, "sampled")
-  assert tokens["grow"] == (6 * 2 * 10, "sampled")
-  assert tokens["judged"] == (6 * 2 * (10 + 3 * 7), "sampled")
-
-
 def test_data_that_is_missing_and_a_bucket_are_refused_before_anything_runs(tmp_path):
   mine = dict(name="mine", kind="sft", sft=dict(path=str(tmp_path / "none.jsonl")))
   with pytest.raises(ValueError, match=r"stage 'mine': config.sft.path = .* is not on this machine"):
@@ -422,21 +309,6 @@ def test_data_that_is_missing_and_a_bucket_are_refused_before_anything_runs(tmp_
 
 
 # Rejection sampling.
-
-
-def answer(text, right=True, ended=True):
-  return dict(text=text, right=right, ended=ended, length=3)
-
-
-def item(*samples, number=0):
-  correct = sum(one["right"] is True for one in samples)
-  return dict(suite="train", id=f"q{number}", correct=correct, n=len(samples), samples=list(samples))
-
-
-MIXED = item(
-  answer("a"), answer("b"), answer(" a\n"), answer("c", right=False), answer("d", right=None),
-  answer("e", ended=False), answer("f"), answer("g"), answer("h\ufffd"),
-)  # fmt: skip
 
 
 def test_every_answer_is_kept_or_counted_under_one_reason():
@@ -505,121 +377,3 @@ def test_scores_and_lengths_are_correlated_within_questions():
   within = np.corrcoef([1, -1, 1, -1, 1, -1], [1.5, -1.5, 0.5, -0.5, -0.5, 0.5])[0, 1]
   assert pairing.length_preference(pairs) == pytest.approx(within)
   assert pairing.length_preference([]) == 0
-
-
-# The report.
-
-
-def test_the_report_has_each_stage_with_its_interval_and_escapes_what_was_sampled(done):
-  found, workdir = done
-  at = lambda kind, step, **more: json.dumps(dict(step=step, wall=1.0, kind=kind) | more) + "\n"
-  evals = {"eval/pass@1": 0.25, "eval/pass@1_ci95": 0.05, "eval/mean_length": 9.0}
-  trained = at("eval", 0, **evals) + at("train", 1, num_tokens=100, **{"time/update": 5.0})
-  trained += at("eval", 1, **evals | {"eval/pass@1": 0.5})
-  for name in ("learn", "rl"):
-    (workdir / name / "metrics.jsonl").write_text(trained)
-  _, counts = rejection.select([MIXED], 3, "none")
-  counts |= {"pass@1": 0.25, "pass@8": 0.75, "length_correlation": -0.125}
-  said = {f"sample/{name}": n for name, n in counts.items()}
-  (workdir / "grow" / "metrics.jsonl").write_text(at("eval", 0, num_tokens=24, **said))
-  items = [item(answer("<script>"), answer("b", right=False)) | dict(question="1?", answer="1")]
-  value = dict(value=0.5, low=0.4, high=0.6)
-  summary = dict(suites=dict(test=dict(metrics={"pass@1": value})))
-  (workdir / "look" / "summary.json").write_text(json.dumps(summary))
-  (workdir / "look" / "items.jsonl").write_text("".join(json.dumps(one) + "\n" for one in items))
-  (workdir / "look" / "metrics.jsonl").write_text(at("eval", 0, num_tokens=6))
-  html = page.write("toy", found, workdir).read_text()
-  seen = "50.0 [45.0, 55.0]", "50.0 [40.0, 60.0]", "kept 3 of 9 answers", "Accuracy after each stage"
-  of_answers = "pass@1 25.0 %, pass@8 75.0 %; correlation of reward and length -0.12"
-  for wanted in (*seen, of_answers):
-    assert wanted in html
-  assert "&lt;script&gt;" in html and "<script>" not in html
-
-
-def written(folder, name, *records):
-  folder.mkdir(exist_ok=True)
-  (folder / f"{name}.jsonl").write_text("".join(json.dumps(one) + "\n" for one in records))
-
-
-def cells(html):
-  """Lines of a page's tables."""
-  rows = re.findall(r'<tr><th scope="row">(.*?)</tr>', html)
-  return [[re.sub("<.*?>", "", cell) for cell in re.split("<td[^>]*>", row)] for row in rows]
-
-
-def test_a_sample_stage_says_what_it_kept_and_why_not_the_rest_with_intervals(done):
-  found, workdir = done
-  (grow,) = (stage for stage in found if stage.name == "grow")
-  items = [MIXED | dict(question="<b>1+1</b>?", answer="2"), item(*[answer("z", right=False)] * 9, number=1)]
-  items[1] |= dict(question="?", answer="1")
-  written(workdir / "grow", "items", *(one | dict(samples=stated(one)) for one in items))
-  _, counts = rejection.select(items, 3, "none")
-  said = {f"sample/{name}": n for name, n in (counts | {"pass@1": 0.5, "length_correlation": 0.0}).items()}
-  record = dict(step=0, wall=1.0, kind="eval", num_tokens=54, **said, **{"time/eval": 2.0})
-  written(workdir / "grow", "metrics", record)
-  html = stage_page.write("toy", grow, workdir).read_text()
-  rows = {row[0]: row[1:] for row in cells(html)}
-  assert rows["wrong"][:2] == ["10", "55.6"] and rows["kept"][:2] == ["3", "16.7"]
-  assert rows["all"][:2] == ["18", "100.0"]
-  assert sum(int(rows[name.replace("_", " ")][0]) for name in rejection.COUNTS[1:]) == 18
-  assert rows["pass@1 = avg@9, %"][0].startswith("38.9 [")  # (7/9 + 0/9) / 2
-  assert "54 tokens sampled, 2.0 s, 27 tokens a second" in html and "4 answers to each of 2 questions" in html
-  assert "&lt;b&gt;1+1" in html and "<b>" not in html and "grow x" in html
-  assert "wrong, 3 tokens" in html and "no verdict, 3 tokens" not in html  # of the first answers alone
-  assert set(stage_page.REASONS) == {*rejection.COUNTS[1:], *pairing.COUNTS[1:]}
-
-
-def stated(item):
-  return [one | dict(answer=one["text"]) for one in item["samples"]]
-
-
-def test_a_stage_that_failed_says_why_with_the_answers_that_it_has(tmp_path):
-  (grow,) = (stage for stage in stages.read(config(GROW)) if stage.name == "grow")
-  manifest.begin(grow._replace(init="", samples=()), tmp_path)
-  html = stage_page.write("toy", grow, tmp_path, "kept 0 of 9 answers").read_text()
-  assert "kept 0 of 9 answers" in html and "nothing is recorded" in html and "Kept and dropped" not in html
-  only = item(answer("q", right=None)) | dict(question="?", answer="1")
-  written(tmp_path / "grow", "items", only | dict(samples=stated(only)))
-  html = stage_page.write("toy", grow, tmp_path, "kept 0 of 9 answers").read_text()
-  assert "no verdict, 3 tokens" in html and cells(html)[0][0].startswith("pass@1")
-
-
-def test_a_base_says_what_it_learned_or_that_it_is_from_the_cache(done):
-  found, workdir = done
-  at = lambda step, **more: dict(step=step, wall=1.0, kind="cold_start", **more)
-  start = at(40, **{"time/start": 4.0})
-  written(workdir / "base", "metrics", *(at(n, loss=9 / n, num_tokens=100) for n in (20, 40)), start)
-  html = stage_page.write("toy", found[0], workdir).read_text()
-  assert "200 tokens learned, 4.0 s, 50 tokens a second" in html and "Cold start" in html
-  assert "from the cache" not in html
-  assert cost.of_stage(found[0], workdir / "base", True) == "took 200 tokens and 4.0 s"
-  written(workdir / "base", "metrics", start)
-  assert "4.0 s, from the cache of cold starts" in stage_page.write("toy", found[0], workdir).read_text()
-
-
-def test_curves_over_k_are_those_of_the_first_and_the_last_evaluation(tmp_path):
-  found = stages.read(config(*(dict(name=name, kind="evaluate") for name in "abc")))
-  right = {"a": (0, 1, 2, 2), "b": (0, 0, 0, 0), "c": (4, 4, 0, 0)}
-  for name, of in right.items():
-    (tmp_path / name).mkdir()
-    tried = lambda n: [answer(str(i), right=i < n) | dict(answer=str(i)) for i in range(4)]
-    rows = [dict(suite="test", id=str(i), correct=n, n=4, samples=tried(n)) for i, n in enumerate(of)]
-    (tmp_path / name / "items.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-  shown = page.curves_over_k(page.answered(found, tmp_path))
-  (suite,) = shown["suites"]
-  assert "Before: a. After: c;" in shown["about"] and len(suite["figures"]) == 2
-  of_k = {row[0]: [cell.split()[0] for cell in row[1:]] for row in suite["rows"]}
-  assert of_k["pass@1"] == ["31.2", "50.0", "+18.8"] and of_k["pass@4"] == ["75.0", "50.0", "-25.0"]
-  assert any("pass@k: after is ahead at k = 1, before from k = " in said for said in suite["sentences"])
-  assert page.curves_over_k(page.answered(found[:1], tmp_path)) is None
-
-
-def test_evaluations_are_compared_question_by_question(tmp_path):
-  found = stages.read(config(dict(name="a", kind="evaluate"), dict(name="b", kind="evaluate")))
-  for name, right in (("a", (0, 1, 2)), ("b", (1, 2, 4))):
-    (tmp_path / name).mkdir()
-    rows = [dict(suite="test", id=str(i), correct=n, n=4, samples=[]) for i, n in enumerate(right)]
-    (tmp_path / name / "items.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-  (sentence,) = page.differences(page.answered(found, tmp_path))
-  # (25 + 25 + 50) / 3; 1.96 · sd(25, 25, 50; ddof 1) / √3
-  assert sentence == "b against a: pass@1 +33.3 ± 16.3 points, on 3 questions"

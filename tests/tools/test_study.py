@@ -118,7 +118,7 @@ def test_a_run_is_done_once_its_last_checkpoint_is_there(tmp_path):
 def test_the_cost_counts_every_completion_at_its_longest():
   c = config_of(["--config=configs/dapo.py:tiny", "--config.steps=3"])
   trained, held_out = 3 * 4 * 4 * 4, (1 + 2) * 8 * 4  # steps, tries, P, G; evaluations, questions, samples
-  assert plan.cost(c) == (trained + held_out, trained * 48 + held_out * 48, 3 * 2)
+  assert plan.cost(c) == (trained + held_out, trained * 48 + held_out * 48, 3 * 2, held_out * 48)
 
 
 def test_scripts_for_clusters_have_every_run_that_is_left(tmp_path):

@@ -195,10 +195,12 @@ def _say(text: str) -> None:
 
 
 def describe(chain: Chain, wanted: list[Stage]) -> None:
-  """Prints each stage, how far it is, whether it is run now, and what it took or costs at most."""
+  """Prints each stage, how far it is, whether it is run now, and what it took or is expected to take."""
+  ran = [(manifest.as_it_ran(stage, chain.workdir), chain.workdir / stage.name) for stage in chain.stages]
+  paces = list(filter(None, (cost.pace(*one) for one in ran if one[0])))
   for stage in chain.stages:
     what, why = chain.states[stage.name]
-    costs = cost.of_stage(stage, chain.workdir / stage.name, what == DONE)
+    costs = cost.of_stage(stage, chain.workdir / stage.name, what, paces)
     how = f"{what}{'; now' if stage in wanted else ''}{f': {why}' if why else ''}"
     said = "; ".join(filter(None, (how, costs)))
     console.say(f"  {stage.name} ({stage.kind}, from {stage.init or 'nothing'}): {said}")

@@ -18,7 +18,7 @@ WORKDIR = flags.DEFINE_string(
 )
 FROM = flags.DEFINE_string("from", "", "Run this stage and those behind it; those that are stale anew.")
 ONLY = flags.DEFINE_string("only", "", "Run this stage alone; anew if it is stale.")
-DRY_RUN = flags.DEFINE_bool("dry_run", False, "Print what is done, stale and left, and end.")
+DRY_RUN = flags.DEFINE_bool("dry_run", False, "Print what is done, stale and left, at what cost, and end.")
 
 
 def main(argv):

@@ -140,6 +140,23 @@ def finish(stage: Stage, workdir: Path, names: list[str]) -> None:
   processes.on_process_0(write)
 
 
+def as_it_ran(stage: Stage, workdir: Path) -> Stage | None:
+  """Returns the stage with the numbers of its config that it has run with; None until it has ended.
+
+  A stale one has run with others than today's.
+  """
+  file = workdir / stage.name / NAME
+  saved = storage.read_json(file) if file.exists() else {}
+  if "left" not in saved or saved["kind"] != stage.kind:
+    return None
+  config = stage.config.copy_and_resolve_references()
+  known = schema.flatten(config.to_dict())
+  numbers = {k: v for k, v in saved["config"].items() if k in known and isinstance(v, int | float | str)}
+  with config.unlocked(), config.ignore_type():
+    config.update_from_flattened_dict(numbers)
+  return stage._replace(config=config)
+
+
 def evaluated(stage: Stage, folder: Path) -> dict[str, dict[str, float]] | None:
   """Returns what an `evaluate` stage measured on the split that it evaluates, {metric: {value, low, high}}.
 

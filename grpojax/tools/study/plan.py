@@ -137,6 +137,7 @@ class Cost(NamedTuple):
   completions: int
   tokens: int
   updates: int
+  evaluated: int  # of the tokens, those of evaluations
 
 
 def cost(config: ConfigDict) -> Cost:
@@ -146,11 +147,12 @@ def cost(config: ConfigDict) -> Cost:
   """
   if chains.is_chain(config):
     parts = [cost(stage.config) for stage in stages.read(config) if stage.kind in stages.ON_POLICY]
-    return Cost(*map(sum, zip(*parts, strict=True))) if parts else Cost(0, 0, 0)
+    return Cost(*map(sum, zip(*parts, strict=True))) if parts else Cost(0, 0, 0, 0)
   c, e = config.rollout, config.eval
   tries = config.dynamic_sampling.max_tries if config.dynamic_sampling.enabled else 1
   evaluations = int(e.on_start) + -(-config.steps // e.every)
   trained = config.steps * tries * c.prompts * c.group_size
   held_out = evaluations * e.prompts * e.samples
-  tokens = trained * c.max_tokens + held_out * e.max_tokens
-  return Cost(trained + held_out, tokens, config.steps * config.updates_per_rollout)
+  evaluated = held_out * e.max_tokens
+  updates = config.steps * config.updates_per_rollout
+  return Cost(trained + held_out, trained * c.max_tokens + evaluated, updates, evaluated)
