@@ -1,11 +1,15 @@
 """Whole jobs whose loss has terms of its own: a teacher's log-probs, right answers, pairs."""
 
 import importlib
+import json
+import shutil
 from types import SimpleNamespace
 
+import data_toys
 import jax
 import numpy as np
 import pytest
+from model_folders import FOLDERS
 
 from grpojax import models, train
 from grpojax.config import check
@@ -39,6 +43,19 @@ def write_teacher(folder, seed: int):
   params = jax.tree.map(lambda x: 4 * x if x.ndim == 2 else x, jax.jit(model.init)(jax.random.key(seed)))
   export.write_folder(params, model.spec, text.EMBEDDED, folder, 10**9, "float32")
   return folder
+
+
+def write_teacher_of(family, folder):
+  """A model of another family, with a head of 320 tokens, more than the tokenizer's; a folder's path."""
+  source = folder.with_name(f"{folder.name}-made-from")
+  shutil.copytree(text.EMBEDDED, source)
+  described = json.loads((FOLDERS / family / "config.json").read_text()) | dict(vocab_size=320)
+  (source / "config.json").write_text(json.dumps(described))
+  spec = models.from_folder(source)
+  params = jax.jit(models.from_spec(spec).init)(jax.random.key(3))
+  params = jax.tree.map(lambda x: 2 * x if x.ndim == 2 else x, params)
+  export.write_folder(params, spec, source, folder, 10**9, "float32")
+  return str(folder)
 
 
 def bound(folder, mesh):
@@ -148,6 +165,52 @@ def test_a_student_comes_nearer_to_its_teacher_and_no_other_takes_its_place(
   config.checkpoint.allow_changed = "config"
   with pytest.raises(ValueError, match=r"differs in frozen .config.teacher.path = .* holds other weights"):
     start(config, tmp_path / "run")
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("quick_jobs")
+@pytest.mark.parametrize("rows", ["packed", "single"])
+def test_teachers_of_other_families_and_sizes_are_read_as_they_are(cache, tmp_path, rows, monkeypatch):
+  """A Llama learns from a Gemma 2, with its windows and caps, and from a mixture, each on its own rows."""
+  seen, update = [], step.update
+  monkeypatch.setattr(step, "update", lambda *of: seen.append(of[-1]) or update(*of))
+  config = tiny(cache, steps=2, rows=rows, microbatches=2)
+  config.model.attention_bias = False
+  of = {form: str(tmp_path / form) for form in ("digits", "words")}
+  families = dict(digits="gemma2", words="qwen3_moe")
+  paths = {"expression": of["digits"], "*": of["words"]}
+  config.teacher.update(paths=paths, column="task")
+  config.rollout.update(prompts=8, group_size=2)
+  for form, family in families.items():
+    write_teacher_of(family, tmp_path / form)
+  job = train.prepare(config, tmp_path / "run")
+  specs = [job.policies["policy"].model.spec, *(teacher.model.spec for teacher in job.teachers)]
+  assert [spec.family for spec in specs] == ["llama", "qwen3_moe", "gemma2"]
+  train.run(job)
+
+  decoders, found = {form: bound(folder, job.mesh) for form, folder in of.items()}, dict(digits=[], words=[])
+  batch, L = jax.tree.map(np.asarray, seen[0]), config.data.prompt_budget
+  for p, g in np.ndindex(batch.length.shape):
+    first, n = L - batch.prompt_length[p, g], batch.length[p, g]
+    tokens = batch.tokens[p, g, first : L + n]
+    form = "digits" if "=?" in job.data.tokenizer.decode(tokens[:-n]) else "words"
+    logp = log_softmax_of(decoders[form], tokens)[-n - 1 : -1]
+    found[form].append((batch.teacher_logp[p, g, :n], logp[np.arange(n), tokens[-n:]]))
+  for of_form in found.values():
+    read, expected = map(np.concatenate, zip(*of_form, strict=True))
+    np.testing.assert_allclose(read, expected, rtol=1e-5, atol=1e-5)
+    assert np.ptp(expected) > 1
+  records = [record for record in metrics.read(tmp_path / "run") if record["kind"] == "train"]
+  assert all(record["grad_norm"] > 0 for record in records)
+
+
+@pytest.mark.usefixtures("quick_jobs")
+def test_a_folder_of_another_tokenizer_is_refused_before_its_weights_are_read(cache, tmp_path):
+  data_toys.tokenizer().save_pretrained(tmp_path / "other")
+  config = tiny(cache)
+  config.teacher.paths = {"*": str(tmp_path / "other")}
+  with pytest.raises(ValueError, match=r"config.teacher.path = .*other' has another tokenizer"):
+    train.prepare(config, tmp_path / "run")
 
 
 @pytest.mark.slow
