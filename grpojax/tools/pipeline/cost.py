@@ -94,7 +94,7 @@ def at_most(stage: Stage) -> tuple[int, str]:
     return c.cold_start.steps * c.cold_start.batch_size * c.rollout.max_tokens, "learned"
   if stage.kind == "evaluate":
     splits = [c.data.get(name, 0) for name in ("test", "validation")]
-    asked = sum(size for size in splits if isinstance(size, int))  # all of the embedded task's
+    asked = sum(splits) if all(isinstance(size, int) for size in splits) else 0  # of files: unknown
     return asked * c.eval.samples * c.eval.max_tokens, "sampled"
   return _of_samples(stage), "sampled"
 
