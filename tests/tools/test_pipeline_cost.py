@@ -78,7 +78,8 @@ def test_a_base_from_the_cache_and_another_kind_say_nothing_of_time(tmp_path):
 
 def test_what_a_stage_costs_at_most_is_what_its_config_asks_for():
   changes = {"data.test": 8, "data.validation": 3, "data.train": 100, "eval.samples": 3}
-  changes |= {"rollout.max_tokens": 10, "cold_start.steps": 5, "cold_start.batch_size": 4, "sample.prompts": 6, "sample.samples": 2}
+  changes |= {"rollout.max_tokens": 10, "cold_start.steps": 5, "cold_start.batch_size": 4}
+  changes |= {"sample.prompts": 6, "sample.samples": 2}
   asked = dict(rows="pairs", by="judge")
   judged = dict(name="judged", kind="sample", init="base", sample=asked)
   found = stages.read(config(*ALL, judged, **changes, **{"judge.samples": 3, "judge.max_tokens": 7}))
