@@ -17,6 +17,7 @@ DAPO (one out).  Nothing was tuned for an outcome: the parts are those of experi
 all other numbers are the same in all regimes.
 """
 
+import itertools
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -193,22 +194,24 @@ def _mean(curve: dict | None, unit: str) -> str:
 
 
 def along(knob: Knob):
-  """Returns results.json -> what the knob's parts add against the knob, as a table and a figure."""
+  """Returns results.json -> what the knob's parts add against the knob, as a table and a figure, or None."""
 
-  def section(results: dict) -> Section:
+  def section(results: dict) -> Section | None:
     lines, body = [], []
-    for part in knob.parts:
-      for way in (IN, OUT):
-        found = {at: effect(results, part, name_of(knob, at), way, "over_first") for at in knob.levels}
-        body.append([f"{part}, {way}", *(table.change(x) if x else "-" for x in found.values())])
-        found = {at: x for at, x in found.items() if x}
-        ends = (np.array([x[end] for x in found.values()], float) * 100 for end in ("mean", "low", "high"))
-        if len(found) > 1:
-          lines.append(figures.Line(f"{part}, {way}", np.array(list(found)), *ends))
+    for part, way in itertools.product(knob.parts, (IN, OUT)):
+      everywhere = {at: effect(results, part, name_of(knob, at), way, "over_first") for at in knob.levels}
+      found = {at: x for at, x in everywhere.items() if x}
+      if len(found) < 2:
+        continue
+      body.append([f"{part}, {way}", *(table.change(x) if x else "-" for x in everywhere.values())])
+      ends = (np.array([x[end] for x in found.values()], float) * 100 for end in ("mean", "low", "high"))
+      lines.append(figures.Line(f"{part}, {way}", np.array(list(found)), *ends))
+    if not body:
+      return None
     figure = Figure(f"What it adds, by {knob.name}", "points", {}, over="swept", x=knob.name)
     head = [f"{knob.name} =", *(f"{at:g}" for at in knob.levels)]
     note = "What each part adds after equal steps, in points."
-    return Section(f"By {knob.name}", note, head, body, figure if lines else None, tuple(lines))
+    return Section(f"By {knob.name}", note, head, body, figure, tuple(lines))
 
   return section
 

@@ -68,7 +68,7 @@ def test_rows_that_were_not_run_are_not_in_the_map():
   results["rows"] = [row for row in results["rows"] if row["label"].startswith("default; one in")]
   body = regimes.the_map("Map", "over_first")(results).body
   assert [cells[0] for cells in body] == ["default"] * 5 and {cells[3] for cells in body} == {"not run"}
-  assert regimes.along(regimes.KNOBS[0])(results).figure is None
+  assert regimes.along(regimes.KNOBS[0])(results) is None
 
 
 def test_one_in_and_one_out_differ_by_the_part_alone(tmp_path):

@@ -82,8 +82,12 @@ class Study(NamedTuple):
   # in points; the plan then says which differences can be told from nothing.  0: unknown
   spread: float = 0.0  # the same of a single row.  Both give way to what finished seeds show
   width: float = 0.0  # points on either side that the interval of a single row may have; 0: any
-  sections: tuple[Callable[[dict], Section], ...] = ()  # of results.json
+  sections: tuple[Callable[[dict], Section | None], ...] = ()  # of results.json; None: nothing was measured
   reads: tuple[str, ...] = ()  # metrics that sections read and no figure shows
+
+  def conclude(self, results: dict) -> list[Section]:
+    """Returns the sections that results.json has something for."""
+    return [section for make in self.sections if (section := make(results))]
 
 
 def cumulative(config: str, *steps: tuple[str, dict, float | None], group: str = "") -> tuple[Row, ...]:

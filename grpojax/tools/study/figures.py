@@ -30,9 +30,8 @@ class Line(NamedTuple):
 def draw(study: Study, results: dict, folder: Path) -> list[dict]:
   """Writes a PNG of every figure there is data for; returns title, note, legend, svg and the PNG's name."""
   drawn = []
-  concluded = [make(results) for make in study.sections]
   asked = [(figure, None) for figure in study.figures]
-  asked += [(section.figure, section.lines) for section in concluded if section.figure]
+  asked += [(section.figure, section.lines) for section in study.conclude(results) if section.figure]
   for figure, lines in asked:
     plot = _plotted(figure, study, results, lines)
     if not plot:
@@ -113,7 +112,7 @@ def _of_swept(ax, at: list[float]) -> None:
   if at[0] > 0 and at[-1] / at[0] >= 4:
     ax.set_xscale("log")
     places = np.log(places)
-  labels = [f"{x:g}" if x >= 0.001 else f"{x:.0e}".replace("e-0", "e-") for x in at]
+  labels = [f"{x:g}" if x >= 0.001 or x == 0 else f"{x:.0e}".replace("e-0", "e-") for x in at]
   ax.set_xticks(at, _apart(places, labels), fontsize=8)
   ax.minorticks_off()
 

@@ -22,7 +22,7 @@ def write(out: Path, study: Study, results: dict, figures: list[dict], first: Ru
       body=table.body(study, results),
       notes=table.notes(study, results),
       verdicts=table.verdicts(study, results),
-      sections=[make(results) for make in study.sections],
+      sections=study.conclude(results),
       figures=figures,
       window=WINDOW,
       command=results["command"],

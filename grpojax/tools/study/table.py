@@ -50,8 +50,7 @@ def markdown(study: Study, results: dict) -> str:
   """Formats the table and the sentences under it."""
   said = "\n".join(f"- {line}" for line in [*notes(study, results), *verdicts(study, results)])
   parts = [f"# {study.title}", _lines(head(study, results), body(study, results)), said]
-  for make in study.sections:
-    section = make(results)
+  for section in study.conclude(results):
     parts += [f"## {section.title}", section.note, _lines(section.head, section.body)]
   return "\n\n".join(part for part in parts if part) + "\n"
 
