@@ -182,8 +182,8 @@ def command(tmp_path_factory):
   cache = tmp_path_factory.mktemp("cache")
   sizes = {
     "model.path": folder, "cache_dir": cache, "steps": 2, "verbose": False, "data.rows": 40,
-    "data.prompt_budget": 320, "rollout.prefill_chunk": 320, "rollout.prompts": 4, "microbatches": 4,
-    "rollout.group_size": 4, "rollout.max_tokens": 16, "rollout.slots": 16, "eval.prompts": 4,
+    "data.prompt_budget": 320, "rollout.prefill_chunk": 320, "rollout.prompts": 16, "microbatches": 4,
+    "rollout.group_size": 4, "rollout.max_tokens": 16, "rollout.slots": 64, "eval.prompts": 4,
     "eval.samples": 4, "eval.every": 2, "checkpoint.every": 1, "optimizer.learning_rate": 0.1,
     "reward.accuracy.fn": "study_toys:coin",  # random weights are never right, and would stay what they are
   }  # fmt: skip
