@@ -73,6 +73,18 @@ def stated(item):
   return [one | dict(answer=one["text"]) for one in item["samples"]]
 
 
+def test_a_judges_stage_shows_what_the_judge_said(tmp_path):
+  """Its `right` is no verdict on an answer, so the score is shown, and the scale's end as no answer."""
+  asked = dict(rows="pairs", by="judge")
+  (judged,) = (s for s in stages.read(config(GROW | dict(sample=asked))) if s.name == "grow")
+  manifest.begin(judged._replace(init=""), tmp_path)
+  said = [answer("Score: 4", right=False) | dict(answer="4"), answer("hm", right=None) | dict(answer=None)]
+  written(tmp_path / "grow" / "judge", "items", item(*said) | dict(question="Is it?", answer="5"))
+  html = stage_page.write("toy", judged, tmp_path).read_text()
+  assert "<h3>says 4</h3>" in html and "<h3>not of the form</h3>" in html and "Is it?\nthe most: 5" in html
+  assert "wrong, 3 tokens" not in html and "pairs by the judge, by 3 judgements of each answer" in html
+
+
 def test_a_stage_that_failed_says_why_with_the_answers_that_it_has(tmp_path):
   (grow,) = (stage for stage in stages.read(config(GROW)) if stage.name == "grow")
   manifest.begin(grow._replace(init="", samples=()), tmp_path)

@@ -162,8 +162,8 @@ def _question(item: dict) -> dict:
 
 
 def _judgement(item: dict) -> dict:
-  """Returns the same of a rubric and its judgements, whose gold answer is the most that a judge can say."""
-  found = _question(item)
+  """Returns the same of a rubric and its judgements; its gold answer is the most that a judge can say."""
+  found = _question(item) | dict(gold="the most")
   for shown, sample in zip(found["answers"], item["samples"], strict=False):
     said = "not of the form" if sample["answer"] is None else f"says {sample['answer']}"
     shown.update(title=said, said=f"{sample['length']} tokens")
