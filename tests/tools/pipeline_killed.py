@@ -14,14 +14,16 @@ from grpojax.config import commandline, recipe
 from grpojax.runtime import checkpointer
 from grpojax.tools.evaluate import items
 from grpojax.tools.pipeline import command, manifest
-from grpojax.train import supervised
+from grpojax.train import preference, supervised, teacher
 
 PHASES = {  # what is called when a phase is entered
   "begin": (manifest, "begin"),
   "finish": (manifest, "finish"),
   "answers": (items, "append"),
   "batch": (supervised, "batch_of"),
+  "pairs": (preference, "batch_of"),
   "save": (checkpointer, "save"),
+  "teacher": (teacher, "add_logprobs"),
 }
 
 

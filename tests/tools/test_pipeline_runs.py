@@ -41,13 +41,20 @@ def get_config():
     ConfigDict(dict(name="grow", kind="sample", init="base")),
     ConfigDict(dict(name="learn", kind="sft", init="base", samples="grow", sft=dict(batch_size=4))),
     ConfigDict(dict(name="rl", kind="rl", init="previous")),
+    ConfigDict(dict(name="judge", kind="sample", sample=dict(rows="pairs", by="judge", prompts=8))),
+    ConfigDict(dict(name="prefer", kind="preference", samples="judge", preference=dict(batch_size=2))),
+    ConfigDict(dict(name="near", kind="distill", init="base", teacher="rl")),
     ConfigDict(dict(name="look", kind="evaluate", init="previous")),
   ]
+  c.judge.update(marker="#", most=999, max_tokens=32)
   return c
 """
 # While sampling; while learning; between what was learned and its note; in a save of RL, which is then done
-# again from the save before; between two stages.
-POINTS = "answers:2", "batch:3", "finish:1", "save:2", "begin:2"
+# again from the save before; between two stages; while a judge says; while pairs are learned; in a step of
+# distillation; while evaluating.
+POINTS = (
+  "answers:2", "batch:3", "finish:1", "save:2", "begin:2", "answers:4", "pairs:2", "teacher:2", "answers:2",
+)  # fmt: skip
 
 
 def files(folder):
@@ -75,7 +82,7 @@ def test_a_chain_that_is_killed_in_stages_and_between_them_ends_with_the_bytes_o
   cut, whole = files(tmp_path / "cut"), files(tmp_path / "whole")
   assert cut.keys() == whole.keys() and len(whole) > 20
   assert [name for name in whole if cut[name] != whole[name]] == []
-  for name in ("learn", "rl"):
+  for name in ("learn", "rl", "prefer", "near"):
     different = compare.differences(*(tmp_path / of / "runs" / name for of in ("cut", "whole")))
     assert not any(different.values()), (name, different)
 
