@@ -2,8 +2,8 @@
 
 A slot is a dict of `fn` and that function's knobs.  Who names another function means it with its own
 defaults: the recipe's knobs belong to the function before, and are left out, which is said.  What a slot
-keeps beside the function stays: `beta` of a penalty, `weight` of a reward, `coef` of a component.  The beta
-of a preference is its function's own.
+keeps beside the function stays: `beta` of a penalty, `weight` and `only` of a reward, `coef` of a component.
+The beta of a preference is its function's own.
 """
 
 from collections.abc import Iterable
@@ -12,7 +12,7 @@ from ml_collections import ConfigDict
 
 from grpojax.objective.build import LISTS, SLOTS
 
-KEPT = ("fn", "beta", "coef", "stream", "weight", "renormalize", "batch_normalize")  # of any function
+KEPT = ("fn", "beta", "coef", "stream", "weight", "only", "renormalize", "batch_normalize")  # of any function
 ENTRIES = ("reward", *(f"objective.{name}" for name in LISTS))  # sections of any name -> a slot
 
 

@@ -124,6 +124,13 @@ def test_by_keyword_it_is_as_by_flag_and_said():
     check_keys.check(c)
 
 
+def test_another_reward_is_asked_on_the_same_rows():
+  c = gspo.get_config()
+  c.reward.accuracy.only = {"task": "sum"}
+  overrides.apply(c, {"reward.accuracy.fn": "my.module:mine"})
+  assert c.reward.accuracy.to_dict() == {"fn": "my.module:mine", "only": {"task": "sum"}}
+
+
 def test_help_has_every_recipe_and_every_key_within_a_terminal(monkeypatch, capsys):
   monkeypatch.setenv("COLUMNS", "80")
   monkeypatch.setattr(sys, "argv", ["grpojax train", "--help"])
