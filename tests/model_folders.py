@@ -1,8 +1,10 @@
-"""The folders of tests/data/models, which tests/data/make_models.py wrote, loaded once per test process."""
+"""The folders of tests/data/models and tests/data/scores; models are loaded once per test process."""
 
 import functools
+import shutil
 from pathlib import Path
 
+import data_toys
 import jax
 import numpy as np
 from jax.sharding import AxisType, Mesh
@@ -11,6 +13,7 @@ from grpojax import models
 from grpojax.models import hf
 
 FOLDERS = Path(__file__).parent / "data" / "models"
+SCORES = FOLDERS.parent / "scores"
 FAMILIES = sorted(path.name for path in FOLDERS.iterdir())
 
 
@@ -25,3 +28,10 @@ def loaded(family):
   """(model, parameters on one device, what transformers computed)."""
   model = models.from_spec(models.from_folder(FOLDERS / family))
   return model, hf.load(FOLDERS / family, model, mesh()), np.load(FOLDERS / family / "expected.npz")
+
+
+def classifier(kind, to):
+  """Writes the classifier of a "token" or a "sequence" to a folder, with the toys' tokenizer; returns it."""
+  shutil.copytree(SCORES / kind, to)
+  data_toys.tokenizer().save_pretrained(to)
+  return to

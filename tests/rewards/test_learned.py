@@ -1,21 +1,18 @@
 """Learned rewards against transformers, and from a folder to the numbers that a run trains on."""
 
-import shutil
 from functools import partial
-from pathlib import Path
 
 import data_toys
 import jax
 import numpy as np
 import pytest
-from model_folders import mesh
+from model_folders import SCORES, classifier, mesh
 
 from grpojax import models, rewards
 from grpojax.models import hf
 from grpojax.rewards import learned, process
 from grpojax.runtime import sharding
 
-SCORES = Path(__file__).parents[1] / "data" / "scores"
 TASKS = dict(sequence=learned.SEQUENCE, token=learned.TOKEN)
 SIZES = dict(batch=8, max_tokens=512)
 
@@ -24,10 +21,8 @@ SIZES = dict(batch=8, max_tokens=512)
 def folder(tmp_path_factory):
   """kind -> a folder with the toys' tokenizer in it."""
   root = tmp_path_factory.mktemp("scores")
-  for kind in TASKS:
-    shutil.copytree(SCORES / kind, root / kind)
-    data_toys.tokenizer().save_pretrained(root / kind)
-  return lambda kind: str(root / kind)
+  made = {kind: str(classifier(kind, root / kind)) for kind in TASKS}
+  return made.__getitem__
 
 
 @pytest.mark.parametrize("kind", TASKS)

@@ -1,13 +1,11 @@
 """Rules on some rows and a reward model on the others: who is asked, what is summed, what is reported."""
 
 import contextlib
-import shutil
 from types import SimpleNamespace
 
-import data_toys
 import numpy as np
 import pytest
-from test_learned import SCORES
+from model_folders import classifier
 
 from grpojax import rewards, train
 from grpojax.config import check
@@ -143,10 +141,7 @@ def test_what_goes_by_verdicts_is_refused_where_rows_have_none(changes, key):
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
   """A reward model, with the toys' tokenizer."""
-  at = tmp_path_factory.mktemp("scores") / "sequence"
-  shutil.copytree(SCORES / "sequence", at)
-  data_toys.tokenizer().save_pretrained(at)
-  return str(at)
+  return str(classifier("sequence", tmp_path_factory.mktemp("scores") / "sequence"))
 
 
 def test_a_run_asks_rules_where_they_are_and_a_reward_model_where_not(cache, tmp_path, folder):

@@ -2,14 +2,12 @@
 
 import itertools
 import json
-import shutil
-from pathlib import Path
 from types import SimpleNamespace
 
 import data_toys
 import numpy as np
 import pytest
-from model_folders import mesh
+from model_folders import classifier, mesh
 from test_evaluate_benchmark import tiny
 
 from grpojax import models
@@ -17,7 +15,6 @@ from grpojax.models import hf
 from grpojax.rewards import learned
 from grpojax.tools.evaluate import command
 
-SCORES = Path(__file__).parents[1] / "data" / "scores"
 CHAT = "<|im_start|>user\n{}<|im_end|>\n<|im_start|>assistant\n{}<|im_end|>\n"
 SEPARATOR, LONGEST = "e", 512  # of steps, as a policy that knows nothing writes few lines; columns
 
@@ -25,10 +22,7 @@ SEPARATOR, LONGEST = "e", 512  # of steps, as a policy that knows nothing writes
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
   """A token classifier of transformers with the toys' tokenizer."""
-  made = tmp_path_factory.mktemp("scores") / "prm"
-  shutil.copytree(SCORES / "token", made)
-  data_toys.tokenizer().save_pretrained(made)
-  return made
+  return classifier("token", tmp_path_factory.mktemp("scores") / "prm")
 
 
 def worst_step(folder):
