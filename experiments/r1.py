@@ -1,7 +1,7 @@
 """What does each stage of R1's recipe give?  The whole chain, and the chain with each stage left out.
 
     python -m experiments.r1 --dry_run      # the plan
-    python -m experiments.r1                # 6 rows x 5 seeds on 2 CPU cores: 22 to 67 minutes
+    python -m experiments.r1                # 6 rows x 5 seeds, 2 CPU cores: 22 minutes, 67 beside other work
     python -m experiments.r1 --scale=tiny --rows=1,2
 
 Rows differ in stages alone; configs/pipelines/r1.py says what is in them.  The curve of the whole chain has

@@ -28,9 +28,9 @@ def get_config(arg: str = "mini") -> ConfigDict:
 
 def links(c: ConfigDict) -> list[dict]:
   """Returns the stages between the two evaluations."""
-  few = {}  # demonstrations of a file, config.sft.path, or the embedded task's without a flaw
-  if c.data.task == "mini_aime":
-    few = dict(train=min(512, c.data.train), wrong=0.0, rambling=0.0, unmarked=0.0)
+  few = stages.flawless(c)  # demonstrations; with a model of one's own those of a file, config.sft.path
+  if few:
+    few["train"] = min(512, c.data.train)
   short = dict(steps=max(c.sft.steps // 4, 1))
   weak = dict(penalty=dict(kl=dict(beta=1e-3)))  # R1's coefficient; GRPO's is 0.04
   return [

@@ -26,9 +26,8 @@ def get_config(arg: str = "mini") -> ConfigDict:
 
 def rounds(c: ConfigDict, number: int) -> list[dict]:
   """Returns the stages of so many rounds."""
-  clean = dict(wrong=0.0, rambling=0.0) if c.data.task == "mini_aime" else {}
   made = []
   for n in range(1, number + 1):
-    made.append(dict(name=f"play{n}", kind="sample", data=clean))
+    made.append(dict(name=f"play{n}", kind="sample", data=stages.flawless(c)))
     made.append(dict(name=f"spin{n}", kind="preference", samples=f"play{n}"))
   return made

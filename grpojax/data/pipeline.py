@@ -245,13 +245,13 @@ def graded(split: Split, has_verdict: Callable[[dict], bool]) -> Split:
   if on.all():
     return split
   note = f"{(~on).sum()} questions have no verdict and are not asked (config.reward.accuracy.only)"
-  kept = np.flatnonzero(on)
-  return split._replace(
-    records=[split.records[row] for row in kept],
-    prompts=[split.prompts[row] for row in kept],
-    ids=split.ids[kept],
-    notes=(*split.notes, note),
-  )
+  return select(split, np.flatnonzero(on))._replace(notes=(*split.notes, note))
+
+
+def select(split: Split, rows: np.ndarray) -> Split:
+  """Returns these rows of a split, which has no weights yet."""
+  records, prompts = ([column[row] for row in rows] for column in (split.records, split.prompts))
+  return split._replace(records=records, prompts=prompts, ids=split.ids[rows])
 
 
 def fingerprint(split: Split) -> str:

@@ -15,7 +15,7 @@ Only = Mapping[str, tuple[str, ...]]  # column -> the values of the rows; none: 
 
 def read(key: str, only) -> Only:
   """Returns config.reward.NAME.only; raises ValueError where it names no column, or none of its values."""
-  if not isinstance(only, Mapping) and not hasattr(only, "items"):
+  if not hasattr(only, "items"):
     raise ValueError(f"{key}.only = {only!r} must be a dict of column and value, as {{'source': 'math'}} is.")
   found = {column: (value,) if isinstance(value, str) else tuple(value) for column, value in only.items()}
   for column, values in found.items():
@@ -26,7 +26,9 @@ def read(key: str, only) -> Only:
 
 def asks(only: Only, row: dict) -> bool:
   """Returns whether a reward is asked on this row of the dataset, by its columns and those in its `meta`."""
-  columns = (json.loads(row.get("meta") or "{}") if only else {}) | row
+  if not only:
+    return True
+  columns = json.loads(row.get("meta") or "{}") | row
   return all(columns.get(column) in values for column, values in only.items())
 
 
@@ -35,6 +37,8 @@ def check_rows(all_of: Mapping[str, Only], rows: list[dict]) -> None:
 
   `all_of` are the rewards' `only`, by name.
   """
+  if not any(all_of.values()):
+    return
   asked = {name: np.array([asks(only, row) for row in rows], bool) for name, only in all_of.items()}
   for name, on in asked.items():
     if not on.any():

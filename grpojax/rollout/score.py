@@ -73,15 +73,10 @@ def sample_table(tokenizer, groups) -> list[dict]:
       known,
       prompt=example["question"],
       sent=tokenizer.decode(prompts.tokens[0, prompts.tokens.shape[1] - prompts.length[0] :]),
-      parts={name: np.asarray(part[0]).tolist() for name, part in _asked(scored, 0).items()},
+      parts={name: part[0].tolist() for name, part in scored.parts.items() if not np.isnan(part[0]).any()},
       completions=text.decode(tokenizer, rollout.tokens[0], rollout.length[0]),
       rewards=np.asarray(scored.reward[0]).tolist(),
       lengths=rollout.length[0].tolist(),
       ended=rollout.ended[0].tolist(),
     )
   ]
-
-
-def _asked(scored: Scored, prompt: int) -> dict[str, np.ndarray]:
-  """Returns the rewards that were asked on a prompt's completions."""
-  return {name: part for name, part in scored.parts.items() if not np.isnan(part[prompt]).any()}

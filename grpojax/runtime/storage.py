@@ -93,6 +93,11 @@ def write(file: Path | epath.Path, text: str, **how) -> None:
   os.replace(whole, file)
 
 
+def read_text(file: Path) -> str:
+  """Returns the text of a file, "" where there is none; what is no UTF-8 is replaced, for people to see."""
+  return file.read_text(encoding="utf-8", errors="replace") if file.exists() else ""
+
+
 def read_json(file: Path | epath.Path) -> dict:
   """Returns the object of a JSON file.  Raises ValueError naming a file that was cut or changed."""
   try:

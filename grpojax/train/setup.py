@@ -166,8 +166,7 @@ def load_data(
   """Prepares and reads the dataset, with the fields that the rewards read."""
   tokenizer, _, read = reader(config, scorer)
   train, held_out = read("train"), pipeline.graded(read(config.eval.split), scorer.has_verdict)
-  if scorer.all:
-    routing.check_rows({reward.name: reward.only for reward in scorer.all}, train.records)
+  routing.check_rows({reward.name: reward.only for reward in scorer.all}, train.records)
   train = pipeline.weigh(train, config.data.mixture)
   stream = pipeline.Stream(train, tokenizer, config.rollout.prompts, config.seed, shards.rank, shards.count)
   return Data(tokenizer, train, held_out, stream)

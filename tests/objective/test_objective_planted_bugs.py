@@ -98,8 +98,14 @@ def checks(variant: str) -> Iterator[Callable]:
         yield partial(test, name)
 
 
+def forget() -> None:
+  """Forgets the programs that were traced: each has the functions of its time."""
+  for program in slots.run, terms.run, terms.by_kept:
+    program.clear_cache()
+
+
 def plant(monkeypatch, module, name: str, text: str, bug: str) -> None:
-  """Puts the function with another text into its module; what was traced before has the old one."""
+  """Puts the function with another text into its module."""
   source = textwrap.dedent(inspect.getsource(getattr(module, name)))
   head, doc, body = source.partition(getattr(module, name).__doc__)
   assert text in body, f"{name} has no {text}"
@@ -107,14 +113,13 @@ def plant(monkeypatch, module, name: str, text: str, bug: str) -> None:
   exec(compile(head + doc + body.replace(text, bug), module.__file__, "exec"), scope)
   scope[name].__module__ = module.__name__
   monkeypatch.setattr(module, name, scope[name])
-  for kept in slots.run, terms.run, terms.by_kept:
-    kept.clear_cache()
+  forget()
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("module", "name", "text", "bug", "variant"), PLANTED)
 def test_a_planted_bug_is_caught(module, name, text, bug, variant, monkeypatch, request):
-  request.addfinalizer(lambda: [kept.clear_cache() for kept in (slots.run, terms.run, terms.by_kept)])
+  request.addfinalizer(forget)
   plant(monkeypatch, module, name, text, bug)
   tried = list(checks(variant))
   assert tried

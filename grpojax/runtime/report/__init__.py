@@ -58,7 +58,7 @@ def render(workdir: Path, data: dict, live: bool = False) -> str:
   A live page has no pictures: it is made anew too often for that, and is nothing without scripts.
   """
   records = _some(workdir, metrics.read(workdir))
-  config, settings = _text(workdir / "config.json"), _object(workdir / "config.json")
+  config, settings = storage.read_text(workdir / "config.json"), _object(workdir / "config.json")
   spoilt = [metrics.spoilt_sentence(workdir, name) for name in ("metrics", "completions")]
   if settings is None:
     spoilt.append(f"{workdir / 'config.json'} is spoilt")
@@ -82,7 +82,7 @@ def render(workdir: Path, data: dict, live: bool = False) -> str:
     runs=[run["name"] for run in data["runs"]],
     mean_of=max(run["main"]["mean_of"] for run in data["runs"]),
     browsed=data["completions"],
-    commands=_text(workdir / "commands.txt"),
+    commands=storage.read_text(workdir / "commands.txt"),
     config=config,
     palette=figures.COLOURS,
     data=curves.script_json(data),
@@ -149,7 +149,7 @@ def _about(workdir: Path) -> dict[str, str]:
 def _object(path: Path) -> dict | None:
   """Returns the object of a JSON file, {} of none or an empty one; None if the file is spoilt."""
   try:
-    return dict(json.loads(_text(path) or "{}"))
+    return dict(json.loads(storage.read_text(path) or "{}"))
   except (ValueError, TypeError):
     return None
 
@@ -177,7 +177,3 @@ def _warnings(records) -> list[str]:
 def _first_and_last(groups) -> list[int]:
   steps = [group["step"] for group in groups]
   return sorted({min(steps), max(steps)}) if steps else []
-
-
-def _text(path: Path) -> str:
-  return path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""

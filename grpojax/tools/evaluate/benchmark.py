@@ -70,8 +70,11 @@ def prepare(
   slots = {n: slot for n, slot in setup.reward_slots(config).items() if n in ("accuracy", best_of)}
   scorer = rewards.build(slots)
   tokenizer, path, read = setup.reader(config, scorer)
-  graded = lambda name: pipeline.graded(read(name), scorer.has_verdict)
-  asked = lambda name: (read if name == suites.TRAINING else graded)(name)
+
+  def asked(name: str) -> pipeline.Split:
+    split = read(name)
+    return split if name == suites.TRAINING else pipeline.graded(split, scorer.has_verdict)
+
   chosen, notes = suites.find(config, path, asked, wanted, limit)
   train = None if evaluated.folder else read("train")
   read = lambda: {f"suite '{s.name}'": pipeline.fingerprint(s.questions) for s in chosen}

@@ -10,6 +10,7 @@ reads and writes.
 
 import json
 import os
+from collections.abc import Iterable
 from pathlib import Path
 
 from grpojax.runtime import metrics, storage
@@ -37,6 +38,14 @@ def _cut(path: Path) -> None:
   """Cuts the unfinished last line of a process that was killed while it wrote."""
   if path.exists():
     os.truncate(path, path.read_bytes().rfind(b"\n") + 1)
+
+
+def by_suite(items: Iterable[dict]) -> dict[str, list[dict]]:
+  """Returns suite -> its items."""
+  found = {}
+  for item in items:
+    found.setdefault(item["suite"], []).append(item)
+  return found
 
 
 def append(out: Path, items: list[dict]) -> None:

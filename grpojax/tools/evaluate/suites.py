@@ -44,14 +44,12 @@ def find(config: ConfigDict, path, read, wanted: list[str], limit: int | None):
 
 
 def _suite(name: str, split: pipeline.Split, rows: np.ndarray, limit: int | None) -> Suite:
-  rows = rows[:limit]
-  records = [split.records[row] for row in rows]
-  ids = [record.get("uid") or str(split.ids[row]) for row, record in zip(rows, records, strict=True)]
+  asked = pipeline.select(split, rows[:limit])
+  ids = [record.get("uid") or str(row) for row, record in zip(asked.ids, asked.records, strict=True)]
   if len(set(ids)) < len(ids):
     raise ValueError(f"--suite={name}: two questions have the same uid; give each row its own.")
   numbers = np.array([number(f"{name}/{one}") for one in ids], np.int32)
-  prompts = [split.prompts[row] for row in rows]
-  return Suite(name, split._replace(records=records, prompts=prompts, ids=numbers), ids)
+  return Suite(name, asked._replace(ids=numbers), ids)
 
 
 def number(called: str) -> int:

@@ -14,7 +14,7 @@ from grpojax.tools.study import plan
 
 
 class Pace(NamedTuple):
-  """What a stage that has run took, by part: its work, and its evaluations while it trained."""
+  """Tells what a stage that has run took, by part: its work, and its evaluations while it trained."""
 
   kind: str
   tokens: tuple[int, int]  # at most, as its config asked for

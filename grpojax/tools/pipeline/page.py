@@ -10,7 +10,7 @@ import numpy as np
 from grpojax.runtime import console, metrics, report
 from grpojax.runtime.report import over_k
 from grpojax.runtime.report.figures import COLOURS, STYLE, axes, svg
-from grpojax.tools.evaluate import curves
+from grpojax.tools.evaluate import curves, items
 from grpojax.tools.pipeline import cost, manifest, stage_page
 from grpojax.tools.pipeline.stages import BASE, ON_POLICY, Stage
 
@@ -38,7 +38,7 @@ def write(title: str, stages: list[Stage], workdir: Path) -> Path:
   found = [accuracy(stage, workdir / stage.name, records[stage.name]) for stage in begun]
   first = _before(begun, records)
   points = [*([first] if first else []), *filter(None, found)]
-  items = answered(begun, workdir)
+  asked = answered(begun, workdir)
   rows = [_row(*one, records[one[0].name]) for one in zip(begun, found, strict=True)]
   html = (
     report.page(Path(__file__).parent, report.PAGES)
@@ -47,11 +47,11 @@ def write(title: str, stages: list[Stage], workdir: Path) -> Path:
       title=title,
       head=HEAD,
       rows=rows,
-      differences=differences(items),
-      over_k=curves_over_k(items),
+      differences=differences(asked),
+      over_k=curves_over_k(asked),
       figures=[_figure(points)] if points else [],
       kept=[_kept(stage, workdir, records[stage.name]) for stage in begun if stage.kind == "sample"],
-      questions=_questions(items),
+      questions=_questions(asked),
       groups=[_groups(stage, workdir) for stage in begun if stage.kind in ON_POLICY],
       palette=COLOURS,
     )
@@ -130,15 +130,12 @@ def curves_over_k(answered: dict[str, list[dict]]) -> dict | None:
   names = list(answered)
   if len(names) < 2:
     return None
-  before, after = {}, {}
-  for name, found in (names[0], before), (names[-1], after):
-    for item in answered[name]:
-      found.setdefault(item["suite"], []).append(item)
-  ids = lambda items: [(item["id"], item["n"]) for item in items]
+  before, after = (items.by_suite(answered[name]) for name in (names[0], names[-1]))
+  ids = lambda asked: [(item["id"], item["n"]) for item in asked]
   suites = {
-    suite: curves.of_suite(items, before[suite])
-    for suite, items in after.items()
-    if items[0]["n"] > 1 and ids(items) == ids(before.get(suite, []))
+    suite: curves.of_suite(asked, before[suite])
+    for suite, asked in after.items()
+    if asked[0]["n"] > 1 and ids(asked) == ids(before.get(suite, []))
   }
   return over_k.shown(dict(checkpoint=names[-1], before=names[0], suites=suites)) if suites else None
 

@@ -6,9 +6,9 @@ What was asked, what came of it with intervals, what was kept and why not the re
 import itertools
 from pathlib import Path
 
-from grpojax.runtime import console, metrics, report
+from grpojax.runtime import console, metrics, report, storage
 from grpojax.runtime.report import figures
-from grpojax.tools.evaluate import summary
+from grpojax.tools.evaluate import items, summary
 from grpojax.tools.pipeline import cost, judge, manifest, pairing, rejection
 from grpojax.tools.pipeline.manifest import ROWS
 from grpojax.tools.pipeline.stages import Stage
@@ -36,8 +36,9 @@ def write(chain: str, stage: Stage, workdir: Path, failed: str = "") -> Path:
   `failed` is why it has ended without leaving what it should.
   """
   folder = workdir / stage.name
-  records, items = metrics.read(folder), metrics.read(folder, "items")
-  suites, counts = _suites(items), _counts(stage, records)
+  records, asked = metrics.read(folder), metrics.read(folder, "items")
+  suites = {name: summary.of_suite(of_suite) for name, of_suite in items.by_suite(asked).items()}
+  counts = _counts(stage, records)
   html = (
     report.page(Path(__file__).parent, report.PAGES)
     .get_template("stage.html")
@@ -45,17 +46,17 @@ def write(chain: str, stage: Stage, workdir: Path, failed: str = "") -> Path:
       title=f"{stage.name} ({stage.kind})",
       chain=chain,
       failed=failed,
-      facts=_facts(stage, items, records),
+      facts=_facts(stage, len(asked), records),
       suites=suites,
       accuracy=summary.rows(suites),
       counts=_shares(stage, counts) if counts else [],
       remarks=remarks(records) if counts else [],
       figures=figures.draw(records) if stage.kind == "base" else [],
       rows=rows(folder),
-      answered=[_question(item) for item in items[:SHOWN]],
+      answered=[_question(item) for item in asked[:SHOWN]],
       judged=[_judgement(item) for item in metrics.read(folder / judge.NAME, "items")[:SHOWN]],
-      command=_text(folder / "commands.txt"),
-      manifest=_text(folder / manifest.NAME),
+      command=storage.read_text(folder / "commands.txt"),
+      manifest=storage.read_text(folder / manifest.NAME),
       palette=figures.COLOURS,
     )
   )
@@ -78,7 +79,7 @@ def remarks(records: list[dict]) -> list[str]:
 
 def rows(folder: Path) -> list[str]:
   """Returns the first lines that a `sample` stage has left."""
-  lines = _text(folder / ROWS).split("\n")[:SHOWN]
+  lines = storage.read_text(folder / ROWS).split("\n")[:SHOWN]
   return [line for line in lines if line]
 
 
@@ -88,7 +89,7 @@ def answer(title: str, sample: dict) -> dict[str, str]:
   return dict(title=title, said=said if sample["ended"] else f"{said}, cut", text=sample["text"])
 
 
-def _facts(stage: Stage, items: list[dict], records: list[dict]) -> dict[str, str]:
+def _facts(stage: Stage, questions: int, records: list[dict]) -> dict[str, str]:
   """Returns the head of the page."""
   tokens, seconds = cost.spent(records)
   what = "learned" if stage.kind == "base" else "sampled"
@@ -98,7 +99,7 @@ def _facts(stage: Stage, items: list[dict], records: list[dict]) -> dict[str, st
   if stage.kind == "base" and not tokens and "path" not in stage.config.model:
     took.append("from the cache of cold starts")
   found = {"policy": f"that of '{stage.init}'"} if stage.init else {}
-  return found | {"asked": _asked(stage, len(items)), "took": ", ".join(took) or "nothing is recorded"}
+  return found | {"asked": _asked(stage, questions), "took": ", ".join(took) or "nothing is recorded"}
 
 
 def _asked(stage: Stage, questions: int) -> str:
@@ -125,14 +126,6 @@ def _rows_asked(c) -> str:
   easy = ", fewer of an easy one" if c.sample.balance == "hard" else ""
   judged = ", and what a judge should say of a right and a wrong one" if c.sample.rows == "judgements" else ""
   return f"right ones are kept, {c.sample.keep} of a question at most{easy}{judged}"
-
-
-def _suites(items: list[dict]) -> dict[str, dict]:
-  """Returns suite -> its summary."""
-  by_suite = {}
-  for item in items:
-    by_suite.setdefault(item["suite"], []).append(item)
-  return {name: summary.of_suite(of_suite) for name, of_suite in by_suite.items()}
 
 
 def _counts(stage: Stage, records: list[dict]) -> dict:
@@ -168,7 +161,3 @@ def _judgement(item: dict) -> dict:
     said = "not of the form" if sample["answer"] is None else f"says {sample['answer']}"
     shown.update(title=said, said=f"{sample['length']} tokens")
   return found
-
-
-def _text(path: Path) -> str:
-  return path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""

@@ -76,7 +76,7 @@ def write(out: Path, results: dict) -> Path:
 
 def environment(workdirs: list[Path]) -> dict[str, str]:
   """Returns the code and the machine that runs came from, as their logs have it."""
-  logs = "".join(_text(workdir / "log.txt") for workdir in workdirs)
+  logs = "".join(storage.read_text(workdir / "log.txt") for workdir in workdirs)
   commits = ", ".join(sorted(set(re.findall(r"^commit (\S+)$", logs, re.MULTILINE)))) or "unknown"
   seen = re.search(r"on \d+ of (\d+ .+) device\(s\)", logs)
   found = {"commit": commits, "device": seen[1] if seen else "unknown"}
@@ -87,12 +87,8 @@ def environment(workdirs: list[Path]) -> dict[str, str]:
 
 
 def _processor() -> str:
-  model = re.search(r"model name\s*: (.+)", _text(Path("/proc/cpuinfo")))
+  model = re.search(r"model name\s*: (.+)", storage.read_text(Path("/proc/cpuinfo")))
   return model[1].strip() if model else platform.machine()
-
-
-def _text(path: Path) -> str:
-  return path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
 
 
 def _key(run: Run) -> tuple[str, int]:
