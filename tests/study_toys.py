@@ -30,6 +30,8 @@ STUDY = Study(
 # [row][seed] the accuracy after training; 0.2 before.
 FINAL = {"a": (0.5, 0.6, 0.7), "<b>": (0.6, 0.7, 0.8), "c": (0.5, 0.7, 0.6)}
 TOKENS = {"a": 100, "<b>": 200, "c": 100}  # of each of the 4 steps
+MACHINE = dict(processor="3 cores, Z80", python="3.99", jax="9.1", flax="9.2", optax="9.3")
+LOG = f"commit abc123\nmachine {json.dumps(MACHINE)}\nx on 1 of 1 cpu device(s)\n"
 
 
 def runs(out, seeds=3, only=(), extra=()):
@@ -48,7 +50,7 @@ def finish(run, **changes):
   (run.workdir / "checkpoints" / "4").mkdir(parents=True)
   (run.workdir / "config.json").write_text(run.config.to_json_best_effort())
   (run.workdir / "metrics.jsonl").write_text("".join(f"{json.dumps(r)}\n" for r in records))
-  (run.workdir / "log.txt").write_text("commit abc123\nx on 1 of 1 cpu device(s)\n")
+  (run.workdir / "log.txt").write_text(LOG)
 
 
 def coin(sample, *, form="boxed", timeout=3.0, workers=2) -> float:

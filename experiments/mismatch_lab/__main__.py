@@ -14,7 +14,7 @@ from experiments.mismatch_lab.causes import CAUSES
 from experiments.mismatch_lab.size import DEFAULT, FAST
 from experiments.turns_lab import store
 from grpojax.runtime import processes
-from grpojax.tools.study import results as study_results
+from grpojax.tools.study import machine
 
 
 def main(argv: list[str] | None = None) -> None:
@@ -29,7 +29,7 @@ def main(argv: list[str] | None = None) -> None:
   wanted = [(cause, point) for cause in CAUSES for point in corrections.of(cause).values()]
   for cause, point in tqdm(wanted, desc="corrections"):
     find(point, cause)
-  ran = study_results.environment([]) | dict(commit=processes.commit(), device=jax.devices()[0].platform)
+  ran = machine.here() | dict(commit=processes.commit(), device=jax.devices()[0].platform)
   ran["command"] = f"python -m experiments.mismatch_lab{' --fast' if flags.fast else ''}"
   found = [claim(find) for claim in claims.ALL]
   results = dict(run=ran, size=size._asdict(), claims=found, gaps=report.gaps(find), rows=report.rows(find))

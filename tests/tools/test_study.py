@@ -3,13 +3,14 @@
 import json
 import subprocess
 import sys
+from importlib.metadata import version
 from pathlib import Path
 
 import numpy as np
 import pytest
 from rich.console import Console
 from scipy import stats
-from study_toys import FINAL, STUDY, TOKENS, finish, runs
+from study_toys import FINAL, MACHINE, STUDY, TOKENS, finish, runs
 
 from grpojax.config import check as config_lib
 from grpojax.config.commandline import config_of
@@ -22,6 +23,7 @@ from grpojax.tools.study import (
   cumulative,
   execute,
   figures,
+  machine,
   page,
   plan,
   power,
@@ -359,9 +361,19 @@ def test_accuracy_before_training_is_said_of_every_group(out):
 def test_results_depend_on_nothing_but_the_records(out):
   first = results.write(out, collected(out)).read_bytes()
   assert results.write(out, collected(out)).read_bytes() == first
-  found = json.loads(first)
-  assert found["environment"]["commit"] == "abc123" and found["environment"]["device"] == "1 cpu"
   assert "wall" not in first.decode() and "time/" not in first.decode()
+
+
+def test_code_and_machine_are_those_of_the_runs_wherever_they_are_collected(out):
+  found = collected(out)["environment"]
+  assert found == MACHINE | dict(commit="abc123", device="1 cpu")
+  log = next(out.rglob("log.txt"))
+  log.write_text(machine.note() + "x on 1 of 2 TPU v5 device(s)\n")
+  found = collected(out)["environment"]
+  assert found["device"] == "1 cpu, 2 TPU v5" and found["jax"] == f"{version('jax')}, 9.1"
+  for path in out.rglob("log.txt"):
+    path.write_text("")
+  assert set(collected(out)["environment"].values()) == {"unknown"}
 
 
 def test_the_table_has_intervals_beside_every_mean(out):

@@ -20,8 +20,8 @@ from typing import NamedTuple
 
 from tqdm import tqdm
 
-from grpojax.runtime import console, processes
-from grpojax.tools.study import plan
+from grpojax.runtime import console
+from grpojax.tools.study import machine, plan
 from grpojax.tools.study.plan import Run
 
 ACCELERATORS = ("/dev/nvidia0", "/dev/accel0", "/dev/vfio/0")
@@ -140,7 +140,7 @@ def send(worker: Worker, run: Run) -> None:
   run.workdir.mkdir(parents=True, exist_ok=True)
   log = run.workdir / "log.txt"
   with log.open("ab") as file:
-    file.write(f"commit {processes.commit()}\n".encode())
+    file.write(machine.note().encode())
   asked = dict(flags=[*run.flags, "--config.verbose=False"], workdir=str(run.workdir), log=str(log))
   print(json.dumps(asked), file=worker.process.stdin, flush=True)
 

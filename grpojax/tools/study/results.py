@@ -9,16 +9,12 @@ of its 95 % interval null for a single seed.  Shares are shares, not per cent.
 """
 
 import json
-import os
-import platform
-import re
-from importlib.metadata import version
 from pathlib import Path
 
 import numpy as np
 
 from grpojax.runtime import storage
-from grpojax.tools.study import Row, Study, plan, statistics
+from grpojax.tools.study import Row, Study, machine, plan, statistics
 from grpojax.tools.study.plan import Run
 
 TOKENS = "num_tokens"  # generated in a step, kept or not
@@ -40,7 +36,7 @@ def collect(study: Study, runs: list[Run], command: str) -> dict:
     name=study.name,
     title=study.title,
     command=command,
-    environment=environment([run.workdir for run in runs if _key(run) in records]),
+    environment=machine.noted([run.workdir for run in runs if _key(run) in records]),
     metric=study.metric,
     missing=missing,
     rows=_rows(study, rows, of, runs),
@@ -72,23 +68,6 @@ def write(out: Path, results: dict) -> Path:
   text = json.dumps(results | {"rows": rows}, indent=1, allow_nan=False, ensure_ascii=False) + "\n"
   storage.write(path, text, encoding="utf-8")
   return path
-
-
-def environment(workdirs: list[Path]) -> dict[str, str]:
-  """Returns the code and the machine that runs came from, as their logs have it."""
-  logs = "".join(storage.read_text(workdir / "log.txt") for workdir in workdirs)
-  commits = ", ".join(sorted(set(re.findall(r"^commit (\S+)$", logs, re.MULTILINE)))) or "unknown"
-  seen = re.search(r"on \d+ of (\d+ .+) device\(s\)", logs)
-  found = {"commit": commits, "device": seen[1] if seen else "unknown"}
-  found["processor"] = f"{os.cpu_count()} cores, {_processor()}"
-  return (
-    found | {"python": platform.python_version()} | {name: version(name) for name in ("jax", "flax", "optax")}
-  )
-
-
-def _processor() -> str:
-  model = re.search(r"model name\s*: (.+)", storage.read_text(Path("/proc/cpuinfo")))
-  return model[1].strip() if model else platform.machine()
 
 
 def _key(run: Run) -> tuple[str, int]:
