@@ -1,8 +1,9 @@
 """The workload in TRL's GRPOTrainer on torch.  Written for trl 1.16.0, transformers 5, torch 2.13.
 
-    python on_trl.py FOLDER BETA
+    python on_trl.py FOLDER BETA [bfloat16]
 
-`transformers.generate`, which TRL calls, also does the rollouts that are timed alone.
+`transformers.generate`, which TRL calls, also does the rollouts that are timed alone.  With bfloat16
+parameters and moments stay float32, and products are bfloat16 (TRL's bf16=True).
 """
 
 import os
@@ -25,11 +26,11 @@ def reward(completions, **_):
   return [w.even_share(text) for text in completions]
 
 
-def config(beta: float) -> trl.GRPOConfig:
+def config(beta: float, bf16: bool) -> trl.GRPOConfig:
   return trl.GRPOConfig(
     output_dir=tempfile.mkdtemp(), max_steps=10**6, save_strategy="no", logging_steps=1,
-    report_to="none", disable_tqdm=True, use_cpu=True, bf16=False, fp16=False,
-    gradient_checkpointing=False, per_device_train_batch_size=w.PROMPTS * w.GROUP,
+    report_to="none", disable_tqdm=True, use_cpu=True, fp16=False,
+    bf16=bf16, gradient_checkpointing=False, per_device_train_batch_size=w.PROMPTS * w.GROUP,
     gradient_accumulation_steps=1, num_generations=w.GROUP, max_completion_length=w.NEW,
     temperature=1.0, top_p=1.0, top_k=0, num_iterations=1, beta=beta, epsilon=w.EPSILON,
     loss_type="grpo", scale_rewards="group", optim="adamw_torch", learning_rate=w.LEARNING_RATE,
@@ -79,14 +80,14 @@ def logprobs(trainer, model, ids):
 
 
 def main():
-  folder, beta = sys.argv[1], float(sys.argv[2])
+  folder, beta, bf16 = sys.argv[1], float(sys.argv[2]), "bfloat16" in sys.argv[3:]
   tokenizer = AutoTokenizer.from_pretrained(folder)
   tokenizer.add_special_tokens({"eos_token": w.NEVER})
   model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
   questions = w.questions(512)
   steps = Steps()
   trainer = trl.GRPOTrainer(
-    model=model, reward_funcs=reward, args=config(beta), processing_class=tokenizer,
+    model=model, reward_funcs=reward, args=config(beta, bf16), processing_class=tokenizer,
     train_dataset=Dataset.from_dict({"prompt": questions}), callbacks=[steps],
   )  # fmt: skip
 

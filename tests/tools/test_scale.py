@@ -196,17 +196,24 @@ def test_the_order_of_runs_is_nothing_and_the_unit_scales_c_mid_alone(tmp_path):
       np.testing.assert_allclose(scale * row["fit"][name], first[0]["fit"][name], rtol=1e-6)
 
 
-def test_recipes_are_told_apart_by_what_they_change_and_the_best_comes_first(tmp_path):
+def test_recipes_are_told_apart_and_the_best_comes_first(tmp_path):
   rate = {"optimizer.learning_rate": 0.5}
   low = several(tmp_path / "low", S=2, truth=(0.6, 1.5, 3000.0))
   high = several(tmp_path / "high", S=1, truth=(0.9, 1.5, 3000.0), **rate)
   found = command.collect([low[0], *high, low[1]], "tokens", 0.0)
   first, second = found["rows"]
   assert (first["seeds"], second["seeds"]) == ([0], [0, 1])
-  assert first["label"] == "grpo, learning_rate=0.5" and first["fit"]["A"] > second["fit"]["A"]
+  assert (first["label"], second["label"]) == ("high", "low"), "a study keeps a row's runs in its folder"
+  assert first["fit"]["A"] > second["fit"]["A"]
   assert "interval" not in first["end"] and "interval" in second["end"]
   assert "one seed: no interval" in command.page.verdicts(found)[0]
   assert any("With 2 seeds no bootstrap interval reaches 95 %" in note for note in command.page.notes(found))
+
+
+def test_recipes_of_one_folder_are_named_by_what_they_change(tmp_path):
+  names = [a_run(tmp_path / "low", 0), a_run(tmp_path / "high", 0, **{"optimizer.learning_rate": 0.5})]
+  rows = command.collect(names, "tokens", 0.0)["rows"]
+  assert sorted(row["label"] for row in rows)[1] == "grpo, learning_rate=0.5"
 
 
 def test_burn_in_leaves_out_and_unfinished_seeds_shorten_the_curve(tmp_path):

@@ -1,6 +1,7 @@
 """Workdirs -> recipes: runs whose configs differ in the seed alone, with their evaluations and compute."""
 
 from itertools import pairwise
+from pathlib import PurePosixPath
 from typing import NamedTuple
 
 import numpy as np
@@ -45,8 +46,7 @@ def load(names: list[str], unit: str) -> list[Recipe]:
   groups = {}
   for run in runs:
     groups.setdefault(repr(sorted(run.config.items())), []).append(run)
-  configs = [group[0].config for group in groups.values()]
-  return [_recipe(_label(group[0].config, configs), group) for group in groups.values()]
+  return [_recipe(_label(group, list(groups.values())), group) for group in groups.values()]
 
 
 def _read(name: str, unit: str) -> Run:
@@ -81,11 +81,21 @@ def _check_evaluations(runs: list[Run]) -> None:
         )
 
 
-def _label(config: dict, configs: list[dict]) -> str:
-  """Returns the recipe's name, with what it changes where recipes of one name differ."""
-  alike = [other for other in configs if other["name"] == config["name"]]
-  keys = sorted({key for other in alike for key in other.keys() | config.keys()})
-  differ = [key for key in keys if len({repr(other.get(key)) for other in alike}) > 1]
+def _label(group: list[Run], groups: list[list[Run]]) -> str:
+  """Returns the recipe's name; where several have that name, its row of a study, or what it changes.
+
+  A study keeps the runs of a row in a folder of their own, whose name says more than ten changed keys.
+  """
+  config = group[0].config
+  alike = [other for other in groups if other[0].config["name"] == config["name"]]
+  if len(alike) == 1:
+    return config["name"]
+  folders = [{PurePosixPath(run.name).parent.name for run in other} for other in alike]
+  if all(len(folder) == 1 for folder in folders) and len(set.union(*folders)) == len(alike):
+    return PurePosixPath(group[0].name).parent.name
+  configs = [other[0].config for other in alike]
+  keys = sorted({key for other in configs for key in other})
+  differ = [key for key in keys if len({repr(other.get(key)) for other in configs}) > 1]
   return ", ".join([config["name"], *(f"{key.rpartition('.')[2]}={config.get(key)}" for key in differ)])
 
 

@@ -14,6 +14,7 @@ from grpojax.tools.study import Figure, Study, plan, statistics
 
 MARKERS = "osD^vP"
 LETTER = 0.019  # of the axis, the room of a letter below a tick
+HALF = 28  # letters that fit in half of a picture's width, beside a line of the legend
 PNG = {"text.color": "black", "savefig.facecolor": "white", "savefig.dpi": 160}
 
 
@@ -101,8 +102,9 @@ def _plot(figure: Figure, study: Study, lines: list[Line], in_picture: bool):
   if in_picture:
     ax.set_title(figure.title, loc="left", fontsize=10.5)
     if len(lines) > 1:
-      fig.set_figheight(fig.get_figheight() + 0.2 * -(-len(lines) // 2))
-      fig.legend(loc="outside lower left", ncols=2, frameon=False, fontsize=8)
+      columns = 2 if max(len(line.label) for line in lines) <= HALF else 1
+      fig.set_figheight(fig.get_figheight() + 0.2 * -(-len(lines) // columns))
+      fig.legend(loc="outside lower left", ncols=columns, frameon=False, fontsize=8)
   return fig, legend
 
 
