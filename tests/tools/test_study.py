@@ -356,6 +356,8 @@ def test_accuracy_before_training_is_said_of_every_group(out):
   assert "20.0 [20.0, 20.0] before." in table.markdown(STUDY, found)
   found["rows"][2] |= dict(group="other", before=dict(mean=0.3, low=None, high=None))
   assert table.before(found) == "20.0 [20.0, 20.0], other 30.0"
+  found["rows"][1]["before"] = dict(mean=0.25, low=None, high=None)
+  assert table.before(found) == "20.0 [20.0, 20.0] to 25.0, other 30.0", "rows that start from another policy"
 
 
 def test_results_depend_on_nothing_but_the_records(out):

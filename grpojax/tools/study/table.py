@@ -75,7 +75,7 @@ def notes(study: Study, results: dict) -> list[str]:
   lines = [
     f"Accuracy is {results['metric']}, in % of the held-out questions, {_when(study)}; "
     f"{before(results)} before. Mean over {seeds(len(of))} with its 95 % bootstrap interval; differences are "
-    "in points, paired by seed (same cold start, same prompts).",
+    "in points, paired by seed (same prompts; same cold start, if rows do not change the model).",
     "Tokens are those generated in training, kept or not; "
     + "; ".join(f"equal {word} are {_budgets(results, key_of(word))}" for word in study.spends)
     + ", as many as the thriftiest run of a group took.",
@@ -101,11 +101,16 @@ def _budgets(results: dict, key: str) -> str:
 
 
 def before(results: dict) -> str:
-  """Formats the accuracy before training; where there are groups, of each."""
-  first = {}  # row of each group
+  """Formats the accuracy before training of each group, or the lowest and highest of its rows."""
+  of = {}
   for row in results["rows"]:
-    first.setdefault(row["group"], row)
-  return ", ".join(f"{group} {level(row['before'])}".strip() for group, row in first.items())
+    of.setdefault(row["group"], []).append(row["before"])
+  return ", ".join(f"{group} {_range(found)}".strip() for group, found in of.items())
+
+
+def _range(found: list[dict]) -> str:
+  low, high = (level(end(found, key=lambda one: one["mean"])) for end in (min, max))
+  return low if low == high else f"{low} to {high}"
 
 
 def power(scatter: float, n: int) -> str:
