@@ -239,7 +239,7 @@ def test_a_hubs_id_of_a_tuned_model_has_the_shapes_of_the_one_it_is_tuned_from(t
 
 
 def test_chips_are_found_by_what_devices_call_themselves():
-  assert chips.of_device("NVIDIA H100 80GB HBM3") == chips.CHIPS["H100"]
+  assert chips.of_device("NVIDIA H100 80GB HBM3") == chips.GPUS["H100"]
   assert chips.of_device("cpu") is None
 
 

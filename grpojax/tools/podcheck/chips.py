@@ -21,12 +21,25 @@ CHIPS = {
   "v5e": Chip(197e12, 819e9, 15.75 * GIB, 45e9, 3.125e9, 1.5e9, 0.72),
   "v5p": Chip(459e12, 2765e9, 95.73 * GIB, 90e9, 6.25e9, 1.75e9, 0.68),
   "v6e": Chip(918e12, 1640e9, 32 * GIB, 90e9, 12.5e9, 1.75e9, 0.28),
+}
+GPUS = {  # https://www.nvidia.com/en-us/data-center/, data sheets: dense bfloat16 summed in float32
   "H100": Chip(989e12, 3350e9, 80e9, 0.0, 0.0, 0.0, 0.0),
   "H200": Chip(989e12, 4800e9, 141e9, 0.0, 0.0, 0.0, 0.0),
+  "A100": Chip(312e12, 2039e9, 80e9, 0.0, 0.0, 0.0, 0.0),
+  "L40S": Chip(362e12, 864e9, 48e9, 0.0, 0.0, 0.0, 0.0),
+  "L4": Chip(121e12, 300e9, 24e9, 0.0, 0.0, 0.0, 0.0),
+  "4090": Chip(165e12, 1008e9, 24e9, 0.0, 0.0, 0.0, 0.0),
 }
 
 
 def of_device(kind: str) -> Chip | None:
   """Returns the chip by its device kind; None for a kind without published numbers, such as a CPU."""
-  names = [name for name in CHIPS if name in kind]
-  return CHIPS[names[0]] if names else None
+  found = [chip for name, chip in (CHIPS | GPUS).items() if name in kind]
+  return found[0] if found else None
+
+
+def gpu(name: str) -> Chip | None:
+  """Returns a GPU by its name, or by its memory in GB ("24": no peaks); None if it is neither."""
+  if name.replace(".", "", 1).isdigit() and name not in GPUS:
+    return Chip(float("nan"), float("nan"), float(name) * 1e9, 0.0, 0.0, 0.0, 0.0)
+  return GPUS.get(name)

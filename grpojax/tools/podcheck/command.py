@@ -3,14 +3,15 @@
     grpojax podcheck --config=configs/dapo.py:paper --topology=v5p:4x4x4
     ... --config.mesh.slices=2 --config.mesh.data=2   # two such slices, joined over `data`
     ... --topology=cpu:8      # so many devices of this machine; without --topology, what there is
+    ... --topology=gpu:24     # a GPU of 24 GB, or gpu:4090, gpu:8xH100: its memory by arithmetic
     ... --suggest             # what would have to change, if it does not fit
     ... --search              # meshes and remat policies, the best five
     ... --programs=update,decode      # not all of them
     ... --json=check.json
 
 Compiles the update, the log-prob pass, the prefill and the decode loop with the slice's own compiler (of
-TPUs: pip install grpojax[pods]) and runs nothing.  `config.model.path` may be a folder, or a name that
-`known.py` has.
+TPUs: pip install grpojax[pods]) and runs nothing; for a GPU, nothing is compiled either.
+`config.model.path` may be a folder, or a name that `known.py` has.
 """
 
 import json
@@ -21,9 +22,9 @@ from pathlib import Path
 from absl import flags
 
 from grpojax.config import commandline
-from grpojax.tools.podcheck import check, search, suggest, table, topology
+from grpojax.tools.podcheck import check, gpus, search, suggest, table, topology
 
-TOPOLOGY = flags.DEFINE_string("topology", "", "v5e:8x8, v5p:4x4x4, ..., cpu:8; default: what is here.")
+TOPOLOGY = flags.DEFINE_string("topology", "", "v5e:8x8, v5p:4x4x4, gpu:24, cpu:8; default: what is here.")
 JSON = flags.DEFINE_string("json", "", "A file for the same figures as data.")
 PROGRAMS = flags.DEFINE_list("programs", [], "Of update, log-probs, weights, prefill, decode; all without.")
 SUGGEST = flags.DEFINE_bool("suggest", False, "If it does not fit: changes of the config, tried in turn.")
@@ -35,7 +36,8 @@ def main(argv):
   try:
     where = topology.find(TOPOLOGY.value, config.mesh.slices)
     with tempfile.TemporaryDirectory() as scratch:
-      data = (_searched if SEARCH.value else _checked)(config, where, Path(scratch))
+      by = _of_gpus if where.name.startswith("gpu:") and where.abstract else _checked
+      data = (_searched if SEARCH.value else by)(config, where, Path(scratch))
   except ValueError as error:
     sys.exit(f"error: {error}")
   if JSON.value:
@@ -52,6 +54,24 @@ def _checked(config, where: topology.Slice, scratch: Path) -> dict:
     for tried in suggest.suggest(config, found, scratch):
       data["suggestions"].append(tried._asdict())
       print(table.tried(tried), flush=True)
+  return data
+
+
+def _of_gpus(config, where: topology.Slice, scratch: Path) -> dict:
+  """Prints what a GPU has to hold, the largest that fits it, and what would make the config fit."""
+  found = gpus.check(config, where, scratch)
+  print(gpus.text(found))
+  data = dict(verdict=found.verdict, room=found.room, seconds=found.seconds)
+  data["phases"] = {phase.name: phase.parts for phase in found.phases}
+  if found.verdict == "fits":
+    data["largest"] = [one._asdict() for one in gpus.largest(config, where, scratch)]
+    print(gpus.advice([gpus.Largest(**one) for one in data["largest"]]))
+    return data
+  for change in gpus.changes(found):
+    changed = gpus.check(config, where, scratch, change)
+    print(gpus.tried(change, changed), flush=True)
+    if changed.verdict == "fits":
+      return data | dict(change=change)
   return data
 
 

@@ -14,6 +14,7 @@ from grpojax.data import text
 from grpojax.learner import logprob_scan, logprobs, rows
 from grpojax.learner.packing import PackSpec
 from grpojax.learner.state import State
+from grpojax.models import kernels
 from grpojax.rollout import sampler
 from grpojax.runtime import sharding
 from grpojax.tools.podcheck import abstract, known
@@ -50,8 +51,11 @@ class Program(NamedTuple):
   mesh: dict[str, int]  # `axes` of what it runs on: the sampler may have its own
 
 
-def plan(config: ConfigDict, devices: list, scratch: Path) -> Plan:
-  """Plans a run.  Raises ValueError as the run would, before anything is compiled."""
+def plan(config: ConfigDict, devices: list, scratch: Path, attention: str = "") -> Plan:
+  """Plans a run.  Raises ValueError as the run would, before anything is compiled.
+
+  `attention` is the back end of the devices that are meant, where `devices` stand for others.
+  """
   config = config.copy_and_resolve_references()
   tokenizer = None
   if "path" in config.model:
@@ -61,6 +65,8 @@ def plan(config: ConfigDict, devices: list, scratch: Path) -> Plan:
   mesh = sharding.make_mesh(config.mesh, devices)
   tokenizer = tokenizer or text.load_tokenizer(policy_lib.model_folder(config))
   model = policy_lib.build_model(config, tokenizer, mesh)
+  if attention and not kernels.obstacle(attention, model.spec):
+    model = model._replace(attention=attention)
   programs = programs_lib.build(config, model, tokenizer, mesh)
   c, shards = config.rollout, sharding.batch_shards(mesh)
   samples, spec = sharding.sampler_mesh(config.mesh, mesh), sampler.build.rollout_spec(config)
@@ -104,10 +110,14 @@ def log_probs(plan: Plan) -> Program:
     _policy(plan.model), batch.tokens, batch.prompt_length, batch.routing, batch.balance_mask,
     batch.packing_index, batch.context, batch.kept,
   )  # fmt: skip
-  first = logprobs.needs_old_logprobs(config)
-  passes = config.updates_per_rollout * (1 + bool(config.reference)) - (not first)
   call = plan.programs.logp
-  return _program(plan.mesh, call, args, plan.open_loops, passes)
+  return _program(plan.mesh, call, args, plan.open_loops, log_prob_passes(config))
+
+
+def log_prob_passes(config: ConfigDict) -> int:
+  """Returns the passes of a step over an update's sequences: of the old policy, and of a reference."""
+  first = logprobs.needs_old_logprobs(config)
+  return config.updates_per_rollout * (1 + bool(config.reference)) - (not first)
 
 
 def sampling(plan: Plan) -> dict[str, Program]:

@@ -23,10 +23,13 @@ class Slice(NamedTuple):
 def find(name: str, slices: int = 1) -> Slice:
   """Returns a slice: "v5p:4x4x4", "cpu:8" (so many devices of this machine), or "" for what is here.
 
+  GPUs ("gpu:24" of 24 GB, "gpu:8xH100") have devices of this machine in their place, for arithmetic.
   `slices` TPU slices are joined by a slower network.  Raises ValueError for any other name.  This is called
   before anything else of JAX.
   """
   kind, _, size = name.partition(":")
+  if kind == "gpu" and size:
+    return _gpus(name, size)
   if kind in ("", "cpu"):
     _compile_afresh()
     if size:
@@ -38,9 +41,24 @@ def find(name: str, slices: int = 1) -> Slice:
     return Slice(name, found, chips.of_device(found[0].device_kind), False)
   if kind not in chips.CHIPS or not kind.startswith("v"):
     known = ", ".join(f"{k}:..." for k in chips.CHIPS if k.startswith("v"))
-    raise ValueError(f"--topology={name} is no slice; it is cpu:N or one of {known}, such as v5p:4x4x4.")
+    raise ValueError(
+      f"--topology={name} is no slice; it is cpu:N, gpu:GB or one of {known}, such as v5p:4x4x4."
+    )
   devices = _tpu(name, slices)
   return Slice(f"{slices} x {name}" if slices > 1 else name, devices, chips.CHIPS[kind], True)
+
+
+def _gpus(name: str, size: str) -> Slice:
+  count, _, kind = size.rpartition("x")
+  chip = chips.gpu(kind)
+  if not chip or not (count or "1").lstrip("0").isdigit():
+    raise ValueError(
+      f"--topology={name} is no GPU; it is gpu:GB or one of {', '.join(f'gpu:{k}' for k in chips.GPUS)}; of "
+      "several, gpu:8xH100."
+    )
+  jax.config.update("jax_num_cpu_devices", int(count or 1))
+  jax.config.update("jax_platforms", "cpu")
+  return Slice(name, jax.devices(), chip, True)
 
 
 def _tpu(name: str, slices: int) -> list:

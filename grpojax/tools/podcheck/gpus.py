@@ -1,0 +1,166 @@
+"""Does it fit a GPU, and what is the largest that does?  By arithmetic: nothing is compiled.
+
+    grpojax podcheck --config=configs/qwen_gsm8k.py:gpu --topology=gpu:24       # 24 GB; gpu:4090, gpu:8xH100
+"""
+
+import math
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from ml_collections import ConfigDict
+
+from grpojax.runtime import sharding
+from grpojax.tools.podcheck import memory, necessary, programs
+from grpojax.tools.podcheck.memory import Phase
+from grpojax.tools.podcheck.programs import Plan
+from grpojax.tools.podcheck.topology import Slice
+
+ATTENTION = "cudnn"
+PEAK, BANDWIDTH = 0.4, 0.4  # shares that are taken for granted; the H200's decoding was measured at 0.40
+
+
+class Checked(NamedTuple):
+  """A config on a GPU."""
+
+  slice: Slice
+  plan: Plan
+  phases: list[Phase]
+  room: float  # bytes of the GPU that JAX takes
+
+  @property
+  def verdict(self) -> str:
+    if all(phase.most <= self.room for phase in self.phases):
+      return "fits"
+    return "may fit" if all(phase.least <= self.room for phase in self.phases) else "does not fit"
+
+  @property
+  def seconds(self) -> dict[str, float]:
+    """Returns seconds of a step by phase, responses of the whole budget; NaN for a GPU without a name."""
+    plan, chip, c = self.plan, self.slice.chip, self.plan.config
+    passes = programs.log_prob_passes(c) / c.updates_per_rollout
+    work = necessary.forward(plan) * c.updates_per_rollout / plan.mesh.size
+    again = 0 if plan.model.remat == "none" else 1
+    decoding = next(phase.parts for phase in self.phases if phase.name == "decoding")
+    weights = decoding["the sampler's weights"] or decoding["parameters"]
+    steps = programs.decode_steps(plan)
+    return {
+      "updates": work * (3 + again) / (chip.flops * PEAK),
+      "log-probs": work * passes / (chip.flops * PEAK),
+      "decoding": steps * (weights + decoding["keys and values"]) / (chip.hbm * BANDWIDTH),
+    }
+
+
+class Largest(NamedTuple):
+  """The largest value of a key, all others as they are, that fits for certain; None: not even the least."""
+
+  key: str
+  now: int
+  value: int | None
+
+
+def check(config: ConfigDict, where: Slice, scratch: Path, change: dict | None = None) -> Checked:
+  """Sums up what a config takes, with a change of it.  Raises ValueError for one that no run accepts."""
+  config = config.copy_and_resolve_references()
+  config.update_from_flattened_dict(change or {})
+  plan = programs.plan(config, where.devices, scratch, ATTENTION)
+  return Checked(where, plan, memory.phases(plan), memory.room(where.chip))
+
+
+def largest(config: ConfigDict, where: Slice, scratch: Path) -> Iterator[Largest]:
+  """Yields how far lengths, slots and the pieces of an update can go, each alone."""
+  fits = lambda key, value: check(config, where, scratch, {key: value}).verdict == "fits"
+  c, shards = config.rollout, sharding.batch_shards(check(config, where, scratch).plan.mesh)
+  tokens = [128 * 2**n for n in range(9)]  # up to 32,768
+  yield Largest("rollout.max_tokens", c.max_tokens, _last(fits, "rollout.max_tokens", tokens))
+  if c.slots:
+    slots = [shards * 2**n for n in range(15) if shards * 2**n <= c.prompts * c.group_size]
+    yield Largest("rollout.slots", c.slots, _last(fits, "rollout.slots", slots))
+  of_update = c.prompts // config.updates_per_rollout * c.group_size // shards
+  pieces = [n for n in range(of_update, 0, -1) if of_update % n == 0]
+  yield Largest("microbatches", config.microbatches, _last(fits, "microbatches", pieces))
+
+
+def _last(fits: Callable, key: str, values: list[int]) -> int | None:
+  """Returns the last of the values, which take more and more, that fits."""
+  found = None
+  for value in values:
+    try:
+      if not fits(key, value):
+        break
+    except ValueError:  # no run accepts the value
+      continue
+    found = value
+  return found
+
+
+def changes(checked: Checked) -> Iterator[dict]:
+  """Yields changes for a config that may not fit, the cheapest first, each with those before it.
+
+  Adapters come last: they train something else.
+  """
+  config, change = checked.plan.config, {}
+  over = {phase.name for phase in checked.phases if phase.most > checked.room}
+  if "update" in over:
+    for change["microbatches"] in (2 * checked.plan.pieces, 4 * checked.plan.pieces):
+      yield dict(change)
+    if config.remat != "full":
+      change["remat"] = "full"
+      yield dict(change)
+  if "decoding" in over:
+    for change["rollout.slots"] in (checked.plan.slots // 2, checked.plan.slots // 4):
+      yield dict(change)
+    change["rollout.kv_cache"] = "int8"
+    yield dict(change)
+  if not config.lora.rank:
+    yield {"lora.rank": 16}
+    yield change | {"lora.rank": 16}
+
+
+def text(checked: Checked) -> str:
+  """Formats the table and the verdict."""
+  plan, chip, GB = checked.plan, checked.slice.chip, 1e9
+  line = lambda cells: f"| {' | '.join(cells)} |"
+  rows = [line(["GB of one GPU", *(phase.name for phase in checked.phases)]), "|---" * 3 + "|"]
+  for what in dict.fromkeys(key for phase in checked.phases for key in phase.parts):
+    values = [phase.parts.get(what) for phase in checked.phases]
+    if not any(values):
+      continue
+    rows.append(line([what, *("" if v is None else f"{v / GB:.2f}" for v in values)]))
+  rows.append(line(["**in all**", *(f"**{phase.least / GB:.1f}**" for phase in checked.phases)]))
+  rows.append(line(["at most, with what XLA adds", *(f"{phase.most / GB:.1f}" for phase in checked.phases)]))
+  share = checked.room / chip.memory
+  rows += [
+    "",
+    f"**{checked.verdict}** in {checked.room / GB:.1f} GB: {share:.0%} of {chip.memory / GB:.0f} GB is what "
+    f"JAX takes ({memory.FRACTION}); {plan.slots} slots, an update in {plan.pieces} piece(s), every response "
+    "as long as its budget.",
+  ]  # fmt: skip
+  seconds = checked.seconds
+  if not math.isnan(sum(seconds.values())):
+    parts = ", ".join(f"{name} {s:.3g}" for name, s in seconds.items())
+    rows.append(
+      f"A step: {sum(seconds.values()):.3g} s ({parts}), if products reach {PEAK} of the peak and decoding "
+      f"{BANDWIDTH} of the bandwidth."
+    )
+  return "\n".join([*rows, "All of it is arithmetic; nothing was compiled."])
+
+
+def advice(found: list[Largest]) -> str:
+  """Formats the largest values."""
+  rows = ["The largest that fit, each alone:"]
+  for one in found:
+    what = "fewest" if one.key == "microbatches" else "at most"
+    rows.append(
+      f"  --config.{one.key}={one.value}  # {what}; now {one.now}"
+      if one.value
+      else f"  --config.{one.key}: none fits; now {one.now}"
+    )
+  return "\n".join(rows)
+
+
+def tried(change: dict, checked: Checked) -> str:
+  """Formats a change that was tried."""
+  flags = " ".join(f"--config.{key}={value}" for key, value in change.items())
+  most = max(phase.most for phase in checked.phases)
+  return f"  {flags}: {checked.verdict}, at most {most / 1e9:.1f} GB"
