@@ -100,13 +100,26 @@ def _by_piece(x, pieces, axes: int):
 @partial(jax.custom_vjp, nondiff_argnums=(2,))
 def _dot(x, weight, axes):
   """Returns the dot product with gradients whose operands lie as they are: autodiff's makes XLA transpose."""
-  return jnp.tensordot(x, weight, axes)
+  return _product(x, weight, axes)
 
 
 def _dot_backward(axes, operands, ct):
   x, weight = operands
   lead, out = list(range(x.ndim - axes)), list(range(axes - weight.ndim, 0))
-  return jnp.tensordot(ct, weight, (out, out)), jnp.tensordot(x, ct, (lead, lead))
+  return _product(ct, weight, (out, out)), _product(x, ct, (lead, lead))
+
+
+def _product(x, y, axes):
+  """Returns jnp.tensordot(x, y, axes) in their dtype, summed in float32.
+
+  A CPU with matrix units (AMX) uses them for bfloat16 only where the product leaves as float32: five times as
+  fast there as a product that leaves as bfloat16.  Accelerators round as they write.
+  """
+  plain = lambda x, y: jnp.tensordot(x, y, axes)
+  if x.dtype != jnp.bfloat16:
+    return plain(x, y)
+  summed = lambda x, y: jnp.tensordot(x, y, axes, preferred_element_type=jnp.float32).astype(x.dtype)
+  return jax.lax.platform_dependent(x, y, cpu=summed, default=plain)
 
 
 _dot.defvjp(lambda x, weight, axes: (_dot(x, weight, axes), (x, weight)), _dot_backward)

@@ -60,7 +60,7 @@ def _announce_sampler(job: Job, model: Model) -> None:
   if own.sync:
     axes, size = _axes(own.mesh), f"{own.bytes_per_chip:,} bytes per chip"
     console.say(f"sampler: mesh {axes}, its own copy of the parameters ({size}), made anew for each rollout")
-  elif any(mesh.shape[axis] > 1 for axis in sharding.mesh_axes(model.rules["embed"])):
+  if own.mesh == mesh and any(mesh.shape[axis] > 1 for axis in sharding.mesh_axes(model.rules["embed"])):
     console.say("note: each decoded token gathers all parameters, unless config.mesh.sampler.tensor is set")
   slots = build.slots_that_fit(config, own.model.spec, own.mesh, build.rollout_spec(config))
   if slots < min(c.slots, c.prompts * c.group_size):

@@ -189,7 +189,7 @@ def command(tmp_path_factory):
   }  # fmt: skip
   flags = [f"--config.{key}={value}" for key, value in sizes.items()]
   return lambda out, *more: [
-    sys.executable, "-m", "experiments.real_model", "--seeds=1", f"--out={out}", *flags, *more
+    sys.executable, "-m", "small_real_model", "--seeds=1", f"--out={out}", *flags, *more
   ]  # fmt: skip
 
 

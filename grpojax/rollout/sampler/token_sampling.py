@@ -72,6 +72,19 @@ def _nucleus(logits, top_p):
   return jnp.take_along_axis(before < top_p, jnp.argsort(order, axis=-1), axis=-1)
 
 
+def in_two_passes(keys, logits):
+  """Returns what jax.random.categorical draws [B] by keys [B] of logits [B, V], in half of its time on a CPU.
+
+  There an argmax computes its operand, which is random numbers, one after the other: here they are written
+  first, and the largest is found by comparing with the maximum.  A NaN is the largest, as in argmax.
+  """
+  noise = jax.vmap(lambda key, row: jax.random.gumbel(key, row.shape, row.dtype))(keys, logits)
+  noisy = logits + noise
+  largest = (noisy == jnp.max(noisy, axis=-1, keepdims=True)) | jnp.isnan(noisy)
+  place = jax.lax.broadcasted_iota(jnp.int32, noisy.shape, noisy.ndim - 1)
+  return jnp.min(jnp.where(largest, place, noisy.shape[-1]), axis=-1)
+
+
 def sample_token(keys, position, logits, sampling: SamplingParams):
   """Samples tokens [B] int32 by keys [B], position [] or [B], logits [B, V] float32.
 
@@ -82,8 +95,9 @@ def sample_token(keys, position, logits, sampling: SamplingParams):
     tokens = jnp.argmax(logits, axis=-1)
   else:
     logits = filtered(logits, sampling)
-    draw = lambda k, t, row: jax.random.categorical(jax.random.fold_in(k, t), row)
-    tokens = jax.vmap(draw)(keys, jnp.broadcast_to(position, keys.shape), logits)
+    keys = jax.vmap(jax.random.fold_in)(keys, jnp.broadcast_to(position, keys.shape))
+    drawn = jax.vmap(jax.random.categorical)
+    tokens = jax.lax.platform_dependent(keys, logits, cpu=in_two_passes, default=drawn)
   logp = jax.nn.log_softmax(logits, axis=-1)
   entropy = -(jnp.exp(logp) * jnp.where(logp > -jnp.inf, logp, 0.0)).sum(axis=-1)
   return tokens.astype(jnp.int32), jnp.take_along_axis(logp, tokens[:, None], axis=-1)[:, 0], entropy

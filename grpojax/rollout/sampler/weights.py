@@ -2,15 +2,17 @@
 
 A learner cuts every matrix over all devices and gathers it where it is used, once for many tokens; a
 decoded token would gather all of them for itself.  So the sampler may have its own mesh of the same devices,
-`config.mesh.sampler`, where matrices are cut over `tensor` (and experts) alone.  One program makes its copy
-from the learner's parameters wherever sampling starts: adapters merged, matrices rounded as every use of
-them rounds them, every array sent to its place.
+`config.mesh.sampler`, where matrices are cut over `tensor` (and experts) alone.  And where the compute dtype
+is narrower than the parameters', every decoded token would read and round all of them.  One program makes
+the copy from the learner's parameters wherever sampling starts: adapters merged, matrices rounded as every
+use of them rounds them, every array sent to its place.
 """
 
 from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
+import jax.numpy as jnp
 from jax.sharding import Mesh
 from ml_collections import ConfigDict
 
@@ -34,7 +36,8 @@ def build_sync(config: ConfigDict, name: str, model: models.Model, mesh: Mesh, p
   """Returns the sampler's side of a learner on `mesh`; precision "int8" rounds matrices to eight bits."""
   learners = policy_shardings(model, mesh)
   on, spec = sharding.sampler_mesh(config.mesh, mesh), model.spec
-  if on == mesh and precision == "full":
+  rounds = jnp.dtype(spec.dtype).itemsize < jnp.dtype(spec.param_dtype).itemsize
+  if on == mesh and precision == "full" and not rounds:
     return Weights(model, mesh, learners, None, 0)
   if precision == "int8":
     rounded, axes = int8.quantize_weights, int8.axes(model.axes, spec)

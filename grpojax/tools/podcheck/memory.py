@@ -1,8 +1,8 @@
 """Memory of a device by arithmetic on shapes: for GPUs, whose compiler is not here.
 
-What XLA adds (copies between layouts, pieces of a gathered matrix) is not in it.  Of fifteen programs that the
-TPU's compiler has compiled (docs/pods.md, docs/hardware.md) an update takes 0.98 to 1.3 of this, 1.4 with a
-mixture of experts, and decoding 1.2 to 1.5: MOST.
+What XLA adds (copies between layouts, pieces of a gathered matrix) is not in it.  Of fifteen programs that
+the TPU's compiler has compiled (docs/pods.md, docs/hardware.md) an update takes 0.98 to 1.3 of this, 1.4 with
+a mixture of experts, and decoding 1.2 to 1.5: MOST.
 """
 
 import os

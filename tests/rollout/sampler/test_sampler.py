@@ -11,7 +11,12 @@ from grpojax import models
 from grpojax.learner.logprobs import response_logprobs
 from grpojax.recipes import base
 from grpojax.rollout import sampler
-from grpojax.rollout.sampler.token_sampling import SamplingParams, filtered, sample_token
+from grpojax.rollout.sampler.token_sampling import (
+  SamplingParams,
+  filtered,
+  in_two_passes,
+  sample_token,
+)
 from grpojax.runtime import sharding
 
 V, L, T, G = 40, 10, 24, 3
@@ -183,3 +188,17 @@ def test_draws_follow_the_distribution_and_report_its_logp_and_entropy():
   assert share[0] == share[3] == 0
   np.testing.assert_allclose(np.exp(logp)[np.asarray(tokens) == 4], p[2], rtol=1e-5)
   np.testing.assert_allclose(entropy, -(p * np.log(p)).sum(), rtol=1e-5)
+
+
+def test_two_passes_draw_what_one_does():
+  """jax.random.categorical, of ties, of tokens that a filter cut, of rows all cut, and of NaNs."""
+  rng = np.random.default_rng(0)
+  logits = rng.normal(size=(64, 300)).astype(np.float32)
+  logits[:16] = np.round(logits[:16])
+  logits[16:32][rng.random((16, 300)) < 0.9] = -np.inf
+  logits[32] = -np.inf
+  logits[33, [7, 250]] = np.nan
+  logits[34, 5] = np.inf
+  keys = jax.random.split(jax.random.key(3), 64)
+  got, want = jax.jit(in_two_passes)(keys, logits), jax.vmap(jax.random.categorical)(keys, logits)
+  np.testing.assert_array_equal(got, want)

@@ -110,3 +110,20 @@ def test_the_copy_is_in_the_compute_dtype_as_far_as_every_use_is(head_dtype, tie
   whole, half = (sum(x.nbytes for x in jax.tree.leaves(tree)) for tree in (params, small))
   own = small["embedding" if tied else "head"].nbytes if head_dtype else 0  # the head stays as it is
   assert half - own < 0.6 * (whole - own) and half / 2 < made.bytes_per_chip < 0.6 * half
+
+
+def test_a_compute_dtype_narrower_than_the_parameters_is_rounded_once_a_rollout(monkeypatch):
+  """And draws the same tokens as a sampler that reads and rounds the learner's for each of them."""
+  c = config(data=8)
+  c.model.dtype = "bfloat16"
+  got, run, params = sampled(c, asked())
+  kinds = {x.dtype.name for x in jax.tree.leaves(run.sync_weights(params))}
+  assert run.sync and kinds == {"bfloat16", "float32"}  # norms stay
+  learners = lambda config, name, model, mesh, precision: weights.Weights(
+    model, mesh, weights.policy_shardings(model, mesh), None, 0
+  )
+  monkeypatch.setattr(weights, "build_sync", learners)
+  want, alone, _ = sampled(c, asked())
+  assert not alone.sync
+  for x, y in zip(got, want, strict=True):
+    np.testing.assert_array_equal(x, y)
