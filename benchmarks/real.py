@@ -31,6 +31,10 @@ ROWS = {  # row -> the process, and what it is asked for once each; the last ans
   "logprobs": ("0.04", ("step", "logprobs", "logprobs")),
   **{f"rollout{n}": (str(n), (f"rollout{n}",) * 2) for n in (8, 32, 128)},
 }
+OWN_FLAGS = {  # what is kept of a layer in bfloat16 a CPU makes float32 and rounds again with every layer
+  FLOAT32: [],
+  BFLOAT16: ["--config.remat=full", "--config.microbatches=2"],
+}
 OF_MEDIAN = {  # rows of the table whose number is not a name's seconds -> the number of a line
   "update": lambda line: line["step"]["wall"] - line["rollout"]["wall"],
   "start": lambda line: line["start"],
@@ -58,8 +62,8 @@ def command(system: str, row: str, dtype: str, trl: str, work: Path, cache: Path
   what, here = ROWS[row][0], peers.HERE
   if system == TRL:  # one process serves all rollouts
     return [trl, str(here / "on_trl.py"), str(work / "model"), "0.04" if what == "0.04" else "0.0", dtype]
-  flags = [str(work / "model"), what, f"--config.cache_dir={cache}", f"--config.model.dtype={dtype}"]
-  return [sys.executable, str(here / "on_grpojax.py"), *flags]
+  flags = [f"--config.cache_dir={cache}", f"--config.model.dtype={dtype}", *OWN_FLAGS[dtype]]
+  return [sys.executable, str(here / "on_grpojax.py"), str(work / "model"), what, *flags]
 
 
 def measure(system: str, row: str, dtype: str, trl: str, work: Path) -> dict:
