@@ -159,7 +159,8 @@ def the_map(title: str, key: str):
   """Returns results.json -> the map of parts and regimes, by what one in and one out say."""
 
   def section(results: dict) -> Section:
-    seen = [regime for regime in regimes() if any(f"{regime.name}; " in r["label"] for r in results["rows"])]
+    labels = [row["label"] for row in results["rows"]]
+    seen = [r for r in regimes() if any(label.startswith(f"{r.name}; ") for label in labels)]
     head = ["regime", "part", f"{IN}: over {NAIVE}", f"{OUT}: {FULL} over the same without it"]
     body = []
     for regime in seen:

@@ -69,6 +69,10 @@ def test_rows_that_were_not_run_are_not_in_the_map():
   body = regimes.the_map("Map", "over_first")(results).body
   assert [cells[0] for cells in body] == ["default"] * 5 and {cells[3] for cells in body} == {"not run"}
   assert regimes.along(regimes.KNOBS[0])(results) is None
+  results = of_regimes()
+  results["rows"] = [row for row in results["rows"] if row["label"].startswith("long chains; rambling 0; ")]
+  body = regimes.the_map("Map", "over_first")(results).body
+  assert {cells[0] for cells in body} == {"long chains; rambling 0"}, "and not 'rambling 0'"
 
 
 def test_one_in_and_one_out_differ_by_the_part_alone(tmp_path):
