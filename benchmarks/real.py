@@ -94,7 +94,8 @@ def summary(found: list[dict]) -> dict[str, dict]:
   for name, (row, _) in WHAT.items():
     value = OF_MEDIAN.get(name, lambda line, name=name: line[name]["wall"])
     for system, dtype in itertools.product(SYSTEMS, PRECISIONS):
-      if lines := of.get((row, system, dtype)):
+      lines = of.get((row, system, dtype), [])
+      if lines := [line for line in lines if name != "start" or line["round"]]:  # the first fills the cache
         low, median, high = peers.np.percentile([value(line) for line in lines], [25, 50, 75])
         answers = [line[name if name in ROWS[row][1] else ROWS[row][1][0]] for line in lines]
         busy = dict(cpu_over_wall=min(answer["cpu"] / answer["wall"] for answer in answers))
