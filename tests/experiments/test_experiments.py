@@ -55,7 +55,7 @@ def test_every_row_of_every_study_is_legal(study, tmp_path):
   for scale in study.SCALES if study is dapo_ablation else ("mini", "tiny"):
     made = study.study(scale)
     plan.make(made, tmp_path, 1, [], [])
-    named = {row.name for row in made.rows}
+    named = {word for row in made.rows for word in (row.name, row.label)}
     assert all(set(figure.rows) <= named for figure in made.figures)
 
 
