@@ -26,6 +26,7 @@ from grpojax.tools.podcheck import (
   programs,
   search,
   suggest,
+  table,
   topology,
 )
 from grpojax.types import Prompts, Rollout, Scored
@@ -258,7 +259,7 @@ def pretend(monkeypatch, gib):
     return check.Check(where, plan, parts)
 
   monkeypatch.setattr(check, "check", checked)
-  return topology.Slice("v5e:8x8", [], chips.CHIPS["v5e"], True), seen
+  return topology.Slice("v5e:8x8", [], chips.TPUS["v5e"], True), seen
 
 
 def suggestions(monkeypatch, tmp_path, gib, **changes):
@@ -273,7 +274,7 @@ def suggestions(monkeypatch, tmp_path, gib, **changes):
 def test_suggestions_stop_at_the_first_that_fits(monkeypatch, tmp_path):
   tried = suggestions(monkeypatch, tmp_path, lambda c: 10 if c.rollout.kv_cache == "int8" else 17)
   assert [t.fits for t in tried] == [False] * (len(tried) - 1) + [True]
-  assert tried[-1].flags == "--config.rollout.kv_cache=int8"
+  assert table.flags(tried[-1].change) == "--config.rollout.kv_cache=int8"
   assert tried[-1].needed == 10 * chips.GIB
   assert not suggestions(monkeypatch, tmp_path, lambda c: 15)
 

@@ -75,7 +75,7 @@ def test_adapters_need_neither_moments_nor_gradients_of_the_model(tmp_path):
 def test_attention_without_a_kernel_makes_its_scores(tmp_path):
   config = qwen("gpu", **{"rows": "single", "rollout.max_tokens": 8192})
   plan = lambda attention: programs.plan(config, jax.devices()[:1], tmp_path, attention)
-  kernel, plain = (memory.update(plan(attention)) for attention in ("cudnn", ""))
+  kernel, plain = (memory.phases(plan(attention))[0].parts for attention in ("cudnn", ""))
   assert plain["a layer, or logits"] > kernel["a layer, or logits"]
 
 
@@ -112,13 +112,10 @@ def test_a_gpu_without_a_number_is_refused(name):
     topology.find(name)
 
 
-def test_the_command_prints_the_table_and_the_flags(monkeypatch, capsys, tmp_path):
+def test_the_command_prints_the_table_and_the_flags(capsys, tmp_path):
   from grpojax.tools.podcheck import command
 
-  monkeypatch.setattr(command.topology, "find", lambda name, slices: a_gpu("24"))
-  argv = ["podcheck", "--config=configs/grpo.py:tiny", "--topology=gpu:24", f"--json={tmp_path / 'a.json'}"]
-  config = commandline.config_of(argv[1:2])
-  data = command._of_gpus(config, a_gpu("24"), tmp_path)
+  data = command._of_gpus(commandline.config_of(["--config=configs/grpo.py:tiny"]), a_gpu("24"), tmp_path)
   out = capsys.readouterr().out
   assert "**fits** in 18.0 GB" in out and "--config.rollout.max_tokens=" in out
   assert data["verdict"] == "fits" and set(data["phases"]) == {"update", "decoding"}

@@ -114,7 +114,7 @@ def test_a_mixtures_products_count_every_row_once(right, out):
 
 def test_a_kernel_takes_as_long_as_its_bytes_at_least():
   """Beside work that waits for it: few rows that read many matrices."""
-  chip, row = chips.CHIPS["v5e"], counts.Row("k", "k", 2.0, 1e9, 1e9, 0.0, "ragged-dot-none", None)
+  chip, row = chips.TPUS["v5e"], counts.Row("k", "k", 2.0, 1e9, 1e9, 0.0, "ragged-dot-none", None)
   work = row._replace(kernel="", flops=1e12, bytes=0.0)
   got = estimate.estimate(counts.Counts([row, work], []), chip)
   assert got.seconds == got.fastest == pytest.approx(2 * (1e9 / chip.hbm + 1e12 / chip.flops))
@@ -255,7 +255,7 @@ def test_what_hosts_add_up_between_slices_goes_over_the_network():
   found = counts.count(hlo.parse(BETWEEN), {"slice": 2, "data": 1, "fsdp": 4})
   (row,) = (r for r in found.rows if r.collective)
   assert row.collective == collectives.Collective("send", "slice", 2, 2**20, True, "4")
-  chip = chips.CHIPS["v5e"]
+  chip = chips.TPUS["v5e"]
   assert estimate.estimate(found, chip).ici == pytest.approx(2**20 / 3.125e9)
 
 
@@ -278,7 +278,7 @@ ENTRY %main (x: bf16[4096,4096], y: bf16[4096,4096]) -> bf16[4096,4096] {
 
 
 def test_copies_beside_work_take_bandwidth_and_no_time_of_their_own():
-  found, chip = counts.count(hlo.parse(BESIDE), SIZES), chips.CHIPS["v5e"]
+  found, chip = counts.count(hlo.parse(BESIDE), SIZES), chips.TPUS["v5e"]
   assert {r.name: r.beside for r in found.rows} == {"s": True, "copy": True, "work": False}
   got = estimate.estimate(found, chip)
   assert got.bytes == 2 * 2**20 * (4 + 16 + 2 * 16)

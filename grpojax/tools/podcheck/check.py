@@ -87,28 +87,35 @@ def _one(where: Slice, plan: Plan, name: str, program: Program) -> Checked:
 
 def activations(plan: Plan) -> float:
   """Returns bytes on a device that the layers keep for a piece's backward pass, by the policy of remat."""
-  s, mesh = plan.model.spec, plan.mesh
-  columns = plan.columns / plan.pieces / sharding.batch_shards(mesh) / mesh.shape.get("context", 1)
-  tensor = mesh.shape["tensor"]
+  s, tensor = plan.model.spec, plan.mesh.shape["tensor"]
   read = s.num_attention_heads * s.head_dim / tensor
   qkv = read + 2 * s.num_key_value_heads * s.head_dim / tensor
   wide = 0 if s.moe else s.intermediate_size / tensor
   kept = dict(full=0, attention=read, qkv=read + qkv, projections=read + qkv + s.hidden_size + 2 * wide)
   width = s.hidden_size + kept.get(plan.model.remat, float("nan"))
-  return s.num_hidden_layers * columns * width * jax.numpy.dtype(s.dtype).itemsize
+  return s.num_hidden_layers * columns(plan) * width * jax.numpy.dtype(s.dtype).itemsize
+
+
+def columns(plan: Plan) -> float:
+  """Returns the columns of a piece of an update on one device."""
+  return plan.columns / plan.pieces / sharding.batch_shards(plan.mesh) / plan.mesh.shape["context"]
+
+
+def parameters(plan: Plan) -> int:
+  """Returns bytes on a device of the model's parameters in the learner's layout, trained or not."""
+  model = plan.model
+  where = sharding.param_shardings(plan.mesh, model.axes, model.shapes, model.rules)
+  return sharding.bytes_per_chip(model.shapes, where)
 
 
 def resident(plan: Plan, name: str) -> float:
   """Returns bytes on a device of arrays that a program does not use and that stay allocated meanwhile."""
-  config, model, mesh = plan.config, plan.model, plan.mesh
-  where = sharding.param_shardings(mesh, model.axes, model.shapes, model.rules)
-  parameters = sharding.bytes_per_chip(model.shapes, where)
-  reference = parameters if config.reference else 0
+  reference = parameters(plan) if plan.config.reference else 0
   if name == "update":
     return reference
   state, layout = programs.state(plan)
   optimiser = sharding.bytes_per_chip(state.opt_state, layout.opt_state)
-  own = parameters if name in ("prefill", "decode") and plan.copies else 0
+  own = parameters(plan) if name in ("prefill", "decode") and plan.copies else 0
   return reference + optimiser + own
 
 

@@ -16,13 +16,13 @@ class Chip(NamedTuple):
 
 
 # https://cloud.google.com/tpu/docs/system-architecture-tpu-vm, links by https://jax-ml.github.io/scaling-book
-CHIPS = {
+TPUS = {
   "v4": Chip(275e12, 1228e9, 32 * GIB, 45e9, float("nan"), 1.05e9, 0.54),
   "v5e": Chip(197e12, 819e9, 15.75 * GIB, 45e9, 3.125e9, 1.5e9, 0.72),
   "v5p": Chip(459e12, 2765e9, 95.73 * GIB, 90e9, 6.25e9, 1.75e9, 0.68),
   "v6e": Chip(918e12, 1640e9, 32 * GIB, 90e9, 12.5e9, 1.75e9, 0.28),
 }
-GPUS = {  # https://www.nvidia.com/en-us/data-center/, data sheets: dense bfloat16 summed in float32
+GPUS = {  # https://www.nvidia.com/en-us/data-center/: dense bfloat16; names within names come last
   "H100": Chip(989e12, 3350e9, 80e9, 0.0, 0.0, 0.0, 0.0),
   "H200": Chip(989e12, 4800e9, 141e9, 0.0, 0.0, 0.0, 0.0),
   "A100": Chip(312e12, 2039e9, 80e9, 0.0, 0.0, 0.0, 0.0),
@@ -34,12 +34,13 @@ GPUS = {  # https://www.nvidia.com/en-us/data-center/, data sheets: dense bfloat
 
 def of_device(kind: str) -> Chip | None:
   """Returns the chip by its device kind; None for a kind without published numbers, such as a CPU."""
-  found = [chip for name, chip in (CHIPS | GPUS).items() if name in kind]
+  found = [chip for name, chip in (TPUS | GPUS).items() if name in kind]
   return found[0] if found else None
 
 
 def gpu(name: str) -> Chip | None:
   """Returns a GPU by its name, or by its memory in GB ("24": no peaks); None if it is neither."""
-  if name.replace(".", "", 1).isdigit() and name not in GPUS:
-    return Chip(float("nan"), float("nan"), float(name) * 1e9, 0.0, 0.0, 0.0, 0.0)
-  return GPUS.get(name)
+  if name in GPUS:
+    return GPUS[name]
+  a_number = name.replace(".", "", 1).isdigit()
+  return Chip(float("nan"), float("nan"), float(name) * 1e9, 0.0, 0.0, 0.0, 0.0) if a_number else None

@@ -64,9 +64,9 @@ def _of_gpus(config, where: topology.Slice, scratch: Path) -> dict:
   data = dict(verdict=found.verdict, room=found.room, seconds=found.seconds)
   data["phases"] = {phase.name: phase.parts for phase in found.phases}
   if found.verdict == "fits":
-    data["largest"] = [one._asdict() for one in gpus.largest(config, where, scratch)]
-    print(gpus.advice([gpus.Largest(**one) for one in data["largest"]]))
-    return data
+    largest = list(gpus.largest(config, where, scratch))
+    print(gpus.advice(largest))
+    return data | dict(largest=[one._asdict() for one in largest])
   for change in gpus.changes(found):
     changed = gpus.check(config, where, scratch, change)
     print(gpus.tried(change, changed), flush=True)

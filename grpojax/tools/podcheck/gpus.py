@@ -11,7 +11,7 @@ from typing import NamedTuple
 from ml_collections import ConfigDict
 
 from grpojax.runtime import sharding
-from grpojax.tools.podcheck import memory, necessary, programs
+from grpojax.tools.podcheck import memory, necessary, programs, table
 from grpojax.tools.podcheck.memory import Phase
 from grpojax.tools.podcheck.programs import Plan
 from grpojax.tools.podcheck.topology import Slice
@@ -38,16 +38,15 @@ class Checked(NamedTuple):
   def seconds(self) -> dict[str, float]:
     """Returns seconds of a step by phase, responses of the whole budget; NaN for a GPU without a name."""
     plan, chip, c = self.plan, self.slice.chip, self.plan.config
-    passes = programs.log_prob_passes(c) / c.updates_per_rollout
-    work = necessary.forward(plan) * c.updates_per_rollout / plan.mesh.size
-    again = 0 if plan.model.remat == "none" else 1
-    decoding = next(phase.parts for phase in self.phases if phase.name == "decoding")
+    passes = c.updates_per_rollout * (3 if plan.model.remat == "none" else 4)  # forward; backward, of two
+    forward = necessary.forward(plan) / plan.mesh.size / (chip.flops * PEAK)
+    decoding = self.phases[-1].parts
     weights = decoding["the sampler's weights"] or decoding["parameters"]
-    steps = programs.decode_steps(plan)
+    of_token = necessary.decode(weights, decoding["keys and values"], plan)
     return {
-      "updates": work * (3 + again) / (chip.flops * PEAK),
-      "log-probs": work * passes / (chip.flops * PEAK),
-      "decoding": steps * (weights + decoding["keys and values"]) / (chip.hbm * BANDWIDTH),
+      "updates": passes * forward,
+      "log-probs": programs.log_prob_passes(c) * forward,
+      "decoding": programs.decode_steps(plan) * of_token / (chip.hbm * BANDWIDTH),
     }
 
 
@@ -70,7 +69,7 @@ def check(config: ConfigDict, where: Slice, scratch: Path, change: dict | None =
 def largest(config: ConfigDict, where: Slice, scratch: Path) -> Iterator[Largest]:
   """Yields how far lengths, slots and the pieces of an update can go, each alone."""
   fits = lambda key, value: check(config, where, scratch, {key: value}).verdict == "fits"
-  c, shards = config.rollout, sharding.batch_shards(check(config, where, scratch).plan.mesh)
+  c, shards = config.rollout, sharding.batch_shards(sharding.make_mesh(config.mesh, where.devices))
   tokens = [128 * 2**n for n in range(9)]  # up to 32,768
   yield Largest("rollout.max_tokens", c.max_tokens, _last(fits, "rollout.max_tokens", tokens))
   if c.slots:
@@ -151,16 +150,12 @@ def advice(found: list[Largest]) -> str:
   rows = ["The largest that fit, each alone:"]
   for one in found:
     what = "fewest" if one.key == "microbatches" else "at most"
-    rows.append(
-      f"  --config.{one.key}={one.value}  # {what}; now {one.now}"
-      if one.value
-      else f"  --config.{one.key}: none fits; now {one.now}"
-    )
+    value = f"={one.value}  # {what};" if one.value else ": none fits;"
+    rows.append(f"  --config.{one.key}{value} now {one.now}")
   return "\n".join(rows)
 
 
 def tried(change: dict, checked: Checked) -> str:
   """Formats a change that was tried."""
-  flags = " ".join(f"--config.{key}={value}" for key, value in change.items())
   most = max(phase.most for phase in checked.phases)
-  return f"  {flags}: {checked.verdict}, at most {most / 1e9:.1f} GB"
+  return f"  {table.flags(change)}: {checked.verdict}, at most {most / 1e9:.1f} GB"

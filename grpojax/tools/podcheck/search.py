@@ -27,10 +27,6 @@ class Candidate(NamedTuple):
     """Returns the estimated seconds of one update."""
     return self.check.parts["update"].estimate.seconds if self.check and self.check.fits else math.inf
 
-  @property
-  def flags(self) -> str:
-    return " ".join(f"--config.{key}={value}" for key, value in self.change.items())
-
 
 def meshes(chips: int, mixture: bool) -> Iterator[dict[str, int]]:
   """Yields every way to factor so many chips over AXES, `data` 1; `expert` for mixtures only."""

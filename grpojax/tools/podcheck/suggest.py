@@ -21,10 +21,6 @@ class Tried(NamedTuple):
   needed: float  # bytes of a chip, of the program that takes most; NaN where the compiler does not say
   error: str = ""  # why no run accepts the change
 
-  @property
-  def flags(self) -> str:
-    return " ".join(f"--config.{key}={value}" for key, value in self.change.items())
-
 
 def suggest(config: ConfigDict, found: Check, scratch: Path) -> Iterator[Tried]:
   """Tries changes until one fits, compiling only the programs that did not; none if `found` fits."""

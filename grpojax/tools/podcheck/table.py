@@ -133,21 +133,26 @@ def _summary(found: dict) -> list[str]:
   ]
 
 
+def flags(change: dict) -> str:
+  """Formats a change of the config as it is typed."""
+  return " ".join(f"--config.{key}={value}" for key, value in change.items())
+
+
 def tried(one) -> str:
   """Formats a line for a suggestion that was tried."""
   if one.error:
-    return f"{one.flags}: not possible: {one.error}"
+    return f"{flags(one.change)}: not possible: {one.error}"
   needed = "" if math.isnan(one.needed) else f", {one.needed / GIB:.3g} GiB"
-  return f"{one.flags}: {'fits' if one.fits else 'does not fit'}{needed}"
+  return f"{flags(one.change)}: {'fits' if one.fits else 'does not fit'}{needed}"
 
 
 def candidate(one) -> str:
   """Formats a line for a mesh that was searched."""
   if one.left_out:
-    return f"{one.flags}: not compiled: {one.left_out}"
+    return f"{flags(one.change)}: not compiled: {one.left_out}"
   part = one.check.parts["update"]
   needed = part.compiled.refused or f"{part.needed / GIB:.3g} GiB"
-  return f"{one.flags}: {_number(one.seconds)} s, {needed}"
+  return f"{flags(one.change)}: {_number(one.seconds)} s, {needed}"
 
 
 def best(found: list, looked_at: int) -> str:
@@ -157,7 +162,7 @@ def best(found: list, looked_at: int) -> str:
   for one in found:
     mfu = utilisation(one.check).get("update_mfu", math.nan)
     needed = one.check.parts["update"].needed / GIB
-    rows.append(f"| {one.flags} | {_number(one.seconds)} | {_number(mfu)} | {_number(needed)} |")
+    rows.append(f"| {flags(one.change)} | {_number(one.seconds)} | {_number(mfu)} | {_number(needed)} |")
   return "\n".join(rows)
 
 

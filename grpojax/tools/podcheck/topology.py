@@ -39,13 +39,13 @@ def find(name: str, slices: int = 1) -> Slice:
     found = jax.devices()
     name = name or f"{found[0].platform}:{len(found)}"
     return Slice(name, found, chips.of_device(found[0].device_kind), False)
-  if kind not in chips.CHIPS or not kind.startswith("v"):
-    known = ", ".join(f"{k}:..." for k in chips.CHIPS if k.startswith("v"))
+  if kind not in chips.TPUS:
+    known = ", ".join(f"{k}:..." for k in chips.TPUS)
     raise ValueError(
       f"--topology={name} is no slice; it is cpu:N, gpu:GB or one of {known}, such as v5p:4x4x4."
     )
   devices = _tpu(name, slices)
-  return Slice(f"{slices} x {name}" if slices > 1 else name, devices, chips.CHIPS[kind], True)
+  return Slice(f"{slices} x {name}" if slices > 1 else name, devices, chips.TPUS[kind], True)
 
 
 def _gpus(name: str, size: str) -> Slice:
@@ -56,9 +56,7 @@ def _gpus(name: str, size: str) -> Slice:
       f"--topology={name} is no GPU; it is gpu:GB or one of {', '.join(f'gpu:{k}' for k in chips.GPUS)}; of "
       "several, gpu:8xH100."
     )
-  jax.config.update("jax_num_cpu_devices", int(count or 1))
-  jax.config.update("jax_platforms", "cpu")
-  return Slice(name, jax.devices(), chip, True)
+  return Slice(name, find(f"cpu:{count or 1}").devices, chip, True)
 
 
 def _tpu(name: str, slices: int) -> list:
