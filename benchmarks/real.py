@@ -35,23 +35,23 @@ OWN_FLAGS = {  # what is kept of a layer in bfloat16 a CPU makes float32 and rou
   FLOAT32: [],
   BFLOAT16: ["--config.remat=full", "--config.microbatches=2"],
 }
-OF_MEDIAN = {  # rows of the table whose number is not a name's seconds -> the number of a line
+WHAT = {  # row of the table -> the row that measures it, the answer that is meant, and its words
+  "step": ("step", "step", "whole step, s"),
+  "update": ("step", "step", "update: the step without the rollout, s"),
+  "rollout": ("step", "rollout", "rollout of 64, s"),
+  "rollout8": ("rollout8", "rollout8", "rollout of 8, s"),
+  "rollout32": ("rollout32", "rollout32", "rollout of 32, s"),
+  "rollout128": ("rollout128", "rollout128", "rollout of 128, s"),
+  "logprobs": ("logprobs", "logprobs", "log-prob pass, 64 × 64 tokens, s"),
+  "start": ("step", "step", "process start to end of first step, programs cached, s"),
+  "cold": ("cold", "step", "the same, with an empty cache, s"),
+  "memory": ("step", "step", "peak memory of a process that trains, MB"),
+}
+NUMBER = {  # rows of the table that do not have the answer's seconds -> their number, of a line
   "update": lambda line: line["step"]["wall"] - line["rollout"]["wall"],
   "start": lambda line: line["start"],
   "cold": lambda line: line["start"],
   "memory": lambda line: line["step"]["rss_mb"],
-}
-WHAT = {  # row of the table -> the row that measures it, and its words
-  "step": ("step", "whole step, s"),
-  "update": ("step", "update: the step without the rollout, s"),
-  "rollout": ("step", "rollout of 64, s"),
-  "rollout8": ("rollout8", "rollout of 8, s"),
-  "rollout32": ("rollout32", "rollout of 32, s"),
-  "rollout128": ("rollout128", "rollout of 128, s"),
-  "logprobs": ("logprobs", "log-prob pass, 64 × 64 tokens, s"),
-  "start": ("step", "process start to end of first step, programs cached, s"),
-  "cold": ("cold", "the same, with an empty cache, s"),
-  "memory": ("step", "peak memory of a process that trains, MB"),
 }
 AMX = "amx_bf16" in Path("/proc/cpuinfo").read_text()
 MOST = {"step": 0.3 if AMX else 0.55, "rollout": 0.33 if AMX else 0.5, "memory": 0.6, "cold": 1.3}  # targets
@@ -91,15 +91,14 @@ def summary(found: list[dict]) -> dict[str, dict]:
   for line in found:
     of.setdefault((line["row"], line["system"], line["dtype"]), []).append(line)
   rows = {}
-  for name, (row, _) in WHAT.items():
-    value = OF_MEDIAN.get(name, lambda line, name=name: line[name]["wall"])
+  for name, (row, answer, _) in WHAT.items():
+    number = NUMBER.get(name, lambda line, answer=answer: line[answer]["wall"])
     for system, dtype in itertools.product(SYSTEMS, PRECISIONS):
       lines = of.get((row, system, dtype), [])
       if lines := [line for line in lines if name != "start" or line["round"]]:  # the first fills the cache
-        low, median, high = peers.np.percentile([value(line) for line in lines], [25, 50, 75])
-        answers = [line[name if name in ROWS[row][1] else ROWS[row][1][0]] for line in lines]
-        busy = dict(cpu_over_wall=min(answer["cpu"] / answer["wall"] for answer in answers))
-        others = dict(others=max(answer["others"] for answer in answers))
+        low, median, high = peers.np.percentile([number(line) for line in lines], [25, 50, 75])
+        busy = dict(cpu_over_wall=min(line[answer]["cpu"] / line[answer]["wall"] for line in lines))
+        others = dict(others=max(line[answer]["others"] for line in lines))
         numbers = dict(median=median, low=low, high=high, rounds=len(lines))
         rows.setdefault(name, {})[f"{system}, {dtype}"] = numbers | busy | others
   return rows
@@ -116,7 +115,7 @@ def table(rows: dict[str, dict]) -> str:
     if all(best):
       ratio = best[1] / best[0]
       share, met = f"{ratio:.2f}", peers.met(ratio, most, most=True)
-    lines.append(f"| {' | '.join([WHAT[name][1], *cells, share, f'{most:g}' if most else '', met])} |")
+    lines.append(f"| {' | '.join([WHAT[name][-1], *cells, share, f'{most:g}' if most else '', met])} |")
   return "\n".join(lines)
 
 
