@@ -2,7 +2,7 @@
 
     python -m experiments.regimes --dry_run        # the plan, and what it can detect
     python -m experiments.regimes     # 70 rows x 8 seeds on 2 CPU cores: about four hours, by arithmetic; 20
-                                      # rows x 5 seeds took 44 minutes
+                                      # rows x 5 seeds took 29 and 44 minutes
     python -m experiments.regimes --rows="updates 16; one in: naive GRPO,updates 16; one in: + clip-higher"
     python -m experiments.regimes --scale=tiny     # seconds a run; for tests
 
@@ -176,8 +176,8 @@ def the_map(title: str, key: str):
   return section
 
 
-def phenomena(results: dict) -> Section:
-  """Returns how strong each phenomenon was, of naive GRPO over all steps, and so what the knobs did."""
+def phenomena(results: dict) -> Section | None:
+  """Returns how strong each phenomenon was, of naive GRPO over all steps; None where it was not run."""
   names = [f"{NAIVE}: {knob.unit}" for knob in KNOBS if knob.name != "long chains; rambling"]
   knobs = [knob for knob in KNOBS if knob.name != "long chains; rambling"]
   body = []
@@ -186,6 +186,8 @@ def phenomena(results: dict) -> Section:
     if label in results["curves"]:
       curves = results["curves"][label]
       body.append([regime.name, *(_mean(curves.get(knob.shows), knob.unit) for knob in knobs)])
+  if not body:
+    return None
   return Section("How strong each phenomenon is", "Means over steps and seeds.", ["regime", *names], body)
 
 

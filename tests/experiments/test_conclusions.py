@@ -73,6 +73,9 @@ def test_rows_that_were_not_run_are_not_in_the_map():
   results["rows"] = [row for row in results["rows"] if row["label"].startswith("long chains; rambling 0; ")]
   body = regimes.the_map("Map", "over_first")(results).body
   assert {cells[0] for cells in body} == {"long chains; rambling 0"}, "and not 'rambling 0'"
+  assert regimes.phenomena(results)
+  results["curves"] = {label: x for label, x in results["curves"].items() if "naive" not in label}
+  assert regimes.phenomena(results) is None
 
 
 def test_one_in_and_one_out_differ_by_the_part_alone(tmp_path):
