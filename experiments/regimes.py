@@ -178,9 +178,8 @@ def the_map(title: str, key: str):
 
 def phenomena(results: dict) -> Section | None:
   """Returns how strong each phenomenon was, of naive GRPO over all steps; None where it was not run."""
-  names = [f"{NAIVE}: {knob.unit}" for knob in KNOBS if knob.name != "long chains; rambling"]
   knobs = [knob for knob in KNOBS if knob.name != "long chains; rambling"]
-  body = []
+  names, body = [f"{NAIVE}: {knob.unit}" for knob in knobs], []
   for regime in regimes():
     label = f"{regime.name}; {IN}: {NAIVE}"
     if label in results["curves"]:
