@@ -44,7 +44,7 @@ def one(size: str) -> dict:
   where, c = topology.find("cpu:1"), config(size)
   with tempfile.TemporaryDirectory() as scratch:
     predicted = check.check(c, where, Path(scratch), ("update",)).parts["update"]
-    plan = programs.plan(c, where.devices, Path(scratch))
+    plan = programs.plan(c, where.machine, Path(scratch))
   todo = programs.update(plan)
   update = todo.lowered.compile()
   make = jax.jit(lambda: filled(todo.args[0])).lower().compile()

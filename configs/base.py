@@ -77,7 +77,7 @@ def get_config(scale: str = "mini") -> ConfigDict:
   # all log-probs of the learner are over the same.  Needed by top_p and min_p as their bound
   c.rollout.top_p = 1.0  # 1: off
   c.rollout.min_p = 0.0  # 0: off
-  c.rollout.slots = 64  # completions that decode at a time, replaced as they end; 0: all, without
+  c.rollout.slots = 64  # that decode at a time, replaced as they end; -1: chosen; 0: all completions, without
   c.rollout.prefill_chunk = 32  # tokens of prompts that a device reads at a time, end to end (slots only);
   # with an environment, those that each slot reads at a time
   c.rollout.segment = 16  # decode steps between two looks of the host, which grades what has ended (slots)
@@ -139,12 +139,12 @@ def get_config(scale: str = "mini") -> ConfigDict:
   c.updates_per_rollout = 2  # optimiser steps per rollout, each on its share of the prompts
   c.rows = "packed"  # sequences share rows, and responses a prompt that is computed once for them, but for
   # mixtures and kernels of attention; "single": a row each.  Never the numbers
-  c.microbatches = 32  # pieces of one update, at most if packed; changes memory, never the numbers
+  c.microbatches = 32  # pieces of one update, at most if packed, and 0 to choose; memory, never the numbers
   c.remat = "full"  # kept of a layer for its backward pass: nothing but its input; "attention": what that
   # read too; "qkv": what it reads from too; "projections": what it read, and the outputs of the matrices;
-  # "none": everything.  Never the numbers
+  # "none": everything; "auto": chosen.  Never the numbers
   c.attention = "auto"  # of updates and log-prob passes: TPUs' "splash", NVIDIA's "cudnn", or "reference"
-  c.logprob_chunk = 32  # tokens whose logits exist at once, per row
+  c.logprob_chunk = 32  # tokens whose logits exist at once, per row; 0: chosen
   c.optimizer = ConfigDict()  # clip, precondition by `fn`, decay, learning rate
   c.optimizer.fn = "adamw"  # or "muon", "adafactor", "sgd"; grpojax/learner/optimizer.py has the papers
   c.optimizer.learning_rate = 6e-4  # constant after warm-up; 1e-6 is usual for 7B and more
@@ -202,7 +202,7 @@ def get_config(scale: str = "mini") -> ConfigDict:
   c.lora.modules = "q|k|v|o|gate|up|down"  # regular expression: last names of the adapted matrices
   c.lora.path = ""  # a folder in PEFT's format to start from; "": adapters that change nothing yet
 
-  c.mesh = ConfigDict()  # devices = the product of all; one may be -1, "the rest"
+  c.mesh = ConfigDict()  # devices = the product of all; one may be -1, "the rest"; 0: chosen
   c.mesh.data = -1
   c.mesh.fsdp = 1
   c.mesh.tensor = 1
@@ -211,8 +211,8 @@ def get_config(scale: str = "mini") -> ConfigDict:
   # out whole if there are as many rows a shard, or a multiple; else each has a part of the columns of all
   c.mesh.slices = 1  # TPU slices, joined by a slow network over which only `data` is cut
   c.mesh.sampler = ConfigDict()  # the sampler's own mesh of the same devices; data takes the rest
-  c.mesh.sampler.tensor = 0  # what cuts a decoded token's matrices; 0: no own mesh, and no copy
-  c.mesh.sampler.expert = 1
+  c.mesh.sampler.tensor = 0  # what cuts a decoded token's matrices; 0: no own mesh, no copy; -1: chosen
+  c.mesh.sampler.expert = 1  # 0: chosen
   c.mesh.rules = ConfigDict()  # what cuts each axis of the parameters: names of mesh axes; "": nothing
   c.mesh.rules.embed = "fsdp,context"
   c.mesh.rules.heads = "tensor"
@@ -344,10 +344,9 @@ def _local(c):
 
   c.env.update(action_tokens=512, observation_tokens=1024)
   c.steps = 500
-  c.rollout.update(prompts=64, group_size=16, max_tokens=2048, slots=256, prefill_chunk=1024, segment=128)
+  c.rollout.update(prompts=64, group_size=16, max_tokens=2048, prefill_chunk=1024, segment=128)
   c.updates_per_rollout = 4
-  c.microbatches = 64
-  c.logprob_chunk = 32  # of 2,048: logits are a 30th of what they would be at once
+  _choose(c)
   c.optimizer.update(learning_rate=1e-6, warmup_steps=10)
   c.sft.update(steps=500, batch_size=64, learning_rate=1e-5)  # Qwen2.5's and Tulu 3's are 5e-6 to 2e-5
   c.preference.update(steps=200, batch_size=64, learning_rate=5e-7)  # Zephyr's and Tulu 3's DPO of 7B
@@ -355,6 +354,14 @@ def _local(c):
   c.sample.update(prompts=4096, samples=16)
   c.eval.update(every=50, prompts=256, samples=4)
   c.checkpoint.every = 20
+
+
+def _choose(c):
+  """Leaves to grpojax/train/auto.py what never changes a number, by model, budgets and devices."""
+  c.mesh.update(data=0, fsdp=0, tensor=0, expert=0, context=0)
+  c.mesh.sampler.update(tensor=-1, expert=0)
+  c.rollout.slots = -1
+  c.update(microbatches=0, logprob_chunk=0, remat="auto")
 
 
 def _pocket(c):
@@ -370,6 +377,7 @@ def _pocket(c):
   c.updates_per_rollout = 1
   c.microbatches = 4  # more would read and write all gradients as often; fewer need more memory
   c.remat = "projections"
+  c.logprob_chunk = 32
   c.optimizer.update(learning_rate=1e-5, warmup_steps=0, state_dtype="bfloat16")
   c.eval.update(every=25, prompts=64, samples=8)  # as many as group_size: the rollout's program serves both
   c.checkpoint.update(every=25, keep=1)
@@ -390,6 +398,6 @@ def _paper(c):
   c.logprob_chunk = 2048  # a tenth of the columns: the gradient of the head is written once a chunk
   c.optimizer.update(warmup_steps=320, weight_decay=0.1)  # 20 rollouts
   c.cold_start.batch_size = 512  # no cold start; divisible by any mesh's shards
-  c.mesh.update(data=1, fsdp=-1, context=4)
+  c.mesh.update(data=1, fsdp=-1, tensor=1, expert=1, context=4)
   c.mesh.rules.embed = "fsdp"  # over all 64 chips a gather is compiled as a sum of twice the bytes
-  c.mesh.sampler.tensor = 4
+  c.mesh.sampler.update(tensor=4, expert=1)

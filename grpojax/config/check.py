@@ -193,7 +193,7 @@ def _check_batch(c: ConfigDict, mesh: dict[str, int]) -> None:
   """Raises ValueError where prompts cannot be divided by updates, microbatches and the mesh's shards."""
   P, U = c.rollout.prompts, c.updates_per_rollout
   packed = c.rows == "packed"  # each shard packs its own
-  M, piece = (1, "update") if packed else (c.microbatches, "microbatch")
+  M, piece = (1, "update") if packed else (max(c.microbatches, 1), "microbatch")
   shards = math.prod(mesh[axis] for axis in sharding.BATCH_AXES)
   if P % U:
     raise ValueError(
@@ -209,7 +209,7 @@ def _check_batch(c: ConfigDict, mesh: dict[str, int]) -> None:
       f"config.rollout.prompts = {P} gives {P // U // M} prompts per {piece}, which "
       f"config.mesh.data * config.mesh.fsdp * config.mesh.expert = {shards} must divide."
     )
-  if c.mesh.sampler.tensor:
+  if c.mesh.sampler.tensor > 0:
     own = sharding.sampler_sizes(c.mesh, math.prod(mesh.values()))
     left = own["data"] * own["expert"]
     if P % left:
@@ -217,7 +217,7 @@ def _check_batch(c: ConfigDict, mesh: dict[str, int]) -> None:
         f"config.rollout.prompts = {P} must be divisible by the {left} shards of prompts that "
         "config.mesh.sampler leaves; raise its tensor, or the prompts."
       )
-  if c.cold_start.batch_size % shards:
+  if c.cold_start.steps and c.cold_start.batch_size % shards:
     raise ValueError(
       f"config.cold_start.batch_size = {c.cold_start.batch_size} must be divisible by "
       f"config.mesh.data * config.mesh.fsdp * config.mesh.expert = {shards}."

@@ -44,7 +44,7 @@ AMOUNT = Range(0, math.inf, "must not be negative.")
 POSITIVE = Range(0, math.inf, "must be positive.", above=True)
 TOKENS = at_most(COUNT, 2**22)  # of a sequence, or read at a time
 ROWS = at_most(COUNT, 2**20)  # of a batch
-SLOTS = at_most(AMOUNT, 2**20)
+SLOTS = Range(-1, 2**20, f"must be -1, 0 or a number of slots, at most {2**20:,}.")
 WORKERS = at_most(COUNT, 2**16)  # pieces of a batch, and other things that the host counts one by one
 WIDTH = at_most(COUNT, 2**20)  # of an axis of the model
 LAYERS = at_most(COUNT, 2**12)
@@ -57,6 +57,7 @@ DECAY = Range(0, 1 - 1e-6, "must lie in 0 to 0.999999; at 1 a moving average wou
 RATE = Range(0, 1, "is the weight of the new value, in (0, 1].", above=True)
 TOP_P = Range(0, 1, "must lie in (0, 1]; 1 turns it off.", above=True)
 MESH_AXIS = Range(-1, math.inf, "is no size of a mesh axis; set a positive one, or -1 for the rest.")
+SAMPLER_AXIS = MESH_AXIS._replace(refusal="must be a size, 0 for no own mesh, or -1 to choose one.")
 CPU_DEVICES = Range(1, 1024, "must lie in 1 to 1024.")
 TEMPERATURE = Range(
   1e-6, math.inf, "must be positive, from 1e-6 on; greedy rollouts have no policy gradient (evaluation "
@@ -156,10 +157,10 @@ KEYS = {
   "load_balance": Key(AMOUNT),
   "updates_per_rollout": Key(ROWS),
   "rows": Key(choices=("packed", "single"), free=True),
-  "microbatches": Key(ROWS, free=True),
-  "remat": Key(choices=("none", *REMAT)),
+  "microbatches": Key(at_most(AMOUNT, ROWS.most), free=True),
+  "remat": Key(choices=("auto", "none", *REMAT), free=True),
   "attention": Key(choices=("auto", *kernels.BACKENDS), free=True),
-  "logprob_chunk": Key(TOKENS, free=True),
+  "logprob_chunk": Key(at_most(AMOUNT, TOKENS.most), free=True),
   "optimizer.fn": Key(choices=tuple(optimizer.RULES)),
   "optimizer.learning_rate": Key(LEARNING_RATE),
   "optimizer.warmup_steps": Key(AMOUNT),
@@ -213,8 +214,8 @@ KEYS = {
   "mesh.expert": Key(MESH_AXIS, free=True),
   "mesh.context": Key(MESH_AXIS, free=True),
   "mesh.slices": Key(COUNT, free=True),
-  "mesh.sampler.tensor": Key(AMOUNT, free=True),
-  "mesh.sampler.expert": Key(COUNT, free=True),
+  "mesh.sampler.tensor": Key(SAMPLER_AXIS, free=True),
+  "mesh.sampler.expert": Key(AMOUNT, free=True),
   "mesh.rules.embed": Key(free=True),
   "mesh.rules.heads": Key(free=True),
   "mesh.rules.kv_heads": Key(free=True),

@@ -78,19 +78,25 @@ SINGLE_PROCESS = ProcessShards()
 @functools.cache
 def of(mesh: Mesh) -> ProcessShards:
   """Returns this process's shard of the mesh.  Raises ValueError if processes would read unequal shards."""
-  process = np.vectorize(lambda device: device.process_index)(mesh.devices)
-  batch = [mesh.axis_names.index(axis) for axis in sharding.batch_axes(mesh)]
-  shards = np.moveaxis(process, batch, range(len(batch))).reshape(sharding.batch_shards(mesh), -1)
-  return among(shards, jax.process_index(), jax.process_count())
+  return among(_processes(mesh), jax.process_index(), jax.process_count())
 
 
 def check_sampler(mesh: Mesh, sampler: Mesh) -> None:
   """Raises ValueError where a process would sample other prompts than it learns from."""
-  if of(sampler) != of(mesh):
+  learns, samples = _processes(mesh), _processes(sampler)
+  number = int(learns.max()) + 1
+  if any(among(samples, process, number) != among(learns, process, number) for process in range(number)):
     raise ValueError(
       "config.mesh.sampler cuts the batch over the processes in another way than config.mesh does, and each"
       " learns from what it samples; lower config.mesh.sampler.tensor * .expert to the devices of a process."
     )
+
+
+def _processes(mesh: Mesh) -> np.ndarray:
+  """Returns the process of every device, [batch shards, devices of each]."""
+  process = np.vectorize(lambda device: device.process_index)(mesh.devices)
+  batch = [mesh.axis_names.index(axis) for axis in sharding.batch_axes(mesh)]
+  return np.moveaxis(process, batch, range(len(batch))).reshape(sharding.batch_shards(mesh), -1)
 
 
 def among(shards: np.ndarray, own: int, processes: int) -> ProcessShards:

@@ -28,8 +28,11 @@ Rules = Mapping[str, str]  # several mesh axes are joined by commas; "": whole
 
 
 def mesh_sizes(config: ConfigDict, devices: int) -> dict[str, int]:
-  """Returns the size of each axis, with one -1 filled in.  Raises ValueError for impossible sizes."""
-  sizes = {axis: config[axis] for axis in AXES}
+  """Returns the size of each axis, with one -1 filled in.  Raises ValueError for impossible sizes.
+
+  An axis that is still to be chosen, 0, counts as 1.
+  """
+  sizes = {axis: config[axis] or 1 for axis in AXES}
   free = [axis for axis, size in sizes.items() if size == -1]
   if len(free) > 1 or any(size < 1 and size != -1 for size in sizes.values()):
     raise ValueError(f"config.mesh = {sizes}: sizes are positive, and at most one may be -1.")
@@ -59,8 +62,8 @@ def make_mesh(config: ConfigDict, devices=None) -> Mesh:
 
 def sampler_sizes(config: ConfigDict, devices: int) -> dict[str, int]:
   """Returns the axes' sizes of the sampler's own mesh, if `config.mesh.sampler` sets one."""
-  tensor, expert = config.sampler.tensor, config.sampler.expert
-  if tensor < 0 or expert < 1 or devices % max(tensor * expert, 1):
+  tensor, expert = config.sampler.tensor, max(config.sampler.expert, 1)
+  if tensor < 0 or devices % max(tensor * expert, 1):
     raise ValueError(
       f"config.mesh.sampler.tensor = {tensor} times .expert = {expert} must divide the {devices} devices of "
       "config.mesh; tensor = 0 samples where the learner's parameters lie."
@@ -76,7 +79,7 @@ def sampler_sizes(config: ConfigDict, devices: int) -> dict[str, int]:
 
 def sampler_mesh(config: ConfigDict, mesh: Mesh) -> Mesh:
   """Returns the same devices in the same order, in the sampler's sizes; or the learner's mesh itself."""
-  if not config.sampler.tensor:
+  if config.sampler.tensor <= 0:
     return mesh
   sizes = sampler_sizes(config, mesh.size)
   return Mesh(mesh.devices.reshape(*sizes.values()), AXES, axis_types=(AxisType.Auto,) * len(AXES))

@@ -34,7 +34,7 @@ from grpojax.models.names import Row, row
 from grpojax.models.spec import Spec
 from grpojax.runtime import checkpointer, console, sharding, storage
 from grpojax.tools import model_card, push
-from grpojax.train import adapters, manifest
+from grpojax.train import adapters, auto, manifest
 from grpojax.train import policy as policy_lib
 
 DTYPES = ("bfloat16", "float16", "float32")
@@ -230,7 +230,7 @@ def main(argv: list[str] | None = None) -> None:
       raise ValueError(f"--workdir={asked.workdir} is no run: it has no config.json.")
     check(asked)
     config = ConfigDict(storage.read_json(asked.workdir / "config.json"))
-    mesh = sharding.make_mesh(config.mesh)
+    mesh = sharding.make_mesh(auto.choose_here(config).mesh)
     model = policy_lib.build_model(config, text.load_tokenizer(policy_lib.model_folder(config)), mesh)
     if asked.adapters and not model.lora:
       raise ValueError(

@@ -28,7 +28,7 @@ def restore(job: Job, checkpoints, stands_on: dict) -> Restored | None:
   checkpoint that stands on something else.
   """
   config = job.config
-  check = lambda host: manifest.compare(host["stands_on"], stands_on, config, host["step"])
+  check = lambda host: manifest.compare(host["stands_on"], stands_on, job.asked, host["step"])
   restored = checkpointer.latest(checkpoints, *tree_layout(job), check)
   if not restored:
     return None

@@ -27,7 +27,7 @@ def describe(job: Job, run: Run) -> dict:
   tokens = data.tokenizer.backend_tokenizer.to_str().encode()
   return {
     "run": processes.gather_texts(run.id)[0],
-    "config": workdir_lib.plain(job.config),
+    "config": workdir_lib.plain(job.asked),
     "data": {
       "train": pipeline.fingerprint(data.train),
       "held_out": pipeline.fingerprint(data.held_out),

@@ -4,7 +4,6 @@ Each number is a lower bound of one array, so that nothing is refused that would
 takes is only known when it is compiled: `grpojax podcheck`.
 """
 
-import os
 from collections.abc import Sequence
 
 from jax.sharding import Mesh
@@ -14,13 +13,14 @@ from grpojax.models import Model
 from grpojax.rollout import sampler, turns
 from grpojax.rollout.sampler import kv_budget
 from grpojax.runtime import sharding
+from grpojax.train import auto
 
 _FLOAT = 4  # bytes
 
 
 def check(config: ConfigDict, model: Model, mesh: Mesh, teachers: Sequence[Model] = ()) -> None:
   """Raises ValueError for keys that ask for more memory than a device has."""
-  has = available(mesh)
+  has = auto.memory_of(mesh.local_devices)
   needed = least(config, model, mesh)
   for teacher in teachers:
     where = sharding.param_shardings(mesh, teacher.axes, teacher.shapes, teacher.rules)
@@ -31,16 +31,6 @@ def check(config: ConfigDict, model: Model, mesh: Mesh, teachers: Sequence[Model
         f"config.{keys} need at least {needs / 1e9:.3g} GB of a device, which has {has / 1e9:.3g} GB; "
         "lower the largest of them."
       )
-
-
-def available(mesh: Mesh) -> int:
-  """Returns the bytes that a device of this process has; on a CPU a share of the machine's."""
-  device = mesh.local_devices[0]
-  limit = (device.memory_stats() or {}).get("bytes_limit")
-  if limit:
-    return limit
-  whole = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-  return whole // len(mesh.local_devices)
 
 
 def least(config: ConfigDict, model: Model, mesh: Mesh) -> dict[str, int]:

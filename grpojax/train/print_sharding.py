@@ -7,12 +7,14 @@ from grpojax.data import text
 from grpojax.models import Model
 from grpojax.rollout.sampler import weights
 from grpojax.runtime import console, sharding
+from grpojax.train import auto
 from grpojax.train import policy as policy_lib
 from grpojax.train import programs as programs_lib
 
 
 def show(config: ConfigDict) -> None:
   """Prints the table of a config's model on its mesh: `--config.print_sharding=True`."""
+  config = auto.choose_here(config)
   mesh = sharding.make_mesh(config.mesh)
   model = policy_lib.build_model(config, text.load_tokenizer(policy_lib.model_folder(config)), mesh)
   axes = " x ".join(f"{axis} {n}" for axis, n in mesh.shape.items())

@@ -47,7 +47,7 @@ class Session:
   def _open(self, stack: contextlib.ExitStack) -> None:
     """Locks the workdir, opens what the session has, and restores the newest checkpoint."""
     job = self.job
-    self.owner = stack.enter_context(ownership.own(job.workdir, job.config))
+    self.owner = stack.enter_context(ownership.own(job.workdir, job.asked))
     self.stands_on = manifest.describe(job, self.owner.run)
     self.checkpoints = checkpointer.open_checkpoints(job.workdir, job.config.checkpoint.keep)
     found = checkpoint.restore(job, self.checkpoints, self.stands_on)

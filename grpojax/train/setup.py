@@ -35,7 +35,7 @@ from grpojax.runtime import (
 )  # fmt: skip
 from grpojax.runtime.data_shards import SINGLE_PROCESS, ProcessShards
 from grpojax.runtime.timer import Timer
-from grpojax.train import memory, updates
+from grpojax.train import auto, memory, updates
 from grpojax.train import policy as policy_lib
 from grpojax.train import programs as programs_lib
 from grpojax.train import teacher as teacher_lib
@@ -47,7 +47,8 @@ from grpojax.train.teacher import Teacher
 class Job(NamedTuple):
   """A run that is ready to start: its config is legal, its data is read, nothing is compiled."""
 
-  config: ConfigDict
+  config: ConfigDict  # with what `auto` chose
+  asked: ConfigDict  # as it was given, which the workdir keeps
   workdir: Path
   mesh: Mesh
   objective: Objective
@@ -103,6 +104,7 @@ def _prepare(config: ConfigDict, workdir: Path, functions: Mapping[str, Callable
   if config.process.scorer:
     step_scorer = rewards.load_scorer(config.process.scorer, config.process.knobs)
   objective = objective_lib.build(config.objective)
+  asked, config = config, auto.choose_here(config)
   mesh = sharding.make_mesh(config.mesh)
   data_shards.check_sampler(mesh, sharding.sampler_mesh(config.mesh, mesh))
   shards = data_shards.of(mesh)
@@ -135,8 +137,8 @@ def _prepare(config: ConfigDict, workdir: Path, functions: Mapping[str, Callable
     config, data, scorer, step_scorer, programs.sample, programs.sample_eval, shards, Timer(), Counter()
   )
   first_pass = logprobs.needs_old_logprobs(config)
-  processes.on_process_0(lambda: workdir_lib.check(workdir, config))
-  return Job(config, workdir, mesh, objective, policies, programs, rollout, pack, first_pass, teachers)
+  processes.on_process_0(lambda: workdir_lib.check(workdir, asked))
+  return Job(config, asked, workdir, mesh, objective, policies, programs, rollout, pack, first_pass, teachers)
 
 
 def build_scorer(

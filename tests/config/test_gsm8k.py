@@ -15,6 +15,7 @@ from grpojax.recipes import gemma_gsm8k, qwen_gsm8k
 from grpojax.runtime import metrics
 from grpojax.tools.podcheck import programs
 from grpojax.train import setup
+from grpojax.train.auto import Machine
 
 MODELS = {qwen_gsm8k: "Qwen/Qwen2.5-0.5B-Instruct", gemma_gsm8k: "google/gemma-3-1b-it"}
 each = pytest.mark.parametrize("recipe", MODELS, ids=["qwen", "gemma"])
@@ -85,7 +86,7 @@ def test_model_and_both_splits_come_from_the_hub_by_their_ids(recipe, tmp_path, 
 def test_all_programs_can_be_traced_at_the_released_models_shapes(recipe, machine, devices, tmp_path):
   """As the pod check does before it compiles; `float32` parameters are cut over all chips of a v5e-8."""
   c = recipe.get_config(machine)
-  plan = programs.plan(c, jax.devices()[:devices], tmp_path)
+  plan = programs.plan(c, Machine(jax.devices()[:devices], 16e9), tmp_path)
   update = programs.update(plan)
   for program in (update, programs.log_probs(plan), *programs.sampling(plan).values()):
     assert program.lowered.out_info

@@ -29,6 +29,7 @@ from grpojax.tools.podcheck import (
   table,
   topology,
 )
+from grpojax.train.auto import Machine
 from grpojax.types import Prompts, Rollout, Scored
 
 
@@ -198,7 +199,7 @@ def test_a_decoded_token_needs_the_prompts_that_slots_work_on(slots, prompts, tm
   """Of 4 prompts with 4 samples each."""
   config = recipe("grpo", "tiny")
   config.rollout.slots = slots
-  plan = programs.plan(config, jax.devices()[:1], tmp_path)
+  plan = programs.plan(config, Machine(jax.devices()[:1], 16e9), tmp_path)
   own, L = slots * (config.rollout.max_tokens - 1), config.data.prompt_budget
   assert necessary.decode(0, 1.0, plan) == pytest.approx((own + prompts * L) / (own + 4 * L))
 

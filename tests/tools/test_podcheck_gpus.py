@@ -5,7 +5,9 @@ import pytest
 
 from grpojax.config import commandline
 from grpojax.recipes import dapo, gemma_gsm8k, qwen_gsm8k
-from grpojax.tools.podcheck import chips, gpus, memory, programs, topology
+from grpojax.tools.podcheck import chips, gpus, programs, topology
+from grpojax.train import footprint
+from grpojax.train.auto import Machine
 
 GIB = 2**30
 SHORT = {  # the update that docs/pods.md has against length, on v5e:2x2
@@ -36,8 +38,8 @@ COMPILED = {  # what the TPU's compiler needs for the update, GiB: docs/hardware
 @pytest.mark.parametrize("name", COMPILED)
 def test_the_compiler_needs_what_the_sums_say_and_at_most_so_many_times_as_much(name, tmp_path):
   config, devices, needed = COMPILED[name]
-  plan = programs.plan(config(), jax.devices()[:devices], tmp_path, "splash")
-  phase = memory.phases(plan)[0]
+  plan = programs.plan(config(), Machine(jax.devices()[:devices], 16e9, "splash"), tmp_path)
+  phase = footprint.phases(plan)[0]
   assert phase.name == "update" and 0.95 * phase.least <= needed * GIB <= phase.most, phase
 
 
@@ -46,12 +48,12 @@ def a_gpu(size, count=1):
 
 
 def test_half_a_billion_parameters_fit_24_gb_and_not_8(tmp_path, monkeypatch):
-  monkeypatch.delenv(memory.FRACTION, raising=False)
+  monkeypatch.delenv(gpus.FRACTION, raising=False)
   config = qwen("gpu")
   assert gpus.check(config, a_gpu("24"), tmp_path).verdict == "fits"
   assert gpus.check(config, a_gpu("20"), tmp_path).verdict == "may fit"
   assert gpus.check(config, a_gpu("8"), tmp_path).verdict == "does not fit"
-  monkeypatch.setenv(memory.FRACTION, "0.95")
+  monkeypatch.setenv(gpus.FRACTION, "0.95")
   assert gpus.check(config, a_gpu("20"), tmp_path).verdict == "fits"
 
 
@@ -74,15 +76,15 @@ def test_adapters_need_neither_moments_nor_gradients_of_the_model(tmp_path):
 
 def test_attention_without_a_kernel_makes_its_scores(tmp_path):
   config = qwen("gpu", **{"rows": "single", "rollout.max_tokens": 8192})
-  plan = lambda attention: programs.plan(config, jax.devices()[:1], tmp_path, attention)
-  kernel, plain = (memory.phases(plan(attention))[0].parts for attention in ("cudnn", ""))
+  plan = lambda attention: programs.plan(config, Machine(jax.devices()[:1], 24e9, attention), tmp_path)
+  kernel, plain = (footprint.phases(plan(attention))[0].parts for attention in ("cudnn", ""))
   assert plain["a layer, or logits"] > kernel["a layer, or logits"]
 
 
 def test_the_largest_values_fit_and_twice_as_much_does_not(tmp_path, monkeypatch):
-  monkeypatch.delenv(memory.FRACTION, raising=False)
+  monkeypatch.delenv(gpus.FRACTION, raising=False)
   config, where = qwen("gpu"), a_gpu("40")
-  for one in gpus.largest(config, where, tmp_path):
+  for one in gpus.largest(gpus.check(config, where, tmp_path), tmp_path):
     assert gpus.check(config, where, tmp_path, {one.key: one.value}).verdict == "fits"
     if one.key == "rollout.max_tokens":
       assert gpus.check(config, where, tmp_path, {one.key: 2 * one.value}).verdict != "fits"
@@ -91,7 +93,7 @@ def test_the_largest_values_fit_and_twice_as_much_does_not(tmp_path, monkeypatch
 
 
 def test_what_does_not_fit_is_changed_until_it_does(tmp_path, monkeypatch):
-  monkeypatch.delenv(memory.FRACTION, raising=False)
+  monkeypatch.delenv(gpus.FRACTION, raising=False)
   config, where = qwen("gpu"), a_gpu("16")
   found = gpus.check(config, where, tmp_path)
   tried = [(change, gpus.check(config, where, tmp_path, change).verdict) for change in gpus.changes(found)]

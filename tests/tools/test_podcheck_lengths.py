@@ -20,7 +20,7 @@ for columns in map(int, sys.argv[2:]):
   flags = ["rollout.prompts=8", f"rollout.max_tokens={columns - 31}", "mesh.fsdp=4", "logprob_chunk=256",
            "model.head_dim=128"]
   config = commandline.config_of(["--config=configs/dapo.py:tiny", *(f"--config.{flag}" for flag in flags)])
-  update = programs.update(programs.plan(config, where.devices, Path(sys.argv[1])))
+  update = programs.update(programs.plan(config, where.machine, Path(sys.argv[1])))
   module = hlo.parse(update.lowered.compile().as_text())
   arrays = [a.shape for c in module.computations.values() for i in c.instructions.values() for a in i.arrays]
   rows = counts.count(module, update.mesh, update.unknown).rows

@@ -22,9 +22,9 @@ from grpojax.runtime import console, data_shards, processes, sharding
 from grpojax.tools.evaluate import items, policy, suites
 from grpojax.tools.evaluate.policy import Policy
 from grpojax.tools.evaluate.suites import Suite
+from grpojax.train import auto, setup
 from grpojax.train import policy as policy_lib
 from grpojax.train import programs as programs_lib
-from grpojax.train import setup
 
 # What the items depend on, beside the parameters and the questions.
 SETTINGS = (
@@ -79,6 +79,7 @@ def prepare(
   train = None if evaluated.folder else read("train")
   read = lambda: {f"suite '{s.name}'": pipeline.fingerprint(s.questions) for s in chosen}
   processes.assert_equal(read)
+  config = auto.choose_here(config)
   mesh = sharding.make_mesh(config.mesh)
   data_shards.check_sampler(mesh, sharding.sampler_mesh(config.mesh, mesh))
   model = policy_lib.build_model(config, tokenizer, mesh)._replace(lora=None)  # merged when they are read

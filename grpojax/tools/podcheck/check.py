@@ -3,7 +3,6 @@
 from pathlib import Path
 from typing import NamedTuple
 
-import jax
 from ml_collections import ConfigDict
 
 from grpojax.runtime import sharding
@@ -12,6 +11,7 @@ from grpojax.tools.podcheck.compiled import Compiled
 from grpojax.tools.podcheck.estimate import Estimate
 from grpojax.tools.podcheck.programs import Plan, Program
 from grpojax.tools.podcheck.topology import Slice
+from grpojax.train import footprint
 
 PROGRAMS = "update", "log-probs", "weights", "prefill", "decode"
 
@@ -62,7 +62,7 @@ def check(config: ConfigDict, where: Slice, scratch: Path, only: tuple[str, ...]
       f"config.teacher.path = '{config.teacher.path}', or .paths: the teacher's pass is not checked; leave "
       "out what reads it to see what updates, log-probs and sampling take."
     )
-  plan = programs.plan(config, where.devices, scratch)
+  plan = programs.plan(config, where.machine, scratch)
   todo = {"update": programs.update, "log-probs": programs.log_probs}
   todo = {name: make(plan) for name, make in todo.items() if not only or name in only}
   if not only or set(PROGRAMS[2:]) & set(only):
@@ -76,7 +76,7 @@ def _one(where: Slice, plan: Plan, name: str, program: Program) -> Checked:
   known = sum(memory.values())
   if name == "update":
     memory["gradients"] = memory["parameters"]
-    memory["activations"] = activations(plan)
+    memory["activations"] = footprint.activations(plan)
     known += memory["gradients"] + memory["activations"]
   memory["temporaries"] = max(done.needed - known, 0.0)
   beside = resident(plan, name)
@@ -85,37 +85,14 @@ def _one(where: Slice, plan: Plan, name: str, program: Program) -> Checked:
   return Checked(program.calls, done, memory, done.needed + beside, times)
 
 
-def activations(plan: Plan) -> float:
-  """Returns bytes on a device that the layers keep for a piece's backward pass, by the policy of remat."""
-  s, tensor = plan.model.spec, plan.mesh.shape["tensor"]
-  read = s.num_attention_heads * s.head_dim / tensor
-  qkv = read + 2 * s.num_key_value_heads * s.head_dim / tensor
-  wide = 0 if s.moe else s.intermediate_size / tensor
-  kept = dict(full=0, attention=read, qkv=read + qkv, projections=read + qkv + s.hidden_size + 2 * wide)
-  width = s.hidden_size + kept.get(plan.model.remat, float("nan"))
-  return s.num_hidden_layers * columns(plan) * width * jax.numpy.dtype(s.dtype).itemsize
-
-
-def columns(plan: Plan) -> float:
-  """Returns the columns of a piece of an update on one device."""
-  return plan.columns / plan.pieces / sharding.batch_shards(plan.mesh) / plan.mesh.shape["context"]
-
-
-def parameters(plan: Plan) -> int:
-  """Returns bytes on a device of the model's parameters in the learner's layout, trained or not."""
-  model = plan.model
-  where = sharding.param_shardings(plan.mesh, model.axes, model.shapes, model.rules)
-  return sharding.bytes_per_chip(model.shapes, where)
-
-
 def resident(plan: Plan, name: str) -> float:
   """Returns bytes on a device of arrays that a program does not use and that stay allocated meanwhile."""
-  reference = parameters(plan) if plan.config.reference else 0
+  reference = footprint.parameters(plan) if plan.config.reference else 0
   if name == "update":
     return reference
   state, layout = programs.state(plan)
   optimiser = sharding.bytes_per_chip(state.opt_state, layout.opt_state)
-  own = parameters(plan) if name in ("prefill", "decode") and plan.copies else 0
+  own = footprint.parameters(plan) if name in ("prefill", "decode") and plan.copies else 0
   return reference + optimiser + own
 
 

@@ -64,7 +64,7 @@ def _of_gpus(config, where: topology.Slice, scratch: Path) -> dict:
   data = dict(verdict=found.verdict, room=found.room, seconds=found.seconds)
   data["phases"] = {phase.name: phase.parts for phase in found.phases}
   if found.verdict == "fits":
-    largest = list(gpus.largest(config, where, scratch))
+    largest = list(gpus.largest(found, scratch))
     print(gpus.advice(largest))
     return data | dict(largest=[one._asdict() for one in largest])
   for change in gpus.changes(found):

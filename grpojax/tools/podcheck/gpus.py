@@ -4,6 +4,7 @@
 """
 
 import math
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -11,12 +12,17 @@ from typing import NamedTuple
 from ml_collections import ConfigDict
 
 from grpojax.runtime import sharding
-from grpojax.tools.podcheck import memory, necessary, programs, table
-from grpojax.tools.podcheck.memory import Phase
+from grpojax.tools.podcheck import necessary, programs, table
+from grpojax.tools.podcheck.chips import Chip
 from grpojax.tools.podcheck.programs import Plan
 from grpojax.tools.podcheck.topology import Slice
+from grpojax.train import footprint
+from grpojax.train.auto import Machine
+from grpojax.train.footprint import Phase
 
 ATTENTION = "cudnn"
+FRACTION = "XLA_PYTHON_CLIENT_MEM_FRACTION"  # of a GPU's memory that JAX takes
+DEFAULT_FRACTION = 0.75  # https://docs.jax.dev/en/latest/gpu_memory_allocation.html
 PEAK, BANDWIDTH = 0.4, 0.4  # shares that are taken for granted; the H200's decoding was measured at 0.40
 
 
@@ -62,14 +68,20 @@ def check(config: ConfigDict, where: Slice, scratch: Path, change: dict | None =
   """Sums up what a config takes, with a change of it.  Raises ValueError for one that no run accepts."""
   config = config.copy_and_resolve_references()
   config.update_from_flattened_dict(change or {})
-  plan = programs.plan(config, where.devices, scratch, ATTENTION)
-  return Checked(where, plan, memory.phases(plan), memory.room(where.chip))
+  plan = programs.plan(config, Machine(where.devices, room(where.chip), ATTENTION), scratch)
+  return Checked(where, plan, footprint.phases(plan), room(where.chip))
 
 
-def largest(config: ConfigDict, where: Slice, scratch: Path) -> Iterator[Largest]:
+def room(chip: Chip) -> float:
+  """Returns the bytes of a GPU that JAX will take: its default share, or the one of the environment."""
+  return chip.memory * float(os.environ.get(FRACTION, DEFAULT_FRACTION))
+
+
+def largest(found: Checked, scratch: Path) -> Iterator[Largest]:
   """Yields how far lengths, slots and the pieces of an update can go, each alone."""
-  fits = lambda key, value: check(config, where, scratch, {key: value}).verdict == "fits"
-  c, shards = config.rollout, sharding.batch_shards(sharding.make_mesh(config.mesh, where.devices))
+  config = found.plan.config
+  fits = lambda key, value: check(config, found.slice, scratch, {key: value}).verdict == "fits"
+  c, shards = config.rollout, sharding.batch_shards(found.plan.mesh)
   tokens = [128 * 2**n for n in range(9)]  # up to 32,768
   yield Largest("rollout.max_tokens", c.max_tokens, _last(fits, "rollout.max_tokens", tokens))
   if c.slots:
@@ -132,7 +144,7 @@ def text(checked: Checked) -> str:
   rows += [
     "",
     f"**{checked.verdict}** in {checked.room / GB:.1f} GB: {share:.0%} of {chip.memory / GB:.0f} GB is what "
-    f"JAX takes ({memory.FRACTION}); {plan.slots} slots, an update in {plan.pieces} piece(s), every response "
+    f"JAX takes ({FRACTION}); {plan.slots} slots, an update in {plan.pieces} piece(s), every response "
     "as long as its budget.",
   ]  # fmt: skip
   seconds = checked.seconds

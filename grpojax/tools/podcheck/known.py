@@ -18,13 +18,25 @@ MODELS = {
     hidden_size=1536, num_hidden_layers=28, num_attention_heads=12, num_key_value_heads=2,
     intermediate_size=8960, vocab_size=151_936, tie_word_embeddings=True,
   ),
+  "Qwen2.5-3B": _QWEN2 | dict(
+    hidden_size=2048, num_hidden_layers=36, num_attention_heads=16, num_key_value_heads=2,
+    intermediate_size=11_008, vocab_size=151_936, tie_word_embeddings=True,
+  ),
   "Qwen2.5-7B": _QWEN2 | dict(
     hidden_size=3584, num_hidden_layers=28, num_attention_heads=28, num_key_value_heads=4,
     intermediate_size=18_944,
   ),
+  "Qwen2.5-14B": _QWEN2 | dict(
+    hidden_size=5120, num_hidden_layers=48, num_attention_heads=40, num_key_value_heads=8,
+    intermediate_size=13_824,
+  ),
   "Qwen2.5-32B": _QWEN2 | dict(
     hidden_size=5120, num_hidden_layers=64, num_attention_heads=40, num_key_value_heads=8,
     intermediate_size=27_648,
+  ),
+  "Qwen2.5-72B": _QWEN2 | dict(
+    hidden_size=8192, num_hidden_layers=80, num_attention_heads=64, num_key_value_heads=8,
+    intermediate_size=29_568,
   ),
   "Qwen3-30B-A3B": dict(
     model_type="qwen3_moe", architectures=["Qwen3MoeForCausalLM"], hidden_act="silu", rms_norm_eps=1e-6,

@@ -11,27 +11,28 @@ from ml_collections import ConfigDict
 from grpojax import models, objective
 from grpojax.config import check as config_lib
 from grpojax.data import text
-from grpojax.learner import logprob_scan, logprobs, rows
+from grpojax.learner import logprob_scan, logprobs
 from grpojax.learner.packing import PackSpec
 from grpojax.learner.state import State
-from grpojax.models import kernels
-from grpojax.rollout import sampler
 from grpojax.runtime import sharding
 from grpojax.tools.podcheck import abstract, known
+from grpojax.train import auto, footprint
 from grpojax.train import policy as policy_lib
 from grpojax.train import programs as programs_lib
+from grpojax.train.auto import Machine
 
 
 class Plan(NamedTuple):
   """A run that could begin on this mesh."""
 
-  config: ConfigDict
+  config: ConfigDict  # with what `auto` chose
   mesh: Mesh
   model: models.Model
+  packed: PackSpec | None  # as in footprint.Sizes, whose fields these are
+  slots: int
+  pieces: int
+  columns: int
   programs: programs_lib.Programs
-  slots: int  # completions that decode at a time
-  pieces: int  # of an update, one after the other
-  columns: int  # of all sequences of one update
   open_loops: dict[str, int]  # as Program.unknown, of a pass over them
 
   @property
@@ -51,35 +52,24 @@ class Program(NamedTuple):
   mesh: dict[str, int]  # `axes` of what it runs on: the sampler may have its own
 
 
-def plan(config: ConfigDict, devices: list, scratch: Path, attention: str = "") -> Plan:
-  """Plans a run.  Raises ValueError as the run would, before anything is compiled.
-
-  `attention` is the back end of the devices that are meant, where `devices` stand for others.
-  """
+def plan(config: ConfigDict, machine: Machine, scratch: Path) -> Plan:
+  """Plans a run.  Raises ValueError as the run would, before anything is compiled."""
   config = config.copy_and_resolve_references()
   tokenizer = None
   if "path" in config.model:
     config.model.path = str(known.folder(config.model.path, scratch))
     tokenizer = abstract.Tokenizer()
-  config_lib.check(config, len(devices))
-  mesh = sharding.make_mesh(config.mesh, devices)
   tokenizer = tokenizer or text.load_tokenizer(policy_lib.model_folder(config))
-  model = policy_lib.build_model(config, tokenizer, mesh)
-  if attention and not kernels.obstacle(attention, model.spec):
-    model = model._replace(attention=attention)
+  config_lib.check(config, len(machine.devices))
+  config = auto.choose(config, machine, tokenizer)
+  mesh = sharding.make_mesh(config.mesh, machine.devices)
+  model = auto.build_model(config, machine, tokenizer, mesh)
   programs = programs_lib.build(config, model, tokenizer, mesh)
-  c, shards = config.rollout, sharding.batch_shards(mesh)
-  samples, spec = sharding.sampler_mesh(config.mesh, mesh), sampler.build.rollout_spec(config)
-  slots = sampler.build.slots_that_fit(config, model.spec, samples, spec)
-  sequences = c.prompts // config.updates_per_rollout * c.group_size
-  packed = rows.pack_spec(config, model, mesh)
-  pieces, columns, loops = config.microbatches, sequences * (config.data.prompt_budget + c.max_tokens - 1), {}
-  if packed:
-    most = rows.most_rows(config, packed)
-    pieces, columns = math.ceil(most / packed.rows), most * shards * packed.columns
-    loops = dict(microbatches=pieces, head=_chunks(config, mesh, packed))
-  slots = slots or c.prompts * c.group_size
-  return Plan(config, mesh, model, programs, slots, pieces, columns, loops)
+  sizes = footprint.sizes(config, model, mesh)
+  loops = {}
+  if sizes.packed:
+    loops = dict(microbatches=sizes.pieces, head=_chunks(config, mesh, sizes.packed))
+  return Plan(*sizes, programs, loops)
 
 
 def _chunks(config: ConfigDict, mesh: Mesh, spec: PackSpec) -> int:

@@ -12,6 +12,7 @@ from grpojax.tools.podcheck import check as check_lib
 from grpojax.tools.podcheck import programs
 from grpojax.tools.podcheck.check import Check
 from grpojax.tools.podcheck.topology import Slice
+from grpojax.train import footprint
 
 AXES = ("fsdp", "tensor", "expert", "context")
 REMAT = ("full", "attention")
@@ -41,14 +42,14 @@ def meshes(chips: int, mixture: bool) -> Iterator[dict[str, int]]:
 
 def search(config: ConfigDict, where: Slice, scratch: Path) -> Iterator[Candidate]:
   """Yields candidates one after the other, as they are compiled."""
-  first = programs.plan(config, where.devices, scratch)
+  first = programs.plan(config, where.machine, scratch)
   for sizes in meshes(first.mesh.size, bool(first.model.spec.moe)):
     for remat in REMAT:
       change = {f"mesh.{axis}": n for axis, n in sizes.items()} | dict(remat=remat)
       changed = config.copy_and_resolve_references()
       changed.update_from_flattened_dict(change)
       try:
-        reason = _hopeless(programs.plan(changed, where.devices, scratch), where)
+        reason = _hopeless(programs.plan(changed, where.machine, scratch), where)
         found = None if reason else check_lib.check(changed, where, scratch, ("update",))
       except ValueError as error:
         found, reason = None, str(error)
@@ -61,7 +62,7 @@ def _hopeless(plan: programs.Plan, where: Slice) -> str:
   if s.num_attention_heads % tensor:
     return f"{s.num_attention_heads} heads over {tensor} tensor shards would be whole on each"
   state = sharding.bytes_per_chip(*programs.state(plan))
-  certain = 1.3 * state + check_lib.activations(plan)  # gradients are about a third of the state
+  certain = 1.3 * state + footprint.activations(plan)  # gradients are about a third of the state
   room = where.chip.memory if where.chip else math.inf
   return f"state and activations take {certain / 2**30:.3g} GiB" if certain > room else ""
 

@@ -41,6 +41,7 @@ def suggest(config: ConfigDict, found: Check, scratch: Path) -> Iterator[Tried]:
 
 def changes(config: ConfigDict, failed: list[str], found: Check) -> list[dict]:
   """Lists changes, the cheapest first: those that cost no time, then those that cost some."""
+  config = found.plan.config
   c, mesh, listed = config.rollout, found.plan.mesh.shape, []
   if set(failed) & set(LEARNING):
     listed.append(dict(microbatches=2 * found.plan.pieces))

@@ -7,6 +7,8 @@ import jax
 
 from grpojax.tools.podcheck import chips
 from grpojax.tools.podcheck.chips import Chip
+from grpojax.train import auto
+from grpojax.train.auto import Machine
 
 
 class Slice(NamedTuple):
@@ -14,6 +16,11 @@ class Slice(NamedTuple):
   devices: list
   chip: Chip | None  # None: no peaks are known, and no time is estimated
   abstract: bool  # its devices cannot run anything
+
+  @property
+  def machine(self) -> Machine:
+    """Returns the devices with the memory that a program may have of each."""
+    return Machine(self.devices, self.chip.memory if self.chip else auto.memory_of(self.devices))
 
   @property
   def versions(self) -> str:

@@ -1,0 +1,78 @@
+"""Closes every open key, of the mesh first, as all others follow from it."""
+
+from jax.sharding import Mesh
+from ml_collections import ConfigDict
+
+from grpojax.config import check as config_lib
+from grpojax.data import text
+from grpojax.models import Model, kernels
+from grpojax.runtime import sharding
+from grpojax.train import policy as policy_lib
+from grpojax.train.auto import mesh as mesh_lib
+from grpojax.train.auto import rollout, update
+from grpojax.train.auto.keys import changed, open_keys
+from grpojax.train.auto.machine import Machine, here
+from grpojax.train.auto.rollout import Cost
+
+CPU_SLOTS, CPU_CHUNK = 256, 32  # a processor's memory is shared, and its caches are small
+
+
+def choose_here(config: ConfigDict) -> ConfigDict:
+  """Collective: returns `choose` for the devices that there are."""
+  if not open_keys(config):
+    return config
+  return choose(config, here(), text.load_tokenizer(policy_lib.model_folder(config)))
+
+
+def choose(config: ConfigDict, machine: Machine, tokenizer) -> ConfigDict:
+  """Returns a config that `config.check` accepts with every open key closed.
+
+  Raises ValueError where the devices cannot be divided so.
+  """
+  if not open_keys(config):
+    return config
+  found = {}
+  for sizes in mesh_lib.candidates(config, machine, tokenizer):
+    trial = changed(config, {f"mesh.{axis}": size for axis, size in sizes.items()})
+    mesh = sharding.make_mesh(trial.mesh, machine.devices)
+    model = build_model(trial, machine, tokenizer, mesh)
+    cost, values = (_accelerated if machine.accelerated else _processor)(trial, machine, model, mesh)
+    found.setdefault(cost, changed(trial, values))
+  config = found[min(found)]
+  config_lib.check(config, len(machine.devices))
+  return config
+
+
+def build_model(config: ConfigDict, machine: Machine, tokenizer, mesh: Mesh) -> Model:
+  """Returns the model as the devices that are meant would have it."""
+  model = policy_lib.build_model(config, tokenizer, mesh)
+  if machine.attention and not kernels.obstacle(machine.attention, model.spec):
+    model = model._replace(attention=machine.attention)
+  return model
+
+
+def _processor(config: ConfigDict, machine: Machine, model: Model, mesh: Mesh) -> tuple[Cost, dict]:
+  """Returns (no cost, values) for CPUs, whose caches decide: a row at a time."""
+  values = {
+    "mesh.sampler.tensor": 0,
+    "mesh.sampler.expert": 1,
+    "rollout.slots": min(CPU_SLOTS, config.rollout.prompts * config.rollout.group_size),
+    "microbatches": update.pieces_of(config, model, mesh)[-1],
+    "logprob_chunk": min(CPU_CHUNK, config.rollout.max_tokens),
+    "remat": "full",
+  }
+  return (False, 0.0), {key: value for key, value in values.items() if key in open_keys(config)}
+
+
+def _accelerated(config: ConfigDict, machine: Machine, model: Model, mesh: Mesh) -> tuple[Cost, dict]:
+  """Returns (what a rollout costs, values) for GPUs and TPUs, whose memory decides."""
+  closed = changed(config, _closed(config))  # what one phase does not read may be anything
+  learns = update.choose(config, closed, machine, model, mesh)
+  cost, samples = rollout.choose(config, changed(closed, learns), machine, model, mesh)
+  return cost, learns | samples
+
+
+def _closed(config: ConfigDict) -> dict:
+  """Returns the least of every open key that is no axis of the mesh."""
+  least = rollout.LEAST | {"microbatches": 1, "logprob_chunk": update.CHUNK, "remat": "full"}
+  return {key: least[key] for key in open_keys(config)}

@@ -1,0 +1,88 @@
+"""The sampler's mesh, and the completions that decode at a time."""
+
+import bisect
+import math
+
+from jax.sharding import Mesh
+from ml_collections import ConfigDict
+
+from grpojax.models import Model
+from grpojax.runtime import data_shards, sharding
+from grpojax.train import footprint
+from grpojax.train.auto.keys import OPEN, changed, open_keys
+from grpojax.train.auto.machine import Machine
+from grpojax.train.footprint import Phase
+
+SUM = 8e6  # bytes that a v5e chip reads while devices along `tensor` add up a token: 10 microseconds
+
+Cost = tuple[bool, float]  # of a rollout: whether processes share a token; bytes that a device reads
+NONE_FITS = (True, math.inf)
+LEAST = {"mesh.sampler.tensor": 0, "mesh.sampler.expert": 1, "rollout.slots": 1}
+
+
+def choose(
+  config: ConfigDict, closed: ConfigDict, machine: Machine, model: Model, mesh: Mesh
+) -> tuple[Cost, dict]:
+  """Returns (what a rollout costs, mesh.sampler and rollout.slots): the cheapest that fits."""
+  found = {NONE_FITS: {key: LEAST[key] for key in open_keys(config) if key in LEAST}}
+  state = footprint.state(footprint.sizes(closed, model, mesh))
+  for where in _meshes(config, machine, model):
+    trial = changed(closed, where)
+    if not _legal(trial, mesh):
+      continue
+    for slots, phase in _that_fit(trial, machine, model, mesh, state, _slots(config, trial, mesh)):
+      trial.rollout.slots = slots
+      found.setdefault(_cost(trial, machine, model, phase), where | {"rollout.slots": slots})
+  best = min(found)
+  return best, found[best]
+
+
+def _that_fit(
+  config: ConfigDict, machine: Machine, model: Model, mesh: Mesh, state: dict, slots: list[int]
+) -> list[tuple[int, Phase]]:
+  """Returns the first of the slots that fit, with its memory, in a list; none that fits: []."""
+  of = lambda n: footprint.decoding(
+    footprint.sizes(changed(config, {"rollout.slots": n}), model, mesh), state
+  )
+  first = bisect.bisect_left(slots, True, key=lambda n: of(n).most <= machine.memory)
+  return [(n, of(n)) for n in slots[first : first + 1]]
+
+
+def _meshes(config: ConfigDict, machine: Machine, model: Model) -> list[dict]:
+  """Returns the sampler's meshes to choose from; one that the config has closed is the only one."""
+  tensors, experts, moe = [config.mesh.sampler.tensor], [max(1, config.mesh.sampler.expert)], model.spec.moe
+  if tensors == [OPEN["mesh.sampler.tensor"]]:
+    tensors = [n for n in (1, 2, 4, 8, 16) if len(machine.devices) % n == 0]
+  if moe and config.mesh.sampler.expert == OPEN["mesh.sampler.expert"] and tensors != [0]:
+    experts = [n for n in (1, 2, 4, 8) if moe.num_experts % n == 0]
+  return [{"mesh.sampler.tensor": t, "mesh.sampler.expert": e} for t in tensors for e in experts]
+
+
+def _legal(config: ConfigDict, mesh: Mesh) -> bool:
+  """Returns True if a run would accept the sampler's mesh."""
+  try:
+    samples = sharding.sampler_mesh(config.mesh, mesh)
+    data_shards.check_sampler(mesh, samples)
+  except ValueError:
+    return False
+  return config.rollout.prompts % sharding.batch_shards(samples) == 0
+
+
+def _slots(config: ConfigDict, trial: ConfigDict, mesh: Mesh) -> list[int]:
+  """Returns numbers of slots to choose from, the most first: all completions, a half, a third ..."""
+  c = config.rollout
+  if c.slots != OPEN["rollout.slots"]:
+    return [c.slots]
+  shards = sharding.batch_shards(sharding.sampler_mesh(trial.mesh, mesh))
+  here = c.prompts // shards * c.group_size
+  return [own * shards for own in sorted({math.ceil(here / n) for n in range(1, here + 1)}, reverse=True)]
+
+
+def _cost(config: ConfigDict, machine: Machine, model: Model, phase: Phase) -> Cost:
+  """Returns (whether processes share a token, bytes that a device reads in a rollout for a token of each)."""
+  c, tensor = config.rollout, config.mesh.sampler.tensor
+  waves = math.ceil(c.prompts * c.group_size / (c.slots or c.prompts * c.group_size))
+  weights = phase.parts["the sampler's weights"] or phase.parts["parameters"]
+  sums = 2 * model.spec.num_hidden_layers * SUM * (tensor > 1)
+  apart = tensor * config.mesh.sampler.expert > machine.of_process
+  return apart, waves * (weights + phase.parts["keys and values"] + sums)

@@ -1,0 +1,64 @@
+"""The pieces of an update, what a layer keeps of them, and how many logits exist at once."""
+
+import math
+from collections.abc import Iterator
+
+from jax.sharding import Mesh
+from ml_collections import ConfigDict
+
+from grpojax.learner import rows
+from grpojax.models import Model
+from grpojax.runtime import sharding
+from grpojax.train import footprint
+from grpojax.train.auto.keys import changed, open_keys
+from grpojax.train.auto.machine import Machine
+
+FEWEST_PIECES = 8  # packed rows fill whole pieces, and half a piece is empty at the end
+TOKENS = 2048  # of a device, whose logits exist at once: the head's gradient is written once a chunk
+CHUNK = 512  # the least part of them of one row
+
+
+def choose(config: ConfigDict, closed: ConfigDict, machine: Machine, model: Model, mesh: Mesh) -> dict:
+  """Returns remat, microbatches and logprob_chunk: the fewest pieces that fit, with as much kept as fits."""
+  values, state = {}, footprint.state(footprint.sizes(closed, model, mesh))
+  for values in _candidates(config, closed, model, mesh):
+    sizes = footprint.sizes(changed(closed, values), model._replace(remat=values["remat"]), mesh)
+    if footprint.update(sizes, state).most <= machine.memory:
+      break
+  return values  # if none fits, the least there is; the run says what is missing
+
+
+def _candidates(config: ConfigDict, closed: ConfigDict, model: Model, mesh: Mesh) -> Iterator[dict]:
+  """Yields remat, microbatches and logprob_chunk, the fastest first; those that the config has are kept."""
+  asked = open_keys(config)
+  of = lambda key, choices: choices if key in asked else [config[key]]
+  for least in (CHUNK, CHUNK // 4):
+    for remat in of("remat", ["attention", "full"]):
+      for pieces in of("microbatches", pieces_of(closed, model, mesh)):
+        values = dict(remat=remat, microbatches=pieces)
+        for chunk in of("logprob_chunk", _chunks(changed(closed, values), model, mesh, least)):
+          yield values | dict(logprob_chunk=chunk)
+
+
+def pieces_of(config: ConfigDict, model: Model, mesh: Mesh) -> list[int]:
+  """Returns numbers of pieces of an update, the fewest first.
+
+  Devices along `context` take whole rows, so that no keys travel, where a piece has as many.
+  """
+  packed, share = rows.pack_spec(changed(config, dict(microbatches=1)), model, mesh), mesh.shape["context"]
+  if not packed:
+    prompts = config.rollout.prompts // config.updates_per_rollout // sharding.batch_shards(mesh)
+    return [n for n in range(1, prompts + 1) if prompts % n == 0]
+  most = rows.most_rows(config, packed)
+  found = sorted({math.ceil(most / of_piece) for of_piece in range(1, most + 1)})
+  whole = [n for n in found if math.ceil(most / n) % share == 0]
+  found = whole + [n for n in found if n not in whole]
+  return [n for n in found if n >= FEWEST_PIECES] or found[-1:]
+
+
+def _chunks(config: ConfigDict, model: Model, mesh: Mesh, least: int) -> list[int]:
+  """Returns tokens of a row whose logits exist at once, the most first; no more than a response has."""
+  row = config.data.prompt_budget + config.rollout.max_tokens - 1
+  of_device = max(1, footprint.columns_of_piece(footprint.sizes(config, model, mesh)) // row)
+  most = max(CHUNK, int(TOKENS // of_device)) if least == CHUNK else least
+  return sorted({min(n, config.rollout.max_tokens) for n in (most, least)}, reverse=True)
