@@ -15,11 +15,10 @@ from grpojax import models
 from grpojax.config import check as config_lib
 from grpojax.learner import batching, logprobs, rows
 from grpojax.rollout.dynamic_sampling import Groups
-from grpojax.runtime import sharding
+from grpojax.runtime import chips, sharding
 from grpojax.tools.podcheck import (
   abstract,
   check,
-  chips,
   compiled,
   known,
   necessary,

@@ -5,7 +5,8 @@ import pytest
 
 from grpojax.config import commandline
 from grpojax.recipes import dapo, gemma_gsm8k, qwen_gsm8k
-from grpojax.tools.podcheck import chips, gpus, programs, topology
+from grpojax.runtime import chips
+from grpojax.tools.podcheck import gpus, programs, topology
 from grpojax.train import footprint
 from grpojax.train.auto import Machine
 

@@ -3,7 +3,8 @@
 import pytest
 from podcheck_toys import SIZES, flops
 
-from grpojax.tools.podcheck import chips, collectives, counts, estimate, hlo
+from grpojax.runtime import chips
+from grpojax.tools.podcheck import collectives, counts, estimate, hlo
 
 TPU = """
 HloModule m, num_partitions=8

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable
 from typing import NamedTuple
 
-from grpojax.tools.podcheck.chips import Chip
+from grpojax.runtime.chips import Chip
 from grpojax.tools.podcheck.collectives import Collective
 from grpojax.tools.podcheck.counts import Counts, Row
 

@@ -12,8 +12,8 @@ from typing import NamedTuple
 from ml_collections import ConfigDict
 
 from grpojax.runtime import sharding
+from grpojax.runtime.chips import Chip
 from grpojax.tools.podcheck import necessary, programs, table
-from grpojax.tools.podcheck.chips import Chip
 from grpojax.tools.podcheck.programs import Plan
 from grpojax.tools.podcheck.topology import Slice
 from grpojax.train import footprint

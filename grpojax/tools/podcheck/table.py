@@ -8,9 +8,9 @@ import math
 
 import jax
 
+from grpojax.runtime.chips import GIB
 from grpojax.tools.podcheck import check as check_lib
 from grpojax.tools.podcheck import necessary
-from grpojax.tools.podcheck.chips import GIB
 from grpojax.tools.podcheck.programs import decode_steps
 
 MEMORY = {"parameters": "A", "optimiser": "A", "gradients": "A", "activations": "A", "KV": "A", "batch": "A",

@@ -5,8 +5,8 @@ from typing import NamedTuple
 
 import jax
 
-from grpojax.tools.podcheck import chips
-from grpojax.tools.podcheck.chips import Chip
+from grpojax.runtime import chips
+from grpojax.runtime.chips import Chip
 from grpojax.train import auto
 from grpojax.train.auto import Machine
 

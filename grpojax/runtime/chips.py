@@ -22,6 +22,7 @@ TPUS = {
   "v5p": Chip(459e12, 2765e9, 95.73 * GIB, 90e9, 6.25e9, 1.75e9, 0.68),
   "v6e": Chip(918e12, 1640e9, 32 * GIB, 90e9, 12.5e9, 1.75e9, 0.28),
 }
+KINDS = {"TPU v4": "v4", "v5 lite": "v5e", "TPU v5": "v5p", "v6 lite": "v6e"}  # as devices name themselves
 GPUS = {  # https://www.nvidia.com/en-us/data-center/: dense bfloat16; names within names come last
   "H100": Chip(989e12, 3350e9, 80e9, 0.0, 0.0, 0.0, 0.0),
   "H200": Chip(989e12, 4800e9, 141e9, 0.0, 0.0, 0.0, 0.0),
@@ -34,7 +35,8 @@ GPUS = {  # https://www.nvidia.com/en-us/data-center/: dense bfloat16; names wit
 
 def of_device(kind: str) -> Chip | None:
   """Returns the chip by its device kind; None for a kind without published numbers, such as a CPU."""
-  found = [chip for name, chip in (TPUS | GPUS).items() if name in kind]
+  known = {name: TPUS[tpu] for name, tpu in KINDS.items()} | GPUS
+  found = [chip for name, chip in known.items() if name in kind]
   return found[0] if found else None
 
 
