@@ -214,7 +214,7 @@ def get_config(scale: str = "mini") -> ConfigDict:
   c.mesh.sampler.tensor = 0  # what cuts a decoded token's matrices; 0: no own mesh, no copy; -1: chosen
   c.mesh.sampler.expert = 1  # 0: chosen
   c.mesh.rules = ConfigDict()  # what cuts each axis of the parameters: names of mesh axes; "": nothing
-  c.mesh.rules.embed = "fsdp,context"
+  c.mesh.rules.embed = "fsdp,context"  # "auto": chosen
   c.mesh.rules.heads = "tensor"
   c.mesh.rules.kv_heads = "tensor"  # where they do not divide by it: whole on every device
   c.mesh.rules.mlp = "tensor"
@@ -346,7 +346,11 @@ def _local(c):
   c.steps = 500
   c.rollout.update(prompts=64, group_size=16, max_tokens=2048, prefill_chunk=1024, segment=128)
   c.updates_per_rollout = 4
-  _choose(c)
+  c.update(microbatches=0, logprob_chunk=0, remat="auto")  # these are chosen by model, budgets and devices:
+  c.rollout.slots = -1  # grpojax/train/auto
+  c.mesh.update(data=0, fsdp=0, tensor=0, expert=0, context=0)
+  c.mesh.rules.embed = "auto"
+  c.mesh.sampler.update(tensor=-1, expert=0)
   c.optimizer.update(learning_rate=1e-6, warmup_steps=10)
   c.sft.update(steps=500, batch_size=64, learning_rate=1e-5)  # Qwen2.5's and Tulu 3's are 5e-6 to 2e-5
   c.preference.update(steps=200, batch_size=64, learning_rate=5e-7)  # Zephyr's and Tulu 3's DPO of 7B
@@ -354,14 +358,6 @@ def _local(c):
   c.sample.update(prompts=4096, samples=16)
   c.eval.update(every=50, prompts=256, samples=4)
   c.checkpoint.every = 20
-
-
-def _choose(c):
-  """Leaves to grpojax/train/auto.py what never changes a number, by model, budgets and devices."""
-  c.mesh.update(data=0, fsdp=0, tensor=0, expert=0, context=0)
-  c.mesh.sampler.update(tensor=-1, expert=0)
-  c.rollout.slots = -1
-  c.update(microbatches=0, logprob_chunk=0, remat="auto")
 
 
 def _pocket(c):

@@ -112,6 +112,7 @@ def slices_of(devices) -> int:
 
 def check_rules(rules: Rules) -> None:
   """Raises ValueError if no mesh could lay parameters out by this table."""
+  rules = {name: rule for name, rule in rules.items() if rule != "auto"}  # which train/auto replaces
   for name, rule in rules.items():
     unknown = [axis for axis in mesh_axes(rule) if axis not in AXES]
     if unknown:
@@ -122,10 +123,10 @@ def check_rules(rules: Rules) -> None:
     axes = mesh_axes(rule)
     if len(set(axes)) < len(axes):
       raise ValueError(f"config.mesh.rules.{name} = {rule!r} names an axis twice; name each once.")
-  if rules["expert"] not in ("", "expert"):
+  if rules.get("expert", "") not in ("", "expert"):
     raise ValueError(f"config.mesh.rules.expert = {rules['expert']!r}; it is 'expert' or ''.")
   for name in ("heads", "kv_heads", "mlp"):
-    if set(mesh_axes(rules[name])) - {"tensor"}:
+    if set(mesh_axes(rules.get(name, ""))) - {"tensor"}:
       raise ValueError(
         f"config.mesh.rules.{name} = {rules[name]!r}; it is 'tensor' or '', because activations, which are "
         "cut over the other axes by rows and columns, have this axis too."
@@ -133,7 +134,7 @@ def check_rules(rules: Rules) -> None:
   meet = [("embed", name) for name in ("heads", "kv_heads", "mlp", "vocab", "expert")]
   meet += [("layers", name) for name in rules if name != "layers"]
   for one, other in meet:
-    shared = set(mesh_axes(rules[one])) & set(mesh_axes(rules[other]))
+    shared = set(mesh_axes(rules.get(one, ""))) & set(mesh_axes(rules.get(other, "")))
     if shared:
       raise ValueError(
         f"config.mesh.rules.{one} and .{other} both name '{shared.pop()}', and one array has both; "

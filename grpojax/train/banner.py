@@ -8,7 +8,7 @@ from grpojax import objective as objective_lib
 from grpojax.models import Model, kernels
 from grpojax.rollout.sampler import build, weights
 from grpojax.runtime import console, diagnosis, errors, metrics, sharding
-from grpojax.train import step_log
+from grpojax.train import auto, step_log
 from grpojax.train.setup import Job
 
 
@@ -46,6 +46,8 @@ def _announce_model(job: Job, model: Model) -> None:
     f"mesh {_axes(mesh)} on {mesh.size} of {jax.device_count()} {jax.devices()[0].device_kind} device(s), "
     f"{jax.process_count()} process(es)"
   )
+  if chosen := auto.describe(job.asked, config):
+    console.say(f"chosen for these devices, and free to be set by --config: {chosen}")
   for teacher in job.teachers:
     size = sum(x.size for x in jax.tree.leaves(teacher.model.shapes))
     console.say(f"teacher: {teacher.path}, {size / 1e6:.2f} M parameters")

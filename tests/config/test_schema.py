@@ -152,8 +152,9 @@ def test_the_keys_that_a_continuation_may_change():
   mesh = {key for key in schema.KEYS if key.startswith("mesh.")}
   assert mesh < free
   assert free - mesh == {
-    "steps", "verbose", "attention", "microbatches", "rows", "logprob_chunk", "eval.every", "eval.on_start",
-    "checkpoint.every", "checkpoint.keep", "checkpoint.allow_changed", "cache_dir", "profile_steps",
+    "steps", "verbose", "attention", "microbatches", "rows", "remat", "logprob_chunk", "eval.every",
+    "eval.on_start", "checkpoint.every", "checkpoint.keep", "checkpoint.allow_changed", "cache_dir",
+    "profile_steps",
     "print_sharding", "log.to", "log.project", "log.completions_every",
     "guard.nonfinite", "guard.warn_mismatch", "guard.stop_mismatch", "guard.failed_rewards", "guard.minutes",
     "env.timeout",

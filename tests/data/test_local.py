@@ -57,12 +57,12 @@ def test_from_a_folder_and_a_file_to_a_folder(cache, tmp_path):
   folder, file = make_folder(tmp_path / "qwen"), make_file(tmp_path / "train.jsonl")
   workdir, out = tmp_path / "run", tmp_path / "out"
   small = dict(
-    steps=2, microbatches=2, updates_per_rollout=1, cache_dir=cache, verbose=False,
+    steps=2, updates_per_rollout=1, cache_dir=cache, verbose=False,
     **{"rollout.prompts": 4, "rollout.group_size": 4, "rollout.max_tokens": 16, "data.prompt_budget": 160,
        "eval.prompts": 4, "optimizer.learning_rate": 0.1,
        "optimizer.warmup_steps": 0, "dynamic_sampling.enabled": False},
   )  # fmt: skip
-  done = subprocesses.run_one(
+  command = (
     "grpojax.main",
     "--config=configs/dapo.py:local",
     f"--config.model.path={folder}",
@@ -72,13 +72,18 @@ def test_from_a_folder_and_a_file_to_a_folder(cache, tmp_path):
     "--config.objective.select={}",
     *(f"--config.{key}={value}" for key, value in small.items()),
   )
+  done = subprocesses.run_one(*command)
   assert done.code == 0, done.err
+  assert "rollout.slots=16, microbatches=4, logprob_chunk=16, remat=full" in done.out, done.out
   assert "2 malformed (the first is train.jsonl:61: " in done.out, done.out
   assert "held_out: " in done.out
   records = [r for r in metrics.read(workdir) if r["kind"] == "train"]
   assert [r["step"] for r in records] == [1, 2]
   assert all(r["grad_norm"] > 0 for r in records)
   assert all(r["rewards/accuracy/failed"] == r["rewards/accuracy/abstained"] == 0 for r in records)
+
+  done = subprocesses.run_one(*command, "--config.mesh.cpu_devices=2")  # where other values are chosen
+  assert done.code == 0 and "mesh.data=2" in done.out and "finished at step 2" in done.out, done.err
 
   flags = f"--workdir={workdir}", f"--out={out}", "--dtype=float32"
   done = subprocesses.run_one("grpojax", "export", *flags)

@@ -213,8 +213,9 @@ def test_what_no_compiler_knows_is_said_in_one_sentence():
 
 # Parameters of the released checkpoints: the totals of their safetensors; Gemma's by KerasHub's presets.
 RELEASED = {
-  "Qwen2.5-0.5B": 494_032_768, "Qwen2.5-1.5B": 1_543_714_304, "Qwen2.5-7B": 7_615_616_512,
-  "Qwen2.5-32B": 32_763_876_352, "Qwen3-30B-A3B": 30_532_122_624, "gemma-3-1b": 999_885_952,
+  "Qwen2.5-0.5B": 494_032_768, "Qwen2.5-1.5B": 1_543_714_304, "Qwen2.5-3B": 3_085_938_688,
+  "Qwen2.5-7B": 7_615_616_512, "Qwen2.5-14B": 14_770_033_664, "Qwen2.5-32B": 32_763_876_352,
+  "Qwen2.5-72B": 72_706_203_648, "Qwen3-30B-A3B": 30_532_122_624, "gemma-3-1b": 999_885_952,
 }  # fmt: skip
 
 
@@ -241,6 +242,8 @@ def test_a_hubs_id_of_a_tuned_model_has_the_shapes_of_the_one_it_is_tuned_from(t
 
 def test_chips_are_found_by_what_devices_call_themselves():
   assert chips.of_device("NVIDIA H100 80GB HBM3") == chips.GPUS["H100"]
+  assert chips.of_device("TPU v5 lite") == chips.TPUS["v5e"]
+  assert chips.of_device("TPU v5") == chips.TPUS["v5p"]
   assert chips.of_device("cpu") is None
 
 
@@ -255,7 +258,8 @@ def pretend(monkeypatch, gib):
     needed = gib(config) * chips.GIB
     done = compiled.Compiled(1.0, "", needed, 0.0, 0.0, None)
     parts = {name: check.Checked(1, done, {}, needed, None) for name in only or ("update", "decode")}
-    plan = programs.Plan(config, mesh, None, None, config.rollout.slots, config.microbatches, 100, {})
+    sizes = config, mesh, None, None, config.rollout.slots, config.microbatches, 100
+    plan = programs.Plan(*sizes, None, {}, "")
     return check.Check(where, plan, parts)
 
   monkeypatch.setattr(check, "check", checked)

@@ -39,7 +39,7 @@ COMPILED = {  # what the TPU's compiler needs for the update, GiB: docs/hardware
 @pytest.mark.parametrize("name", COMPILED)
 def test_the_compiler_needs_what_the_sums_say_and_at_most_so_many_times_as_much(name, tmp_path):
   config, devices, needed = COMPILED[name]
-  plan = programs.plan(config(), Machine(jax.devices()[:devices], 16e9, "splash"), tmp_path)
+  plan = programs.plan(config(), Machine(jax.devices()[:devices], 16e9, attention="splash"), tmp_path)
   phase = footprint.phases(plan)[0]
   assert phase.name == "update" and 0.95 * phase.least <= needed * GIB <= phase.most, phase
 
@@ -77,7 +77,8 @@ def test_adapters_need_neither_moments_nor_gradients_of_the_model(tmp_path):
 
 def test_attention_without_a_kernel_makes_its_scores(tmp_path):
   config = qwen("gpu", **{"rows": "single", "rollout.max_tokens": 8192})
-  plan = lambda attention: programs.plan(config, Machine(jax.devices()[:1], 24e9, attention), tmp_path)
+  machine = lambda attention: Machine(jax.devices()[:1], 24e9, attention=attention)
+  plan = lambda attention: programs.plan(config, machine(attention), tmp_path)
   kernel, plain = (footprint.phases(plan(attention))[0].parts for attention in ("cudnn", ""))
   assert plain["a layer, or logits"] > kernel["a layer, or logits"]
 

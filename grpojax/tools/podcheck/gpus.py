@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from ml_collections import ConfigDict
 
-from grpojax.runtime import sharding
+from grpojax.runtime import chips, sharding
 from grpojax.runtime.chips import Chip
 from grpojax.tools.podcheck import necessary, programs, table
 from grpojax.tools.podcheck.programs import Plan
@@ -68,7 +68,8 @@ def check(config: ConfigDict, where: Slice, scratch: Path, change: dict | None =
   """Sums up what a config takes, with a change of it.  Raises ValueError for one that no run accepts."""
   config = config.copy_and_resolve_references()
   config.update_from_flattened_dict(change or {})
-  plan = programs.plan(config, Machine(where.devices, room(where.chip), ATTENTION), scratch)
+  rates = where.chip if where.chip.hbm > 0 else chips.TPUS["v5e"]
+  plan = programs.plan(config, Machine(where.devices, room(where.chip), rates, ATTENTION), scratch)
   return Checked(where, plan, footprint.phases(plan), room(where.chip))
 
 
@@ -146,6 +147,7 @@ def text(checked: Checked) -> str:
     f"**{checked.verdict}** in {checked.room / GB:.1f} GB: {share:.0%} of {chip.memory / GB:.0f} GB is what "
     f"JAX takes ({FRACTION}); {plan.slots} slots, an update in {plan.pieces} piece(s), every response "
     "as long as its budget.",
+    *([f"chosen: {plan.chosen}"] if plan.chosen else []),
   ]  # fmt: skip
   seconds = checked.seconds
   if not math.isnan(sum(seconds.values())):

@@ -34,6 +34,7 @@ class Plan(NamedTuple):
   columns: int
   programs: programs_lib.Programs
   open_loops: dict[str, int]  # as Program.unknown, of a pass over them
+  chosen: str  # "key=value, ..." of what the config left open
 
   @property
   def copies(self) -> bool:
@@ -61,7 +62,7 @@ def plan(config: ConfigDict, machine: Machine, scratch: Path) -> Plan:
     tokenizer = abstract.Tokenizer()
   tokenizer = tokenizer or text.load_tokenizer(policy_lib.model_folder(config))
   config_lib.check(config, len(machine.devices))
-  config = auto.choose(config, machine, tokenizer)
+  asked, config = config, auto.choose(config, machine, tokenizer)
   mesh = sharding.make_mesh(config.mesh, machine.devices)
   model = auto.build_model(config, machine, tokenizer, mesh)
   programs = programs_lib.build(config, model, tokenizer, mesh)
@@ -69,7 +70,7 @@ def plan(config: ConfigDict, machine: Machine, scratch: Path) -> Plan:
   loops = {}
   if sizes.packed:
     loops = dict(microbatches=sizes.pieces, head=_chunks(config, mesh, sizes.packed))
-  return Plan(*sizes, programs, loops)
+  return Plan(*sizes, programs, loops, auto.describe(asked, config))
 
 
 def _chunks(config: ConfigDict, mesh: Mesh, spec: PackSpec) -> int:

@@ -23,7 +23,7 @@ def data(check: check_lib.Check) -> dict:
   summary = {
     "config": c.name, "model": _model(check), "topology": check.slice.name, "versions": check.slice.versions,
     "chips": plan.mesh.size, "mesh": dict(plan.mesh.shape), "fits": check.fits, "slots": plan.slots,
-    "pieces": plan.pieces, "seconds_per_step": check.seconds,
+    "pieces": plan.pieces, "chosen": plan.chosen, "seconds_per_step": check.seconds,
   }  # fmt: skip
   tokens = c.rollout.prompts * c.rollout.group_size * c.rollout.max_tokens
   summary["tokens_per_second_per_chip"] = tokens / check.seconds / plan.mesh.size
@@ -82,6 +82,7 @@ def text(check: check_lib.Check) -> str:
     f"**{'fits' if check.fits else 'does not fit'}**"
     + (f" in {chip.memory / GIB:.4g} GiB a chip" if chip else "") + f"; {found['slots']} slots, an update in "
     f"{found['pieces']} piece(s); every response takes its whole budget",
+    *([f"chosen: {found['chosen']}"] if found["chosen"] else []),
     "",
     line("of one chip", "by", names), line("---", "---", ["---"] * len(names)),
   ]  # fmt: skip

@@ -20,7 +20,9 @@ class Slice(NamedTuple):
   @property
   def machine(self) -> Machine:
     """Returns the devices with the memory that a program may have of each."""
-    return Machine(self.devices, self.chip.memory if self.chip else auto.memory_of(self.devices))
+    if not self.chip:
+      return Machine(self.devices, auto.memory_of(self.devices))
+    return Machine(self.devices, self.chip.memory, self.chip)
 
   @property
   def versions(self) -> str:

@@ -6,7 +6,7 @@ train/footprint.py.
 """
 
 from grpojax.train.auto.choose import build_model, choose, choose_here
-from grpojax.train.auto.keys import open_keys
+from grpojax.train.auto.keys import describe, open_keys
 from grpojax.train.auto.machine import Machine, memory_of
 
-__all__ = ["Machine", "build_model", "choose", "choose_here", "memory_of", "open_keys"]
+__all__ = ["Machine", "build_model", "choose", "choose_here", "describe", "memory_of", "open_keys"]

@@ -12,7 +12,6 @@ from grpojax.train.auto import mesh as mesh_lib
 from grpojax.train.auto import rollout, update
 from grpojax.train.auto.keys import changed, open_keys
 from grpojax.train.auto.machine import Machine, here
-from grpojax.train.auto.rollout import Cost
 
 CPU_SLOTS, CPU_CHUNK = 256, 32  # a processor's memory is shared, and its caches are small
 
@@ -32,12 +31,12 @@ def choose(config: ConfigDict, machine: Machine, tokenizer) -> ConfigDict:
   if not open_keys(config):
     return config
   found = {}
-  for sizes in mesh_lib.candidates(config, machine, tokenizer):
-    trial = changed(config, {f"mesh.{axis}": size for axis, size in sizes.items()})
+  for where in mesh_lib.candidates(config, machine, tokenizer):
+    trial = changed(config, where)
     mesh = sharding.make_mesh(trial.mesh, machine.devices)
     model = build_model(trial, machine, tokenizer, mesh)
-    cost, values = (_accelerated if machine.accelerated else _processor)(trial, machine, model, mesh)
-    found.setdefault(cost, changed(trial, values))
+    seconds, values = (_accelerated if machine.accelerated else _processor)(trial, machine, model, mesh)
+    found.setdefault(seconds, changed(trial, values))
   config = found[min(found)]
   config_lib.check(config, len(machine.devices))
   return config
@@ -51,8 +50,8 @@ def build_model(config: ConfigDict, machine: Machine, tokenizer, mesh: Mesh) -> 
   return model
 
 
-def _processor(config: ConfigDict, machine: Machine, model: Model, mesh: Mesh) -> tuple[Cost, dict]:
-  """Returns (no cost, values) for CPUs, whose caches decide: a row at a time."""
+def _processor(config: ConfigDict, machine: Machine, model: Model, mesh: Mesh) -> tuple[float, dict]:
+  """Returns (0, values) for CPUs, whose caches decide: a row at a time."""
   values = {
     "mesh.sampler.tensor": 0,
     "mesh.sampler.expert": 1,
@@ -61,15 +60,15 @@ def _processor(config: ConfigDict, machine: Machine, model: Model, mesh: Mesh) -
     "logprob_chunk": min(CPU_CHUNK, config.rollout.max_tokens),
     "remat": "full",
   }
-  return (False, 0.0), {key: value for key, value in values.items() if key in open_keys(config)}
+  return 0.0, {key: value for key, value in values.items() if key in open_keys(config)}
 
 
-def _accelerated(config: ConfigDict, machine: Machine, model: Model, mesh: Mesh) -> tuple[Cost, dict]:
-  """Returns (what a rollout costs, values) for GPUs and TPUs, whose memory decides."""
+def _accelerated(config: ConfigDict, machine: Machine, model: Model, mesh: Mesh) -> tuple[float, dict]:
+  """Returns (seconds of a step that choices cost, values) for GPUs and TPUs, whose memory decides."""
   closed = changed(config, _closed(config))  # what one phase does not read may be anything
-  learns = update.choose(config, closed, machine, model, mesh)
-  cost, samples = rollout.choose(config, changed(closed, learns), machine, model, mesh)
-  return cost, learns | samples
+  lost, learns = update.choose(config, closed, machine, model, mesh)
+  reading, samples = rollout.choose(config, changed(closed, learns), machine, model, mesh)
+  return lost + reading, learns | samples
 
 
 def _closed(config: ConfigDict) -> dict:

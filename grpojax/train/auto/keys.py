@@ -6,6 +6,7 @@ from grpojax.config.schema import flatten
 from grpojax.runtime import sharding
 
 OPEN = {f"mesh.{axis}": 0 for axis in sharding.AXES} | {
+  "mesh.rules.embed": "auto",
   "mesh.sampler.tensor": -1,
   "mesh.sampler.expert": 0,
   "rollout.slots": -1,
@@ -26,3 +27,9 @@ def changed(config: ConfigDict, values: dict) -> ConfigDict:
   config = config.copy_and_resolve_references()
   config.update_from_flattened_dict(values)
   return config
+
+
+def describe(asked: ConfigDict, closed: ConfigDict) -> str:
+  """Returns "key=value, ..." of what was chosen; "" where nothing was open."""
+  values = flatten(closed.to_dict())
+  return ", ".join(f"{key}={values[key]}" for key in open_keys(asked))

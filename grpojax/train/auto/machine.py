@@ -7,12 +7,16 @@ import jax
 import numpy as np
 from jax.experimental import multihost_utils
 
+from grpojax.runtime import chips
+from grpojax.runtime.chips import Chip
+
 
 class Machine(NamedTuple):
   """What a run has."""
 
   devices: list
   memory: float  # bytes of a device that a program may take
+  chip: Chip = chips.TPUS["v5e"]  # its rates; those of a v5e where they are not known
   attention: str = ""  # back end of the devices that are meant, where `devices` stand for others
 
   @property
@@ -20,19 +24,13 @@ class Machine(NamedTuple):
     """Returns True for GPUs and TPUs."""
     return bool(self.attention) or self.devices[0].platform != "cpu"
 
-  @property
-  def of_process(self) -> int:
-    """Returns the number of devices of one process."""
-    first = self.devices[0].process_index
-    return sum(device.process_index == first for device in self.devices)
-
 
 def here() -> Machine:
   """Collective: returns this job's devices, with the least memory that a process has of one."""
   memory = memory_of(jax.local_devices())
   if jax.process_count() > 1:
     memory = float(multihost_utils.process_allgather(np.float64(memory)).min())
-  return Machine(jax.devices(), memory)
+  return Machine(jax.devices(), memory, chips.of_device(jax.devices()[0].device_kind) or chips.TPUS["v5e"])
 
 
 def memory_of(devices: list) -> int:

@@ -7,30 +7,43 @@ from ml_collections import ConfigDict
 
 from grpojax.runtime import sharding
 from grpojax.train import policy as policy_lib
+from grpojax.train.auto.keys import OPEN
 from grpojax.train.auto.machine import Machine
 
+ALL = sharding.RULES["embed"]
 MOST_EXPERT = 8  # shards of a mixture's experts: tokens travel to as many neighbours
 
 
-def candidates(config: ConfigDict, machine: Machine, tokenizer) -> Iterator[dict[str, int]]:
-  """Yields sizes of the mesh's open axes, the likeliest first.
+def candidates(config: ConfigDict, machine: Machine, tokenizer) -> Iterator[dict]:
+  """Yields values of the mesh's open keys.
 
-  Prompts are cut as often as they divide, over `fsdp`; devices beyond that share rows, along `context`, and
-  have their parts of the parameters all the same.  A mixture's experts are cut over neighbours.  Where
-  several processes sample, those of fewer shards follow: neighbours along `context` are of one process,
-  so that the sampler can cut its matrices over them.
+  Prompts are cut as often as they divide, over `fsdp`; devices beyond that share rows, along `context`.  A
+  mixture's experts are cut over neighbours.  What follows has fewer shards and more neighbours, which the
+  sampler can cut its matrices over; parameters that are whole along `context`; and matrices cut in two.
   """
   first = _mesh(config, machine, tokenizer)
-  yield first
-  fsdp, context = first.get("fsdp", 1), first.get("context", 0)
-  processes = {device.process_index for device in machine.devices}
+  rules = [config.mesh.rules.embed]
+  if rules == [OPEN["mesh.rules.embed"]]:
+    rules = ["fsdp", ALL]
+  for sizes in _variants(first, machine):
+    whole = max(1, sizes.get("context", config.mesh.context)) == 1
+    for embed in rules[-1:] if whole else rules:
+      yield {f"mesh.{axis}": size for axis, size in sizes.items()} | {"mesh.rules.embed": embed}
+
+
+def _variants(sizes: dict[str, int], machine: Machine) -> Iterator[dict[str, int]]:
+  """Yields sizes of the open axes, and others with as many devices."""
+  yield sizes
+  fsdp = sizes.get("fsdp", 1)
   for share in (2, 4, 8):
-    if machine.accelerated and len(processes) > 1 and context and fsdp % share == 0:
-      yield first | dict(fsdp=fsdp // share, context=context * share)
+    if machine.accelerated and "context" in sizes and fsdp % share == 0:
+      yield sizes | dict(fsdp=fsdp // share, context=sizes["context"] * share)
+  if machine.accelerated and "tensor" in sizes and fsdp % 2 == 0:
+    yield sizes | dict(fsdp=fsdp // 2, tensor=2)
 
 
 def _mesh(config: ConfigDict, machine: Machine, tokenizer) -> dict[str, int]:
-  """Returns sizes of the mesh's open axes by the first rules of `candidates`."""
+  """Returns sizes of the mesh's open axes by the first two rules of `candidates`."""
   sizes = {axis: config.mesh[axis] for axis in sharding.AXES}
   free = [axis for axis, size in sizes.items() if size == 0]
   chosen = dict.fromkeys(free, 1)

@@ -13,17 +13,16 @@ from grpojax.train.auto.keys import OPEN, changed, open_keys
 from grpojax.train.auto.machine import Machine
 from grpojax.train.footprint import Phase
 
-SUM = 8e6  # bytes that a v5e chip reads while devices along `tensor` add up a token: 10 microseconds
+SUM = 10e-6  # seconds that devices along `tensor` take to add up a token, besides what they read
+NONE_FITS = 1e9  # seconds
 
-Cost = tuple[bool, float]  # of a rollout: whether processes share a token; bytes that a device reads
-NONE_FITS = (True, math.inf)
 LEAST = {"mesh.sampler.tensor": 0, "mesh.sampler.expert": 1, "rollout.slots": 1}
 
 
 def choose(
   config: ConfigDict, closed: ConfigDict, machine: Machine, model: Model, mesh: Mesh
-) -> tuple[Cost, dict]:
-  """Returns (what a rollout costs, mesh.sampler and rollout.slots): the cheapest that fits."""
+) -> tuple[float, dict]:
+  """Returns (seconds that a rollout reads memory, mesh.sampler and rollout.slots): the fewest that fit."""
   found = {NONE_FITS: {key: LEAST[key] for key in open_keys(config) if key in LEAST}}
   state = footprint.state(footprint.sizes(closed, model, mesh))
   for where in _meshes(config, machine, model):
@@ -32,7 +31,7 @@ def choose(
       continue
     for slots, phase in _that_fit(trial, machine, model, mesh, state, _slots(config, trial, mesh)):
       trial.rollout.slots = slots
-      found.setdefault(_cost(trial, machine, model, phase), where | {"rollout.slots": slots})
+      found.setdefault(_seconds(trial, machine, model, phase), where | {"rollout.slots": slots})
   best = min(found)
   return best, found[best]
 
@@ -78,11 +77,10 @@ def _slots(config: ConfigDict, trial: ConfigDict, mesh: Mesh) -> list[int]:
   return [own * shards for own in sorted({math.ceil(here / n) for n in range(1, here + 1)}, reverse=True)]
 
 
-def _cost(config: ConfigDict, machine: Machine, model: Model, phase: Phase) -> Cost:
-  """Returns (whether processes share a token, bytes that a device reads in a rollout for a token of each)."""
+def _seconds(config: ConfigDict, machine: Machine, model: Model, phase: Phase) -> float:
+  """Returns the seconds in which a device reads parameters and caches for the tokens of a rollout."""
   c, tensor = config.rollout, config.mesh.sampler.tensor
   waves = math.ceil(c.prompts * c.group_size / (c.slots or c.prompts * c.group_size))
   weights = phase.parts["the sampler's weights"] or phase.parts["parameters"]
   sums = 2 * model.spec.num_hidden_layers * SUM * (tensor > 1)
-  apart = tensor * config.mesh.sampler.expert > machine.of_process
-  return apart, waves * (weights + phase.parts["keys and values"] + sums)
+  return waves * c.max_tokens * ((weights + phase.parts["keys and values"]) / machine.chip.hbm + sums)

@@ -3,6 +3,8 @@
 import math
 from collections.abc import Iterator
 
+import jax
+import jax.numpy as jnp
 from jax.sharding import Mesh
 from ml_collections import ConfigDict
 
@@ -12,20 +14,48 @@ from grpojax.runtime import sharding
 from grpojax.train import footprint
 from grpojax.train.auto.keys import changed, open_keys
 from grpojax.train.auto.machine import Machine
+from grpojax.train.footprint import Sizes
 
+NONE_FITS = 1e9  # seconds
+OVERLAPPED = 8  # devices of a slice, along all of which the compiler still hides sums
 FEWEST_PIECES = 8  # packed rows fill whole pieces, and half a piece is empty at the end
 TOKENS = 2048  # of a device, whose logits exist at once: the head's gradient is written once a chunk
 CHUNK = 512  # the least part of them of one row
 
 
-def choose(config: ConfigDict, closed: ConfigDict, machine: Machine, model: Model, mesh: Mesh) -> dict:
-  """Returns remat, microbatches and logprob_chunk: the fewest pieces that fit, with as much kept as fits."""
-  values, state = {}, footprint.state(footprint.sizes(closed, model, mesh))
+def choose(
+  config: ConfigDict, closed: ConfigDict, machine: Machine, model: Model, mesh: Mesh
+) -> tuple[float, dict]:
+  """Returns (seconds of a step lost, remat, microbatches and logprob_chunk).
+
+  The fewest pieces that fit, with as much kept as fits.  If none fits, the least there is; the run says what
+  is missing.
+  """
+  state = footprint.state(footprint.sizes(closed, model, mesh))
   for values in _candidates(config, closed, model, mesh):
     sizes = footprint.sizes(changed(closed, values), model._replace(remat=values["remat"]), mesh)
     if footprint.update(sizes, state).most <= machine.memory:
-      break
-  return values  # if none fits, the least there is; the run says what is missing
+      return config.updates_per_rollout * _lost(sizes, machine), values
+  return NONE_FITS, values
+
+
+def _lost(sizes: Sizes, machine: Machine) -> float:
+  """Returns seconds of an update in which a device adds up what others have, or computes twice.
+
+  The compiler sums gradients that are cut over all devices of a slice, or over two axes, by an all-reduce
+  that nothing hides, and one along `fsdp` by a reduce-scatter that it does hide (docs/pods.md).
+  """
+  s, mesh = sizes.model.spec, sizes.mesh.shape
+  link, tokens = 2 * machine.chip.link or math.inf, sizes.columns / sizes.mesh.size
+  count = sum(x.size for x in jax.tree.leaves(sizes.model.trained.shapes))
+  cut = math.prod(mesh[axis] for axis in sharding.mesh_axes(sizes.model.rules["embed"]))
+  two = mesh["context"] > 1 and "context" in sharding.mesh_axes(sizes.model.rules["embed"])
+  lost = sizes.pieces * 4 * count / link if two or cut > OVERLAPPED else 0.0
+  passes = 6 * s.num_hidden_layers * s.hidden_size * jnp.dtype(s.dtype).itemsize
+  lost += passes * tokens * mesh["tensor"] * 2 * (1 - 1 / mesh["tensor"]) / link
+  compute = 8 * count * tokens / machine.chip.flops
+  again = (0.05 if sizes.model.remat == "full" else 0) + (0.1 if sizes.config.logprob_chunk < CHUNK else 0)
+  return lost + again * compute
 
 
 def _candidates(config: ConfigDict, closed: ConfigDict, model: Model, mesh: Mesh) -> Iterator[dict]:
