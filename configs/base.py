@@ -210,6 +210,7 @@ def get_config(scale: str = "mini") -> ConfigDict:
   c.mesh.context = 1  # of devices that share the rows an update and a log-prob pass read at a time: dealt
   # out whole if there are as many rows a shard, or a multiple; else each has a part of the columns of all
   c.mesh.slices = 1  # TPU slices, joined by a slow network over which only `data` is cut
+  c.mesh.rollout_devices = 0  # that sample and do nothing else, of each process the last; with staleness > 0
   c.mesh.sampler = ConfigDict()  # the sampler's own mesh of the same devices; data takes the rest
   c.mesh.sampler.tensor = 0  # what cuts a decoded token's matrices; 0: no own mesh, no copy; -1: chosen
   c.mesh.sampler.expert = 1  # 0: chosen

@@ -209,13 +209,13 @@ def _check_batch(c: ConfigDict, mesh: dict[str, int]) -> None:
       f"config.rollout.prompts = {P} gives {P // U // M} prompts per {piece}, which "
       f"config.mesh.data * config.mesh.fsdp * config.mesh.expert = {shards} must divide."
     )
-  if c.mesh.sampler.tensor > 0:
-    own = sharding.sampler_sizes(c.mesh, math.prod(mesh.values()))
+  if c.mesh.sampler.tensor > 0 or c.mesh.rollout_devices:
+    own = sharding.sampler_sizes(c.mesh, c.mesh.rollout_devices or math.prod(mesh.values()))
     left = own["data"] * own["expert"]
     if P % left:
       raise ValueError(
         f"config.rollout.prompts = {P} must be divisible by the {left} shards of prompts that "
-        "config.mesh.sampler leaves; raise its tensor, or the prompts."
+        "config.mesh.sampler and .rollout_devices leave; raise its tensor, or the prompts."
       )
   if c.cold_start.steps and c.cold_start.batch_size % shards:
     raise ValueError(

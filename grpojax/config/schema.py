@@ -214,6 +214,7 @@ KEYS = {
   "mesh.expert": Key(MESH_AXIS, free=True),
   "mesh.context": Key(MESH_AXIS, free=True),
   "mesh.slices": Key(COUNT, free=True),
+  "mesh.rollout_devices": Key(at_most(AMOUNT, 2**20), free=True),
   "mesh.sampler.tensor": Key(SAMPLER_AXIS, free=True),
   "mesh.sampler.expert": Key(AMOUNT, free=True),
   "mesh.rules.embed": Key(free=True),

@@ -30,8 +30,9 @@ Rules = Mapping[str, str]  # several mesh axes are joined by commas; "": whole
 def mesh_sizes(config: ConfigDict, devices: int) -> dict[str, int]:
   """Returns the size of each axis, with one -1 filled in.  Raises ValueError for impossible sizes.
 
-  An axis that is still to be chosen, 0, counts as 1.
+  An axis that is still to be chosen, 0, counts as 1.  Of so many devices the sampler's own are none of these.
   """
+  devices -= rollouts_alone(config, devices)
   sizes = {axis: config[axis] or 1 for axis in AXES}
   free = [axis for axis, size in sizes.items() if size == -1]
   if len(free) > 1 or any(size < 1 and size != -1 for size in sizes.values()):
@@ -53,11 +54,38 @@ def mesh_sizes(config: ConfigDict, devices: int) -> dict[str, int]:
 
 
 def make_mesh(config: ConfigDict, devices=None) -> Mesh:
-  """Makes the mesh of the first devices (of this machine, or of a topology), as many as its sizes need."""
-  devices = jax.devices() if devices is None else devices
-  sizes = mesh_sizes(config, len(devices))
-  used = devices[: math.prod(sizes.values())]
+  """Makes the learner's mesh of the first devices (of this machine, or of a topology) that its sizes need."""
+  devices = list(jax.devices() if devices is None else devices)
+  sizes, apart = mesh_sizes(config, len(devices)), set(rollout_devices(config, devices))
+  used = [device for device in devices if device not in apart][: math.prod(sizes.values())]
   return Mesh(arranged(sizes, config.slices, used), AXES, axis_types=(AxisType.Auto,) * len(AXES))
+
+
+def rollouts_alone(config: ConfigDict, devices: int) -> int:
+  """Returns how many of so many devices sample and do nothing else.  Raises ValueError if none is left."""
+  alone = config.get("rollout_devices", 0)
+  if alone >= devices > 0 and alone:
+    raise ValueError(
+      f"config.mesh.rollout_devices = {alone} of {devices} device(s) leaves none that learns; lower it."
+    )
+  return alone
+
+
+def rollout_devices(config: ConfigDict, devices: list) -> list:
+  """Returns those that sample alone: of every process as many, its last.
+
+  Raises ValueError where they cannot be as many.
+  """
+  alone, of_process = rollouts_alone(config, len(devices)), {}
+  for device in devices:
+    of_process.setdefault(device.process_index, []).append(device)
+  each, rest = divmod(alone, len(of_process))
+  if rest or (alone and any(len(own) <= each for own in of_process.values())):
+    raise ValueError(
+      f"config.mesh.rollout_devices = {alone} must be as many of each of the {len(of_process)} processes, and"
+      " leave each one that learns."
+    )
+  return [device for own in of_process.values() for device in own[len(own) - each :]] if alone else []
 
 
 def sampler_sizes(config: ConfigDict, devices: int) -> dict[str, int]:
@@ -68,7 +96,8 @@ def sampler_sizes(config: ConfigDict, devices: int) -> dict[str, int]:
       f"config.mesh.sampler.tensor = {tensor} times .expert = {expert} must divide the {devices} devices of "
       "config.mesh; tensor = 0 samples where the learner's parameters lie."
     )
-  data = devices // (tensor * expert) if tensor else devices
+  tensor, expert = (tensor, expert) if tensor else (1, 1)
+  data = devices // (tensor * expert)
   if data % config.slices:
     raise ValueError(
       f"config.mesh.sampler leaves {data} shards of prompts, which config.mesh.slices = {config.slices} "
@@ -78,11 +107,20 @@ def sampler_sizes(config: ConfigDict, devices: int) -> dict[str, int]:
 
 
 def sampler_mesh(config: ConfigDict, mesh: Mesh) -> Mesh:
-  """Returns the same devices in the same order, in the sampler's sizes; or the learner's mesh itself."""
-  if config.sampler.tensor <= 0:
-    return mesh
-  sizes = sampler_sizes(config, mesh.size)
-  return Mesh(mesh.devices.reshape(*sizes.values()), AXES, axis_types=(AxisType.Auto,) * len(AXES))
+  """Returns the sampler's mesh: its own devices, or the learner's in other sizes, or the learner's itself."""
+  own = rollout_devices(config, mesh.devices.flat[0].client.devices())
+  if own:
+    return _reshaped(np.array(own), sampler_sizes(config, len(own)))
+  return in_sampler_sizes(config, mesh) if config.sampler.tensor > 0 else mesh
+
+
+def in_sampler_sizes(config: ConfigDict, mesh: Mesh) -> Mesh:
+  """Returns the learner's devices in their order, in the sampler's sizes."""
+  return _reshaped(mesh.devices, sampler_sizes(config, mesh.size))
+
+
+def _reshaped(devices: np.ndarray, sizes: dict[str, int]) -> Mesh:
+  return Mesh(devices.reshape(*sizes.values()), AXES, axis_types=(AxisType.Auto,) * len(AXES))
 
 
 def arranged(sizes: dict[str, int], slices: int, devices) -> np.ndarray:

@@ -61,7 +61,12 @@ def _announce_sampler(job: Job, model: Model) -> None:
   own = weights.build_sync(config, "rollout", model, mesh, c.weights)
   if own.sync:
     axes, size = _axes(own.mesh), f"{own.bytes_per_chip:,} bytes per chip"
-    console.say(f"sampler: mesh {axes}, its own copy of the parameters ({size}), made anew for each rollout")
+    alone = f" on {own.mesh.size} devices of its own" if own.send else ""
+    console.say(
+      f"sampler: mesh {axes}{alone}, its own copy of the parameters ({size}), made anew for each rollout"
+    )
+    if own.send and not config.staleness:
+      console.say("note: with config.staleness = 0 the sampler waits for the learner, and the learner for it")
   if own.mesh == mesh and any(mesh.shape[axis] > 1 for axis in sharding.mesh_axes(model.rules["embed"])):
     console.say("note: each decoded token gathers all parameters, unless config.mesh.sampler.tensor is set")
   slots = build.slots_that_fit(config, own.model.spec, own.mesh, build.rollout_spec(config))

@@ -128,7 +128,7 @@ def columns_of_piece(sizes: Sizes) -> float:
 
 
 def decoding(sizes: Sizes, kept: dict[str, float]) -> Phase:
-  """Returns the phase of sampling, beside the state that is `kept`."""
+  """Returns the phase of sampling, beside the state that is `kept` where the learner's devices sample."""
   c, spec = sizes.config.rollout, sizes.model.spec
   mesh = sharding.sampler_mesh(sizes.config.mesh, sizes.mesh)
   shards, tensor = sharding.batch_shards(mesh), mesh.shape["tensor"]
@@ -138,7 +138,8 @@ def decoding(sizes: Sizes, kept: dict[str, float]) -> Phase:
     "keys and values": kv_budget.kv_bytes(spec, _cached(sizes) // shards, tensor, c.kv_cache),
     "logits": 3 * 4 * sizes.slots / shards * spec.vocab_size / tensor,  # they, their noise, and their sum
   }
-  return Phase("decoding", kept | parts)
+  apart = bool(sizes.config.mesh.rollout_devices)
+  return Phase("decoding", {key: 0 if apart else size for key, size in kept.items()} | parts)
 
 
 def _cached(sizes: Sizes) -> int:

@@ -119,6 +119,18 @@ def test_two_processes_have_the_numbers_of_one(two, one):
   assert all(r["grad_norm"] > 0 and 0 < r["accuracy"] < 1 for r in records)
 
 
+@pytest.mark.slow
+def test_so_have_two_whose_last_devices_sample_ahead(folder, two):
+  """Half of the devices of each, from matrices that are cut over both processes and over neighbours."""
+  apart = {"staleness": 1, "mesh.sampler.tensor": 2, "mesh.data": 1, "mesh.fsdp": 4}
+  alone = {"devices": 4, "mesh.rollout_devices": 4}
+  ended_well(subprocesses.run([command(folder, folder / "apart", **apart, **alone)] * 2))
+  ended_well(subprocesses.run([command(folder, folder / "ahead", devices=4, **apart)]))
+  found, expected = comparable(folder / "apart"), comparable(folder / "ahead")
+  same(found, expected, rel=1e-6, abs=1e-6)
+  assert any(r["ppo_kl"] > 0 for r in found if "ppo_kl" in r)
+
+
 def test_every_prompt_is_scored_once_by_one_of_the_processes(two, folder):
   scored = [(folder / f"scored-{i}").read_text().splitlines() for i in range(2)]
   assert len(scored[0]) == len(scored[1])

@@ -49,7 +49,7 @@ def build(
   config: ConfigDict, name: str, model: Model, mesh: Mesh, eos_ids: tuple[int, ...], spec: GenerationSpec
 ) -> Engine:
   """Returns the engine for a learner whose parameters are on `mesh`; its programs are called by `name`."""
-  model, mesh, where, sync, _ = weights.build_sync(config, name, model, mesh, spec.weights)
+  model, mesh, where, sync, _, send = weights.build_sync(config, name, model, mesh, spec.weights)
   common = spec._asdict() | dict(eos_ids=eos_ids)
   del common["weights"]
   slots = slots_that_fit(config, model.spec, mesh, spec)
@@ -58,7 +58,7 @@ def build(
     built = engine.continuous_engine(mesh, sync, *programs, slots, config.rollout.segment)
   else:
     built = engine.static_engine(mesh, sync, *_static_programs(name, model, mesh, where, common))
-  return engine.labelled(built, spec.interruption)
+  return engine.labelled(built._replace(send=send), spec.interruption)
 
 
 def slots_that_fit(config: ConfigDict, spec: Spec, mesh: Mesh, generation: GenerationSpec) -> int:

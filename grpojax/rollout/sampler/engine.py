@@ -64,12 +64,14 @@ class Engine(NamedTuple):
   start: Callable  # (params, Prompts, key, whole=False) -> DecodeState, at once.  whole: in one segment
   stream: Callable  # (DecodeState, Counter, PromptQueue or None) -> yields (numbers [n], Rollout [n, G, ...])
   sync: Callable | None = None  # the learner's parameters -> those of `start`; None: they are the same
+  send: Callable | None = None  # what `sync` made -> devices of the sampler's own; None: it is there
   streams: bool = False  # whether `stream` reads a PromptQueue
   programs: tuple[Callable | None, ...] = ()  # sync, and what runs after it, in order
 
   def sync_weights(self, params):
     """Returns the parameters that `start` takes, of the learner's."""
-    return self.sync(params) if self.sync else params
+    made = self.sync(params) if self.sync else params
+    return self.send(made) if self.send else made
 
   def finish(self, state) -> tuple[Rollout, Counter]:
     """Waits for all responses.  Returns the Rollout in order of its prompts, and counts of the work."""

@@ -6,6 +6,10 @@ decoded token would gather all of them for itself.  So the sampler may have its 
 is narrower than the parameters', every decoded token would read and round all of them.  One program makes
 the copy from the learner's parameters wherever sampling starts: adapters merged, matrices rounded as every
 use of them rounds them, every array sent to its place.
+
+With `config.mesh.rollout_devices` the sampler has devices of its own.  Then the program lays the copy over
+the learner's devices as the sampler needs it, and each of the sampler's devices takes its part from one of
+the same process.
 """
 
 from collections.abc import Callable
@@ -13,7 +17,7 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jax.sharding import Mesh
+from jax.sharding import Mesh, NamedSharding
 from ml_collections import ConfigDict
 
 from grpojax import models
@@ -28,8 +32,9 @@ class Weights(NamedTuple):
   model: models.Model
   mesh: Mesh
   shardings: dict  # of the sampler's parameters
-  sync: Callable | None  # the learner's parameters -> the sampler's; None: they are the same
+  sync: Callable | None  # program, the learner's parameters -> the sampler's; None: they are the same
   bytes_per_chip: int  # of the copy; 0: none is made
+  send: Callable | None = None  # what `sync` made -> the sampler's own devices; None: it is there
 
 
 def build_sync(config: ConfigDict, name: str, model: models.Model, mesh: Mesh, precision: str) -> Weights:
@@ -51,9 +56,22 @@ def build_sync(config: ConfigDict, name: str, model: models.Model, mesh: Mesh, p
 
   shapes = jax.eval_shape(lambda params: rounded(params, spec), model.shapes)
   where = sharding.param_shardings(on, axes, shapes, model.rules)
-  sync = aot_jit(f"{name} weights", copied, in_shardings=(learners,), out_shardings=where)
-  samples = models.from_spec(spec, on, model.rules)
-  return Weights(samples, on, where, sync, sharding.bytes_per_chip(shapes, where))
+  samples, send, made = models.from_spec(spec, on, model.rules), None, where
+  if set(on.devices.flat) != set(mesh.devices.flat):
+    beside = sharding.in_sampler_sizes(config.mesh, mesh)
+    made = sharding.param_shardings(beside, axes, shapes, model.rules)
+    send = lambda params: jax.tree.map(_on_own_devices, params, where)
+  sync = aot_jit(f"{name} weights", copied, in_shardings=(learners,), out_shardings=made)
+  return Weights(samples, on, where, sync, sharding.bytes_per_chip(shapes, where), send)
+
+
+def _on_own_devices(x: jax.Array, where: NamedSharding) -> jax.Array:
+  """Sends an array to other devices, each part from a device of the same process; waits for nothing."""
+  part = lambda index: tuple(cut.indices(size)[:2] for cut, size in zip(index, x.shape, strict=True))
+  held = {part(shard.index): shard.data for shard in x.addressable_shards}
+  wanted = where.addressable_devices_indices_map(x.shape)
+  sent = [jax.device_put(held[part(index)], device) for device, index in wanted.items()]
+  return jax.make_array_from_single_device_arrays(x.shape, where, sent)
 
 
 def policy_shardings(model: models.Model, mesh: Mesh) -> dict:

@@ -47,7 +47,7 @@ def build(
       f"{jax.process_count()}."
     )
   dialogue.check(tokenizer)
-  model, mesh, where, sync, _ = weights.build_sync(config, name, model, mesh, spec.weights)
+  model, mesh, where, sync, _, send = weights.build_sync(config, name, model, mesh, spec.weights)
   between = _between(config, tokenizer)
   slots, shards = slots_of(config, model.spec, mesh, spec, between), sharding.batch_shards(mesh)
   own, banks = _banks(slots // shards, mesh)
@@ -68,7 +68,7 @@ def build(
     finally:
       game.close()
 
-  return Engine(start, stream, sync, programs=(sync, *programs))
+  return Engine(start, stream, sync, send, programs=(sync, *programs))
 
 
 def _between(config: ConfigDict, tokenizer) -> int:

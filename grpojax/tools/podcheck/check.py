@@ -14,6 +14,7 @@ from grpojax.tools.podcheck.topology import Slice
 from grpojax.train import footprint
 
 PROGRAMS = "update", "log-probs", "weights", "prefill", "decode"
+SAMPLING = "prefill", "decode"
 
 
 class Checked(NamedTuple):
@@ -44,8 +45,14 @@ class Check(NamedTuple):
 
   @property
   def seconds(self) -> float:
-    """Returns seconds of a step whose responses take the whole budget; rewards and host not counted."""
-    return sum(p.of_step for p in self.parts.values())
+    """Returns seconds of a step whose responses take the whole budget; rewards and host not counted.
+
+    Where the sampler has devices of its own, both work at the same time, and the slower one counts.
+    """
+    samples = sum(p.of_step for name, p in self.parts.items() if name in SAMPLING)
+    learns = sum(p.of_step for name, p in self.parts.items() if name not in SAMPLING)
+    apart = self.plan.config.mesh.rollout_devices and self.plan.config.staleness
+    return max(samples, learns) if apart else samples + learns
 
 
 def check(config: ConfigDict, where: Slice, scratch: Path, only: tuple[str, ...] = ()) -> Check:
@@ -87,6 +94,8 @@ def _one(where: Slice, plan: Plan, name: str, program: Program) -> Checked:
 
 def resident(plan: Plan, name: str) -> float:
   """Returns bytes on a device of arrays that a program does not use and that stay allocated meanwhile."""
+  if name in SAMPLING and plan.config.mesh.rollout_devices:
+    return 0.0
   reference = footprint.parameters(plan) if plan.config.reference else 0
   if name == "update":
     return reference

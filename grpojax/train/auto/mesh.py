@@ -48,8 +48,8 @@ def _mesh(config: ConfigDict, machine: Machine, tokenizer) -> dict[str, int]:
   free = [axis for axis, size in sizes.items() if size == 0]
   chosen = dict.fromkeys(free, 1)
   closed = math.prod(size for size in sizes.values() if size > 0)
-  left = len(machine.devices) // closed
-  if -1 in sizes.values() or len(machine.devices) % closed:
+  left, rest = divmod(len(machine.devices) - config.mesh.rollout_devices, closed)
+  if -1 in sizes.values() or rest:
     return chosen
   prompts = config.rollout.prompts // config.updates_per_rollout
   prompts //= math.prod(max(1, sizes[axis]) for axis in sharding.BATCH_AXES)
@@ -64,8 +64,8 @@ def _mesh(config: ConfigDict, machine: Machine, tokenizer) -> dict[str, int]:
   if batch in free:
     chosen[batch] *= math.gcd(left, prompts)
     left //= math.gcd(left, prompts)
-  rest = next((axis for axis in ("context", "tensor") if axis in free), None)
-  return chosen | ({rest: left} if rest else {})
+  shares = next((axis for axis in ("context", "tensor") if axis in free), None)
+  return chosen | ({shares: left} if shares else {})
 
 
 def _divisor(number: int, most: int) -> int:

@@ -51,7 +51,8 @@ def _meshes(config: ConfigDict, machine: Machine, model: Model) -> list[dict]:
   """Returns the sampler's meshes to choose from; one that the config has closed is the only one."""
   tensors, experts, moe = [config.mesh.sampler.tensor], [max(1, config.mesh.sampler.expert)], model.spec.moe
   if tensors == [OPEN["mesh.sampler.tensor"]]:
-    tensors = [n for n in (1, 2, 4, 8, 16) if len(machine.devices) % n == 0]
+    number = config.mesh.rollout_devices or len(machine.devices)
+    tensors = [n for n in (1, 2, 4, 8, 16) if number % n == 0]
   if moe and config.mesh.sampler.expert == OPEN["mesh.sampler.expert"] and tensors != [0]:
     experts = [n for n in (1, 2, 4, 8) if moe.num_experts % n == 0]
   return [{"mesh.sampler.tensor": t, "mesh.sampler.expert": e} for t in tensors for e in experts]
