@@ -22,6 +22,7 @@ from benchmarks.setting import keep, setting, where
 from benchmarks.workload import G, L, T, V
 from grpojax.recipes import base
 from grpojax.rollout import sampler
+from grpojax.rollout.sampler.engine import ALL
 from grpojax.runtime import sharding
 from grpojax.types import Prompts
 
@@ -64,7 +65,7 @@ def continuous(model, params, eos, prompts: int, slots: int, segment: int = 0):
   mesh = sharding.make_mesh(base.get_config().mesh)
   run = sampler.engine.continuous_engine(mesh, None, *programs, slots, segment)
   asked = Prompts(*requests(prompts), []), jax.random.key(0)
-  return lambda: run.finish(run.start(params, *asked, whole=not segment))[0]
+  return lambda: run.finish(run.start(params, *asked, steps=None if segment else ALL))[0]
 
 
 def measured(calls: dict, rounds: int) -> dict[str, dict]:

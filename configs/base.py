@@ -103,8 +103,8 @@ def get_config(scale: str = "mini") -> ConfigDict:
   c.env.success = 1.0  # a return from here on is a success, which `accuracy` counts
   c.env.timeout = 60.0  # seconds that a reset or a step may take; then the trajectory is invalid
 
-  c.staleness = 0  # k: sample k steps ahead, from the policy of k steps before, which pi_old then is;
-  # rewards no longer wait for the device, nor it for them.  k more copies of the parameters
+  c.staleness = 0  # k: sample k steps ahead, by the policy of k steps before; k copies of its parameters
+  c.rollout.in_flight = 0  # decode steps by one policy of what is ahead, then by the newest; 0: whole by one
 
   c.dynamic_sampling = ConfigDict()  # DAPO, https://arxiv.org/abs/2503.14476 section 3.2
   c.dynamic_sampling.enabled = False  # refill until `rollout.prompts` groups have 0 < accuracy < 1

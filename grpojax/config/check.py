@@ -30,6 +30,7 @@ def check(c: ConfigDict, devices: int) -> None:
   _check_learner(c)
   _check_lora(c)
   _check_mixture(c)
+  _check_in_flight(c)
   _check_memory(c)
   _check_process(c)
   _check_groups(c)
@@ -79,6 +80,22 @@ def _check_sampling(c: ConfigDict) -> None:
     raise ValueError(
       "config.difficulty.kind = 'beta' compares a prompt's last completions, of which config.rollout.top_k = "
       f"{c.rollout.top_k} keeps no sets of tokens; set kind = 'ema', or config.rollout.top_k = 0."
+    )
+
+
+def _check_in_flight(c: ConfigDict) -> None:
+  """Raises ValueError where a rollout could take up no newer policy, or where one would be taken for all."""
+  if not c.rollout.in_flight:
+    return
+  said = f"config.rollout.in_flight = {c.rollout.in_flight}"
+  if not c.staleness:
+    raise ValueError(f"{said} is of what is sampled ahead; set config.staleness above 0, or in_flight = 0.")
+  if not c.rollout.slots:
+    raise ValueError(f"{said} needs config.rollout.slots, which may stop between two tokens; set them.")
+  if not any(entry.fn in ("bypass", "log_linear") for entry in c.objective.shape.values()):
+    raise ValueError(
+      f"{said} samples a response by several policies, of which none is pi_old; take the log-probs of "
+      "sampling, by config.objective.shape.bypass = {'fn': 'bypass'}."
     )
 
 

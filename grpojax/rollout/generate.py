@@ -9,7 +9,7 @@ import numpy as np
 
 from grpojax.rollout.context import RolloutContext
 from grpojax.rollout.groups import concatenate, gather_prompts, take
-from grpojax.rollout.sampler.engine import PromptQueue
+from grpojax.rollout.sampler.engine import ALL, PromptQueue
 from grpojax.rollout.score import score
 from grpojax.types import Groups, Prompts
 
@@ -18,19 +18,44 @@ class PendingRollout(NamedTuple):
   """Prompts on their way through the sampler."""
 
   step: int  # the training step that the prompts were drawn for
-  version: int  # of the policy that samples: training steps behind its parameters
+  version: int  # of the policy that began to sample: training steps behind its parameters
   prompts: Prompts
   params: dict  # trained parameters of that policy
   decode_state: Any  # what the engine's stream continues; None: not started
+  newest: int  # version of the policy that samples now: another, if it was taken up in the middle
+  newest_params: dict
 
 
 def start(
-  context: RolloutContext, frozen: dict, params: dict, prompts: Prompts, step: int, draw: int, version: int
-) -> PendingRollout:
+  context: RolloutContext, frozen: dict, params: dict, prompts: Prompts, step: int, draw: int, version: int,
+  steps: int = ALL,
+) -> PendingRollout:  # fmt: skip
   """Starts to sample and waits for nothing; `draw` numbers the draws of a step, from 0.
 
-  Under staleness the rollout is sampled in one piece, because the host is elsewhere.
+  Under staleness it takes so many decode steps in one piece, because the host is elsewhere.
   """
+  ahead, own = bool(context.config.staleness), synced(context, frozen, params)
+  with context.timer.phase("rollout", "" if ahead else "update_wait"):
+    state = context.engine.start(own, prompts, draw_key(context, step, draw), steps if ahead else None)
+    if not ahead:
+      jax.block_until_ready(params)
+  return PendingRollout(step, version, prompts, params, state, version, params)
+
+
+def go_on(
+  context: RolloutContext, own: dict, pending: PendingRollout, params: dict, newest: int, steps: int
+) -> PendingRollout:
+  """Lets what is pending take so many more decode steps by another policy, and waits for nothing.
+
+  `own` are that policy's `synced` parameters.
+  """
+  with context.timer.phase("rollout"):
+    state = context.engine.go_on(pending.decode_state, own, steps)
+  return pending._replace(decode_state=state, newest=newest, newest_params=params)
+
+
+def synced(context: RolloutContext, frozen: dict, params: dict) -> dict:
+  """Returns the sampler's parameters, of trained ones."""
   engine, timer, ahead = context.engine, context.timer, bool(context.config.staleness)
   own = frozen | params
   # What the device does first, if nothing is sampled ahead, is the update of the step before; `Session.push`
@@ -41,11 +66,7 @@ def start(
       own = engine.sync_weights(own)
       if not ahead:  # the sampling waits for the copy, and nothing else does
         jax.block_until_ready(own)
-  with timer.phase("rollout", behind):
-    state = engine.start(own, prompts, draw_key(context, step, draw), whole=ahead)
-    if not ahead:
-      jax.block_until_ready(params)
-  return PendingRollout(step, version, prompts, params, state)
+  return own
 
 
 def draw_key(context: RolloutContext, step: int, draw: int):

@@ -13,6 +13,7 @@ from grpojax.rollout import adaptive_groups, dynamic_sampling, generate
 from grpojax.rollout.context import RolloutContext, rows_of, take_prompts
 from grpojax.rollout.curriculum import Outcomes
 from grpojax.rollout.generate import PendingRollout
+from grpojax.rollout.sampler.engine import ALL
 from grpojax.types import ACTION, PADDING, Groups, Prompts
 
 
@@ -28,13 +29,18 @@ class Collected(NamedTuple):
 class Prefetcher:
   """Gives each step's groups; with `depth` k > 0 the prompts of the next k steps are sampled meanwhile.
 
-  A step's groups are then of the policy of k updates before.  `frozen` are the parameters that no update
-  changes.  `in_flight` is what `checkpoint` gave before the run was interrupted.
+  A step's groups are then of the policy of k updates before; or, with config.rollout.in_flight, all that is
+  sampled takes so many decode steps by each of the policies since, and the rest by the newest.  `frozen` are
+  the parameters that no update changes.  `in_flight` is what `checkpoint` gave before a run was interrupted.
   """
 
   def __init__(self, context: RolloutContext, depth: int, frozen: dict, in_flight: Sequence = ()):
     self.context, self.depth, self.frozen = context, depth, frozen
-    self.pending = deque(self._restored(*one) for one in in_flight)
+    self.pieces = context.config.rollout.in_flight or ALL
+    self.pending = deque()
+    for params, plain in in_flight:  # as they were begun: each took up the policies of those behind it
+      self._take_up(params, plain["version"], self.pieces)
+      self.pending.append(self._restored(params, plain))
 
   def next(self, step: int, params: dict, weights: np.ndarray | None) -> Collected:
     """Collective: the groups of `step`.  `params` are the policy's after the step before.
@@ -44,13 +50,17 @@ class Prefetcher:
     """
     if self.depth:  # the next updates are made in place, and these parameters go on sampling
       params = jax.tree.map(jnp.copy, params)
+    version, dropped = step - 1, 0
+    self._take_up(params, version, ALL)
     while len(self.pending) <= self.depth:
       ahead = step + len(self.pending)
-      self.pending.append(self._start(ahead, params, self.context.data.stream.next(weights), step - 1))
-    pending, dropped = self.pending.popleft(), 0
-    if step - 1 - pending.version > self.depth:
+      steps = self.pieces if self.pending else ALL
+      drawn = self.context.data.stream.next(weights)
+      self.pending.append(self._start(ahead, params, drawn, version, steps))
+    pending = self.pending.popleft()
+    if version - pending.version > self.depth:
       dropped = self.context.shards.sum(len(pending.prompts.id))
-      pending = self._start(step, params, pending.prompts, step - 1)
+      pending = self._start(step, params, pending.prompts, version)
     collected = _collect(self.context, StepSource(self.context, self.frozen, pending, weights))
     metrics = collected.metrics | ({"staleness/dropped_groups": dropped} if self.depth else {})
     return collected._replace(metrics=metrics)
@@ -66,13 +76,26 @@ class Prefetcher:
 
   def _restored(self, params: dict, plain: dict[str, Any]) -> PendingRollout:
     rows = self.context.shards.local(plain["rows"])
-    return self._start(plain["step"], params, take_prompts(self.context.data, rows), plain["version"])
+    drawn = take_prompts(self.context.data, rows)
+    return self._start(plain["step"], params, drawn, plain["version"], self.pieces)
 
-  def _start(self, step: int, params: dict, prompts: Prompts, version: int) -> PendingRollout:
+  def _take_up(self, params: dict, version: int, first: int) -> None:
+    """Lets all that is pending go on by a newer policy, the first so many steps, if it takes up any."""
+    if self.pieces == ALL or not self.pending:
+      return
+    own = generate.synced(self.context, self.frozen, params)
+    for i, one in enumerate(self.pending):
+      if one.decode_state is not None and version > one.newest:
+        steps = self.pieces if i else first
+        self.pending[i] = generate.go_on(self.context, own, one, params, version, steps)
+
+  def _start(
+    self, step: int, params: dict, prompts: Prompts, version: int, steps: int = ALL
+  ) -> PendingRollout:
     """Starts to sample; beyond the last step nothing is, but a longer run knows what to sample."""
     if step > self.context.config.steps:
-      return PendingRollout(step, version, prompts, params, None)
-    return generate.start(self.context, self.frozen, params, prompts, step, 0, version)
+      return PendingRollout(step, version, prompts, params, None, version, params)
+    return generate.start(self.context, self.frozen, params, prompts, step, 0, version, steps)
 
 
 class StepSource:
@@ -92,9 +115,14 @@ class StepSource:
     one = self.pending
     if number:
       one = generate.start(
-        self.context, self.frozen, one.params, prompts, one.step, number, one.version
+        self.context, self.frozen, one.newest_params, prompts, one.step, number, one.newest
       )
-    return generate.generate_and_score(self.context, one)
+    groups = generate.generate_and_score(self.context, one)
+    if not self.context.config.rollout.in_flight:
+      return groups
+    since = groups.rollout.version
+    since = np.zeros_like(groups.rollout.tokens) if since is None else since
+    return groups._replace(rollout=groups.rollout._replace(version=one.version + since))
 
 
 def _collect(context: RolloutContext, source: StepSource) -> Collected:
@@ -116,14 +144,19 @@ def _collect(context: RolloutContext, source: StepSource) -> Collected:
   if groups.prompts.example is None:  # the groups came from another process
     prompts = take_prompts(context.data, rows_of(context.data, groups.prompts.id))
     groups = groups._replace(prompts=prompts)
-  return Collected(_labelled(groups, pending.version), outcomes, metrics, pending.params)
+  return Collected(_labelled(groups, pending.version), outcomes, metrics, pending.newest_params)
 
 
 def _labelled(groups: Groups, version: int) -> Groups:
-  """Returns the groups with the kind of every response token and the version of the policy that chose it."""
+  """Returns the groups with the kind of every response token and the version of the policy that chose it.
+
+  `version` is of groups that one policy has sampled.
+  """
   rollout, kind = groups.rollout, groups.rollout.kind
   if kind is None:
     response = np.arange(rollout.tokens.shape[-1]) < rollout.length[..., None]
     kind = np.where(response, np.int8(ACTION), np.int8(PADDING))
+  if rollout.version is not None:
+    version = rollout.version
   version = np.where(kind == ACTION, np.int32(version), np.int32(-1))
   return groups._replace(rollout=rollout._replace(kind=kind, version=version))

@@ -61,12 +61,14 @@ class PromptQueue:
 class Engine(NamedTuple):
   """A sampler in two halves, `start` and `stream`, so that the host can do other work between them."""
 
-  start: Callable  # (params, Prompts, key, whole=False) -> DecodeState, at once.  whole: in one segment
+  start: Callable  # (params, Prompts, key, steps=None) -> DecodeState, at once; steps of the first program,
+  # ALL: to the end, None: a segment
   stream: Callable  # (DecodeState, Counter, PromptQueue or None) -> yields (numbers [n], Rollout [n, G, ...])
   sync: Callable | None = None  # the learner's parameters -> those of `start`; None: they are the same
   send: Callable | None = None  # what `sync` made -> devices of the sampler's own; None: it is there
   streams: bool = False  # whether `stream` reads a PromptQueue
   programs: tuple[Callable | None, ...] = ()  # sync, and what runs after it, in order
+  go_on: Callable | None = None  # (DecodeState, other params, steps) -> DecodeState, at once; None: cannot
 
   def sync_weights(self, params):
     """Returns the parameters that `start` takes, of the learner's."""
@@ -84,7 +86,7 @@ class Engine(NamedTuple):
 
   def whole(self, params, prompts: Prompts, key) -> tuple[Rollout, Counter]:
     """Returns one rollout of parameters that `sync_weights` has made, and counts of the work."""
-    return self.finish(self.start(params, prompts, key, whole=True))
+    return self.finish(self.start(params, prompts, key, ALL))
 
   def __call__(self, params, prompts: Prompts, key) -> tuple[Rollout, Counter]:
     return self.whole(self.sync_weights(params), prompts, key)
@@ -93,7 +95,7 @@ class Engine(NamedTuple):
 def static_engine(mesh: Mesh, sync: Callable | None, prefill: Callable, decode: Callable) -> Engine:
   """Returns an engine of the programs of `static_batch.py`: all responses end together."""
 
-  def start(params, prompts: Prompts, key, whole: bool = False) -> Rollout:
+  def start(params, prompts: Prompts, key, steps: int | None = None) -> Rollout:
     tokens, length, ids, key = _on_device(mesh, prompts, key)
     return decode(params, prefill(params, tokens, length), key, ids)
 
@@ -129,6 +131,7 @@ class DecodeState(NamedTuple):
   out: Rollout
   status: Status
   numbers: np.ndarray  # [P] of the prompt in each place of this process; -1: the place is free
+  lengths: tuple[jax.Array, ...] = ()  # [P, G] of the responses, wherever other parameters were taken up
 
 
 def continuous_engine(
@@ -138,17 +141,23 @@ def continuous_engine(
   """Returns an engine of the programs of `continuous.py`, in segments of so many steps."""
 
   @functools.cache
-  def steps(whole: bool):
-    return sharding.everywhere(mesh, np.int32(ALL if whole else segment))
+  def on_device(steps: int):
+    return sharding.everywhere(mesh, np.int32(steps))
 
-  def send(params, prompts, state, out, numbers, whole: bool = False) -> DecodeState:
-    state, out, status = advance(params, prompts, state, out, steps(whole))
-    kept = (None, None, None) if whole else (params, prompts, state)
+  def send(params, prompts, state, out, numbers, steps: int = segment) -> DecodeState:
+    state, out, status = advance(params, prompts, state, out, on_device(steps))
+    kept = (None, None, None) if steps == ALL else (params, prompts, state)
     return DecodeState(*kept, out, status, numbers)
 
-  def start(params, prompts: Prompts, key, whole: bool = False) -> DecodeState:
+  def start(params, prompts: Prompts, key, steps: int | None = None) -> DecodeState:
     tokens, length, ids, key = _on_device(mesh, prompts, key)
-    return send(params, *begin(params, tokens, length, ids, key), np.arange(len(prompts.id)), whole)
+    begun = begin(params, tokens, length, ids, key)
+    return send(params, *begun, np.arange(len(prompts.id)), steps or segment)
+
+  def go_on(state: DecodeState, params, steps: int) -> DecodeState:
+    """Takes up other parameters in the middle of all responses; keys and values stay as they are."""
+    sent = send(params, state.prompts, state.slots, state.out, state.numbers, steps)
+    return sent._replace(lengths=(*state.lengths, state.out.length))
 
   def stream(state: DecodeState, counters: Counter, queue: PromptQueue | None = None) -> Iterator:
     """Yields groups as they end, and none when the queue is empty and a prompt of it could be read.
@@ -172,14 +181,14 @@ def continuous_engine(
         ended, numbers[rows] = numbers[rows], -1
         reads = status.waiting < slots and bool((numbers < 0).any())
         if rows.size or (feeds and reads and queue.empty):
-          yield ended, _rows(state.out, rows)
+          yield ended, _by_policy(_rows(state.out, rows), state.lengths, rows)
         if not status.busy and (numbers < 0).all() and queue.empty:
           return
         state = following
     finally:
       counters.update(_counts(_fetched(following.status).counters, slots))
 
-  return Engine(start, stream, sync, streams=True, programs=(sync, begin, insert, advance))
+  return Engine(start, stream, sync, streams=True, programs=(sync, begin, insert, advance), go_on=go_on)
 
 
 def _placed(x: np.ndarray, rows: np.ndarray, new: np.ndarray) -> np.ndarray:
@@ -193,6 +202,15 @@ def _rows(out: Rollout, rows: np.ndarray) -> Rollout:
     return jax.tree.map(lambda x: np.zeros((0, *x.shape[1:]), x.dtype), out)
   out = sharding.to_host(out)
   return out if len(rows) == len(out.length) else jax.tree.map(lambda x: x[rows], out)
+
+
+def _by_policy(rollout: Rollout, lengths: tuple[jax.Array, ...], rows: np.ndarray) -> Rollout:
+  """Returns these rows with how many other policies had been taken up before each token, if any was."""
+  if not lengths:
+    return rollout
+  at = np.arange(rollout.tokens.shape[-1])
+  after = [at >= sharding.to_host(length)[rows][..., None] for length in lengths]
+  return rollout._replace(version=np.sum(after, axis=0, dtype=np.int32))
 
 
 def _on_device(mesh: Mesh, prompts: Prompts, key) -> tuple:

@@ -58,7 +58,7 @@ def build(
   device = Device(*programs, slots, *steps, put, replicate, shards, banks)
   table = Table(device, budgets(config, spec, between), tokenizer, eos_ids)
 
-  def start(params, prompts: Prompts, key, whole: bool = False) -> Pending:
+  def start(params, prompts: Prompts, key, steps: int | None = None) -> Pending:
     return Pending(params, prompts, key)
 
   def stream(pending: Pending, counters: Counter, queue: PromptQueue | None = None) -> Iterator:

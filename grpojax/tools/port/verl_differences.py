@@ -160,8 +160,8 @@ GAPS = (
       "buffer and reward.reward_kwargs.max_resp_len not in (None, data.max_response_length)"),
   Gap("trainer.total_epochs", "set config.steps = rows of the dataset * epochs / rollout.prompts",
       "not trainer.total_training_steps"),
-  Gap("trainer.v1.trainer_mode", "sampler and learner share their devices",
-      "trainer.v1.trainer_mode == 'separate_async'"),
+  Gap("trainer.v1.trainer_mode", "set config.mesh.rollout_devices to the number of devices that sample, and "
+      "config.staleness = 1", "trainer.v1.trainer_mode == 'separate_async'"),
   Gap("distillation.enabled", "configs/distill.py has it: set config.objective.rescale = {'fn': 'opd', "
       "...} and config.teacher.path; the flags have none", "distillation.enabled"),
 )  # fmt: skip

@@ -63,8 +63,10 @@ def _candidates(config: ConfigDict, closed: ConfigDict, model: Model, mesh: Mesh
   asked = open_keys(config)
   of = lambda key, choices: choices if key in asked else [config[key]]
   for least in (CHUNK, CHUNK // 4):
-    for remat in of("remat", ["attention", "full"]):
-      for pieces in of("microbatches", pieces_of(closed, model, mesh)):
+    numbers = of("microbatches", pieces_of(closed, model, mesh))
+    for remat in of("remat", ["projections", "attention", "full"]):
+      # Twice the pieces take as long as what the projections' outputs save.
+      for pieces in numbers[:1] if remat == "projections" else numbers:
         values = dict(remat=remat, microbatches=pieces)
         for chunk in of("logprob_chunk", _chunks(changed(closed, values), model, mesh, least)):
           yield values | dict(logprob_chunk=chunk)
@@ -73,7 +75,7 @@ def _candidates(config: ConfigDict, closed: ConfigDict, model: Model, mesh: Mesh
 def pieces_of(config: ConfigDict, model: Model, mesh: Mesh) -> list[int]:
   """Returns numbers of pieces of an update, the fewest first.
 
-  Devices along `context` take whole rows, so that no keys travel, where a piece has as many.
+  Devices along `context` take whole rows, so that no keys travel: a piece has as many, if an update has.
   """
   packed, share = rows.pack_spec(changed(config, dict(microbatches=1)), model, mesh), mesh.shape["context"]
   if not packed:
@@ -82,8 +84,8 @@ def pieces_of(config: ConfigDict, model: Model, mesh: Mesh) -> list[int]:
   most = rows.most_rows(config, packed)
   found = sorted({math.ceil(most / of_piece) for of_piece in range(1, most + 1)})
   whole = [n for n in found if math.ceil(most / n) % share == 0]
-  found = whole + [n for n in found if n not in whole]
-  return [n for n in found if n >= FEWEST_PIECES] or found[-1:]
+  first = next((n for n in whole if n >= FEWEST_PIECES), (whole or found)[-1])
+  return [n for n in whole if n >= first] + [n for n in found if n > first and n not in whole]
 
 
 def _chunks(config: ConfigDict, model: Model, mesh: Mesh, least: int) -> list[int]:
