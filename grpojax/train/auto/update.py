@@ -64,9 +64,8 @@ def _candidates(config: ConfigDict, closed: ConfigDict, model: Model, mesh: Mesh
   of = lambda key, choices: choices if key in asked else [config[key]]
   for least in (CHUNK, CHUNK // 4):
     numbers = of("microbatches", pieces_of(closed, model, mesh))
-    for remat in of("remat", ["projections", "attention", "full"]):
-      # Twice the pieces take as long as what the projections' outputs save.
-      for pieces in numbers[:1] if remat == "projections" else numbers:
+    for remat in of("remat", ["attention", "full"]):  # "projections" won nothing: docs/pods.md
+      for pieces in numbers:
         values = dict(remat=remat, microbatches=pieces)
         for chunk in of("logprob_chunk", _chunks(changed(closed, values), model, mesh, least)):
           yield values | dict(logprob_chunk=chunk)
