@@ -1,0 +1,103 @@
+"""Time per step of rollouts and updates one after the other, ahead, and on devices of their own.
+
+    python -m benchmarks.overlap
+
+Eight devices of this machine's processor, the default job's model, data and cold start, whose responses end
+where the policy ends them; every verdict takes so long that those of a step take a second.  5 steps of
+`train.run` in each way, in turns, 5 rounds; the medians of all but the first two steps come from
+metrics.jsonl, and so do rewards, which must be those of the same staleness.  Writes
+benchmarks/results/overlap.json, and the table into docs/performance.md.
+"""
+
+import argparse
+import contextlib
+import io
+import tempfile
+import time
+from pathlib import Path
+
+import jax
+import numpy as np
+
+from benchmarks import clock
+from benchmarks.setting import keep, report, setting, where
+from grpojax import train
+from grpojax.recipes import base
+from grpojax.runtime import metrics
+
+DEVICES, SECONDS, COMPLETIONS = 8, 1.0, 128
+WAYS = {
+  "one after the other": {},
+  "one step ahead, on the same devices": {"staleness": 1},
+  "one step ahead, four devices sample": {"staleness": 1, "mesh.rollout_devices": 4},
+  "the same, the newest policy taken up after 16 tokens": {
+    "staleness": 1, "mesh.rollout_devices": 4, "rollout.in_flight": 16,
+    "objective.shape": {"bypass": {"fn": "bypass"}},
+  },
+}  # fmt: skip
+
+
+def slow(sample) -> float:
+  """Returns 1 for a completion that ends in time, after its share of SECONDS."""
+  time.sleep(SECONDS / COMPLETIONS)
+  return float(sample.ended)
+
+
+def config_of(changes: dict, steps: int, cache: str):
+  """Returns the config of one way."""
+  c = base.get_config()
+  c.update(steps=steps, verbose=False, cache_dir=cache)
+  c.mesh.data = -1
+  c.rollout.update(prompts=16, group_size=8)
+  c.reward.accuracy = dict(fn="benchmarks.overlap:slow")
+  c.eval.update(every=10**6, on_start=False, prompts=16, samples=8)
+  c.checkpoint.every = 10**6
+  c.update_from_flattened_dict(
+    {key: value for key, value in changes.items() if "." in key or key == "staleness"}
+  )
+  return c
+
+
+def run(config) -> dict[str, list[float]]:
+  """Returns seconds and rewards of every step but the first two."""
+  with tempfile.TemporaryDirectory() as workdir, contextlib.redirect_stdout(io.StringIO()):
+    train.run(train.prepare(config, Path(workdir)))
+    records = [r for r in metrics.read(Path(workdir)) if r["kind"] == "train"][2:]
+  return dict(seconds=[r["time/step"] for r in records], rewards=[r["reward"] for r in records])
+
+
+def table(found: dict[str, dict]) -> str:
+  """Formats each way with its ratio to the first."""
+  lines = [
+    "| rollouts and updates | s a step (quartiles) | steps a second, against the first |",
+    "|---|---|---|",
+  ]
+  first = next(iter(found.values()))["wall"]
+  for name, r in found.items():
+    lines.append(f"| {name} | {clock.said(r)} | {first / r['wall']:.2f} |")
+  return "\n".join(lines)
+
+
+def main():
+  parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+  parser.add_argument("--steps", type=int, default=5)
+  parser.add_argument("--rounds", type=int, default=5)
+  args = parser.parse_args()
+  jax.config.update("jax_num_cpu_devices", DEVICES)
+  jax.config.update("jax_numpy_rank_promotion", "raise")
+  rounds = []
+  with tempfile.TemporaryDirectory() as cache:
+    jax.config.update("jax_compilation_cache_dir", f"{cache}/programs")  # later rounds find theirs compiled
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
+    for _ in range(args.rounds + 1):
+      rounds.append({name: run(config_of(how, args.steps, cache)) for name, how in WAYS.items()})
+  _, ahead, apart, _ = (one["rewards"] for one in rounds[0].values())
+  assert ahead == apart, "whoever samples, the numbers are the same"
+  found = {name: clock.summary(np.concatenate([one[name]["seconds"] for one in rounds[1:]])) for name in WAYS}
+  now = setting("benchmarks.overlap")
+  keep("overlap", now | dict(ways=found))
+  report("overlap", f"{table(found)}\n\n{where(now)}")
+
+
+if __name__ == "__main__":
+  main()
