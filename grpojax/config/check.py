@@ -226,7 +226,7 @@ def _check_batch(c: ConfigDict, mesh: dict[str, int]) -> None:
       f"config.rollout.prompts = {P} gives {P // U // M} prompts per {piece}, which "
       f"config.mesh.data * config.mesh.fsdp * config.mesh.expert = {shards} must divide."
     )
-  if c.mesh.sampler.tensor > 0 or c.mesh.rollout_devices:
+  if c.mesh.sampler.tensor > 0 or (c.mesh.rollout_devices and not c.mesh.sampler.tensor):
     own = sharding.sampler_sizes(c.mesh, c.mesh.rollout_devices or math.prod(mesh.values()))
     left = own["data"] * own["expert"]
     if P % left:

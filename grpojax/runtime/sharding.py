@@ -58,6 +58,8 @@ def make_mesh(config: ConfigDict, devices=None) -> Mesh:
   devices = list(jax.devices() if devices is None else devices)
   sizes, apart = mesh_sizes(config, len(devices)), set(rollout_devices(config, devices))
   used = [device for device in devices if device not in apart][: math.prod(sizes.values())]
+  if apart:  # no cuboid, by which devices could be arranged
+    return _reshaped(np.array(used), sizes)
   return Mesh(arranged(sizes, config.slices, used), AXES, axis_types=(AxisType.Auto,) * len(AXES))
 
 

@@ -272,8 +272,8 @@ GAPS = (
   Gap("rollout_sample_filter_path", "config.objective.select is where tokens are left out",
       "rollout_sample_filter_path"),
   Gap("buffer_filter_path", "no completions are kept for later", "buffer_filter_path"),
-  Gap("partial_rollout", "config.rollout.in_flight, with config.staleness, lets a completion go on by the newest "
-      "policy", "partial_rollout"),
+  Gap("partial_rollout", "config.rollout.in_flight, with config.staleness, goes on by the newest policy",
+      "partial_rollout"),
   Gap("custom_generate_function_path", "config.env names an environment", "custom_generate_function_path"),
   Gap("num_epoch", "set config.steps = rows of the dataset * epochs / rollout.prompts", "not num_rollout"),
   Gap("use_opd", "configs/distill.py has it: set config.objective.rescale = {'fn': 'opd', ...} and "
