@@ -30,6 +30,7 @@ from experiments import (
   r1,
   regimes,
   self_teaching,
+  staleness,
   variants,
 )
 from grpojax.config import schema
@@ -40,7 +41,7 @@ from grpojax.tools.study import figures, page, plan, results
 BROWSER = next((path for name in ("chromium", "google-chrome") if (path := shutil.which(name))), None)
 STUDIES = (
   credit, dapo_ablation, distillation, epsilon_high, group_size, isocompute, ladder, mismatch, pass_at_k, r1,
-  regimes, self_teaching, variants,
+  regimes, self_teaching, staleness, variants,
 )  # fmt: skip
 
 
