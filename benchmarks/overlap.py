@@ -3,7 +3,8 @@
     python -m benchmarks.overlap
 
 Eight devices of this machine's processor, the default job's model, data and cold start, whose responses end
-where the policy ends them; every verdict takes so long that those of a step take a second.  5 steps of
+where the policy ends them.  Verdicts take a second: all of a step's, one after the other, as a processor's
+would; or every call, of all that has ended, as those of another machine would.  5 steps of
 `train.run` in each way, in turns, 5 rounds; the medians of all but the first two steps come from
 metrics.jsonl, and so do rewards, which must be those of the same staleness.  Writes
 benchmarks/results/overlap.json, and the table into docs/performance.md.
@@ -12,6 +13,7 @@ benchmarks/results/overlap.json, and the table into docs/performance.md.
 import argparse
 import contextlib
 import io
+import itertools
 import tempfile
 import time
 from pathlib import Path
@@ -37,19 +39,28 @@ WAYS = {
 }  # fmt: skip
 
 
-def slow(sample) -> float:
+def each(sample) -> float:
   """Returns 1 for a completion that ends in time, after its share of SECONDS."""
   time.sleep(SECONDS / COMPLETIONS)
   return float(sample.ended)
 
 
-def config_of(changes: dict, steps: int, cache: str):
+def together(samples) -> list[float]:
+  """Returns the same of all completions, after SECONDS."""
+  time.sleep(SECONDS)
+  return [float(sample.ended) for sample in samples]
+
+
+VERDICTS = {"a step's": each, "a call's": together}
+
+
+def config_of(changes: dict, verdicts: str, steps: int, cache: str):
   """Returns the config of one way."""
   c = base.get_config()
   c.update(steps=steps, verbose=False, cache_dir=cache)
   c.mesh.data = -1
   c.rollout.update(prompts=16, group_size=8)
-  c.reward.accuracy = dict(fn="benchmarks.overlap:slow")
+  c.reward.accuracy = dict(fn=f"benchmarks.overlap:{VERDICTS[verdicts].__name__}")
   c.eval.update(every=10**6, on_start=False, prompts=16, samples=8)
   c.checkpoint.every = 10**6
   c.update_from_flattened_dict(
@@ -67,14 +78,13 @@ def run(config) -> dict[str, list[float]]:
 
 
 def table(found: dict[str, dict]) -> str:
-  """Formats each way with its ratio to the first."""
-  lines = [
-    "| rollouts and updates | s a step (quartiles) | steps a second, against the first |",
-    "|---|---|---|",
-  ]
-  first = next(iter(found.values()))["wall"]
-  for name, r in found.items():
-    lines.append(f"| {name} | {clock.said(r)} | {first / r['wall']:.2f} |")
+  """Formats each way with its ratio to the first of its verdicts."""
+  head = "| a second for | rollouts and updates | s a step (quartiles) | steps a second, against the first |"
+  lines = [head, "|---|---|---|---|"]
+  for verdicts, ways in found.items():
+    first = next(iter(ways.values()))["wall"]
+    for name, r in ways.items():
+      lines.append(f"| {verdicts} verdicts | {name} | {clock.said(r)} | {first / r['wall']:.2f} |")
   return "\n".join(lines)
 
 
@@ -85,17 +95,18 @@ def main():
   args = parser.parse_args()
   jax.config.update("jax_num_cpu_devices", DEVICES)
   jax.config.update("jax_numpy_rank_promotion", "raise")
-  rounds = []
+  asked = list(itertools.product(VERDICTS, WAYS))
   with tempfile.TemporaryDirectory() as cache:
     jax.config.update("jax_compilation_cache_dir", f"{cache}/programs")  # later rounds find theirs compiled
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
-    for _ in range(args.rounds + 1):
-      rounds.append({name: run(config_of(how, args.steps, cache)) for name, how in WAYS.items()})
-  _, ahead, apart, _ = (one["rewards"] for one in rounds[0].values())
+    one = lambda verdicts, way: run(config_of(WAYS[way], verdicts, args.steps, cache))
+    _, *rounds = [{of: one(*of) for of in asked} for _ in range(args.rounds + 1)]
+  _, ahead, apart, *_ = (r["rewards"] for r in rounds[0].values())
   assert ahead == apart, "whoever samples, the numbers are the same"
-  found = {name: clock.summary(np.concatenate([one[name]["seconds"] for one in rounds[1:]])) for name in WAYS}
+  seconds = {of: clock.summary(np.concatenate([r[of]["seconds"] for r in rounds])) for of in asked}
+  found = {verdicts: {way: seconds[verdicts, way] for way in WAYS} for verdicts in VERDICTS}
   now = setting("benchmarks.overlap")
-  keep("overlap", now | dict(ways=found))
+  keep("overlap", now | dict(seconds=found))
   report("overlap", f"{table(found)}\n\n{where(now)}")
 
 
