@@ -35,7 +35,7 @@ def numbers(records):
 @pytest.mark.parametrize(
   "changes",
   [
-    dict(staleness=0),
+    pytest.param(dict(staleness=0), marks=SLOW),
     dict(staleness=2),
     pytest.param({"staleness": 1, "lora.rank": 2, "rollout.weights": "int8"}, marks=SLOW),
     pytest.param({"staleness": 1, "mesh.data": 1, "mesh.fsdp": 4, "mesh.sampler.tensor": 2}, marks=SLOW),

@@ -14,7 +14,7 @@ from grpojax.tools.podcheck import abstract, known
 from grpojax.train import auto, footprint
 from grpojax.train.auto import Machine, keys
 
-GIB = 2**30
+GIB, SLOW = 2**30, pytest.mark.slow
 CLOSED = {  # another value than what is chosen, for every key that may be open
   "mesh.data": 2, "mesh.fsdp": 2, "mesh.tensor": 2, "mesh.expert": 1, "mesh.context": 2,
   "mesh.rules.embed": "", "mesh.sampler.tensor": 0, "mesh.sampler.expert": 1, "rollout.slots": 96,
@@ -44,11 +44,20 @@ def chosen(config, where):
   return config, footprint.sizes(config, model, mesh)
 
 
-@pytest.mark.parametrize("model", ["Qwen2.5-0.5B", "gemma-3-1b", "Qwen2.5-7B"])
-@pytest.mark.parametrize(("devices", "gib"), [(1, 80), (1, 141), (4, 32), (8, 16), (8, 96)])
+@pytest.mark.parametrize(
+  ("model", "devices", "gib"),
+  [
+    ("Qwen2.5-0.5B", 1, 80),
+    ("gemma-3-1b", 8, 16),
+    *(
+      pytest.param(model, *size, marks=SLOW)
+      for model in ("Qwen2.5-0.5B", "gemma-3-1b")
+      for size in ((1, 141), (4, 32), (8, 96))
+    ),
+    pytest.param("Qwen2.5-7B", 8, 96, marks=SLOW),  # 122 GB of state and gradients
+  ],
+)
 def test_everything_is_closed_and_fits_with_what_the_compiler_adds(model, devices, gib, tmp_path):
-  if model == "Qwen2.5-7B" and devices * gib < 256:
-    pytest.skip("122 GB of state and gradients")
   where = machine(devices, gib * GIB)
   config, sizes = chosen(ordinary(tmp_path, model), where)
   assert not auto.open_keys(config)
@@ -56,7 +65,9 @@ def test_everything_is_closed_and_fits_with_what_the_compiler_adds(model, device
   assert sizes.mesh.size == devices and config.rollout.slots > 0
 
 
-@pytest.mark.parametrize("key", keys.OPEN)
+@pytest.mark.parametrize(
+  "key", [k if k in ("mesh.context", "rollout.slots") else pytest.param(k, marks=SLOW) for k in keys.OPEN]
+)
 def test_what_is_asked_for_stays(key, tmp_path):
   assert set(CLOSED) == set(keys.OPEN)
   config, _ = chosen(ordinary(tmp_path, **{key: CLOSED[key]}), machine(memory=96 * GIB))
@@ -69,7 +80,7 @@ def test_a_config_without_open_keys_is_left_alone(tmp_path):
   assert auto.choose(config, machine(), abstract.Tokenizer()) is config
 
 
-@pytest.mark.parametrize("rows_", ["packed", "single"])
+@pytest.mark.parametrize("rows_", ["packed", pytest.param("single", marks=SLOW)])
 def test_less_memory_has_more_pieces_and_fewer_slots(rows_, tmp_path):
   sizes = [chosen(ordinary(tmp_path, rows=rows_), machine(memory=gib * GIB))[1] for gib in (96, 16, 10)]
   assert sizes[0].pieces <= sizes[1].pieces <= sizes[2].pieces and sizes[0].pieces < sizes[2].pieces

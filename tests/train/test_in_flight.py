@@ -29,7 +29,7 @@ def policies(job, number):
   return [make(jax.random.key(i)) for i in range(number)]
 
 
-@pytest.mark.parametrize("depth", [1, 3])
+@pytest.mark.parametrize("depth", [pytest.param(1, marks=SLOW), 3])
 def test_a_token_is_the_draw_of_the_policy_of_its_step(cache, tmp_path, depth):
   """By hand: the decode loop in pieces, each with other parameters, keys and values left as they are."""
   job = train.prepare(config(cache, staleness=depth), tmp_path)
@@ -68,7 +68,8 @@ def test_one_policy_all_along_samples_as_if_it_were_whole(cache, tmp_path):
   assert found.version.max() == 3 and (np.diff(found.version, axis=-1) >= 0).all()
 
 
-@pytest.mark.parametrize("apart", [False, pytest.param(True, marks=SLOW)])
+@SLOW
+@pytest.mark.parametrize("apart", [False, True])
 def test_stopped_and_resumed_is_bit_equal_to_unbroken(cache, tmp_path, apart):
   changes = {"staleness": 2}
   if apart:
