@@ -37,7 +37,7 @@ def with_config(job, **changes):
 
 def go_on_with(run, **changes):
   rollout, c = with_config(run[1], **changes)
-  return go_on(run, config=c, rollout=rollout)
+  return go_on(run, config=c, asked=c, rollout=rollout)
 
 
 def changed_host(workdir, step, change, digest=False):

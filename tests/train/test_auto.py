@@ -102,6 +102,13 @@ def test_devices_beyond_the_prompts_of_an_update_share_rows_which_are_whole(tmp_
   assert sharding.column_shards(sizes.mesh, sizes.packed.shards * sizes.packed.rows) == 1
 
 
+def test_fewer_rows_than_neighbours_are_a_piece(tmp_path):
+  """Two devices share one row, and each has a part of its columns."""
+  few = {"rollout.prompts": 4, "updates_per_rollout": 1, "rollout.group_size": 1}
+  _, sizes = chosen(ordinary(tmp_path, **few), machine(memory=96 * GIB))
+  assert sizes.mesh.shape["context"] == 2 and (sizes.pieces, sizes.packed.rows) == (1, 1)
+
+
 def test_experts_are_cut_over_neighbours(tmp_path):
   where = machine(memory=chips.TPUS["v5p"].memory, chip="v5p")
   config, sizes = chosen(ordinary(tmp_path, "Qwen3-30B-A3B"), where)

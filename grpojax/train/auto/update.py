@@ -84,7 +84,7 @@ def pieces_of(config: ConfigDict, model: Model, mesh: Mesh) -> list[int]:
   found = sorted({math.ceil(most / of_piece) for of_piece in range(1, most + 1)})
   whole = [n for n in found if math.ceil(most / n) % share == 0]
   first = next((n for n in whole if n >= FEWEST_PIECES), (whole or found)[-1])
-  return [n for n in whole if n >= first] + [n for n in found if n > first and n not in whole]
+  return [n for n in whole if n >= first] + [n for n in found if n >= first and n not in whole]
 
 
 def _chunks(config: ConfigDict, model: Model, mesh: Mesh, least: int) -> list[int]:
