@@ -104,8 +104,8 @@ def test_devices_beyond_the_prompts_of_an_update_share_rows_which_are_whole(tmp_
 
 def test_fewer_rows_than_neighbours_are_a_piece(tmp_path):
   """Two devices share one row, and each has a part of its columns."""
-  few = {"rollout.prompts": 4, "updates_per_rollout": 1, "rollout.group_size": 1}
-  _, sizes = chosen(ordinary(tmp_path, **few), machine(memory=96 * GIB))
+  few = {"rollout.prompts": 4, "updates_per_rollout": 1, "rollout.group_size": 2, "rollout.max_tokens": 16}
+  _, sizes = chosen(ordinary(tmp_path, "Qwen2.5-0.5B", **few), Machine(jax.devices()[:8], GIB))
   assert sizes.mesh.shape["context"] == 2 and (sizes.pieces, sizes.packed.rows) == (1, 1)
 
 
