@@ -60,13 +60,13 @@ def make_mesh(config: ConfigDict, devices=None) -> Mesh:
   used = [device for device in devices if device not in apart][: math.prod(sizes.values())]
   if apart:  # no cuboid, by which devices could be arranged
     return _reshaped(np.array(used), sizes)
-  return Mesh(arranged(sizes, config.slices, used), AXES, axis_types=(AxisType.Auto,) * len(AXES))
+  return _reshaped(arranged(sizes, config.slices, used), sizes)
 
 
 def rollouts_alone(config: ConfigDict, devices: int) -> int:
   """Returns how many of so many devices sample and do nothing else.  Raises ValueError if none is left."""
   alone = config.get("rollout_devices", 0)
-  if alone >= devices > 0 and alone:
+  if alone and alone >= devices:
     raise ValueError(
       f"config.mesh.rollout_devices = {alone} of {devices} device(s) leaves none that learns; lower it."
     )
@@ -79,15 +79,17 @@ def rollout_devices(config: ConfigDict, devices: list) -> list:
   Raises ValueError where they cannot be as many.
   """
   alone, of_process = rollouts_alone(config, len(devices)), {}
+  if not alone:
+    return []
   for device in devices:
     of_process.setdefault(device.process_index, []).append(device)
   each, rest = divmod(alone, len(of_process))
-  if rest or (alone and any(len(own) <= each for own in of_process.values())):
+  if rest or any(len(own) <= each for own in of_process.values()):
     raise ValueError(
       f"config.mesh.rollout_devices = {alone} must be as many of each of the {len(of_process)} processes, and"
       " leave each one that learns."
     )
-  return [device for own in of_process.values() for device in own[len(own) - each :]] if alone else []
+  return [device for own in of_process.values() for device in own[-each:]]
 
 
 def sampler_sizes(config: ConfigDict, devices: int) -> dict[str, int]:
@@ -152,7 +154,8 @@ def slices_of(devices) -> int:
 
 def check_rules(rules: Rules) -> None:
   """Raises ValueError if no mesh could lay parameters out by this table."""
-  rules = {name: rule for name, rule in rules.items() if rule != "auto"}  # which train/auto replaces
+  if rules["embed"] == "auto":  # train/auto takes this, or a part of it
+    rules = dict(rules, embed=RULES["embed"])
   for name, rule in rules.items():
     unknown = [axis for axis in mesh_axes(rule) if axis not in AXES]
     if unknown:
@@ -163,10 +166,10 @@ def check_rules(rules: Rules) -> None:
     axes = mesh_axes(rule)
     if len(set(axes)) < len(axes):
       raise ValueError(f"config.mesh.rules.{name} = {rule!r} names an axis twice; name each once.")
-  if rules.get("expert", "") not in ("", "expert"):
+  if rules["expert"] not in ("", "expert"):
     raise ValueError(f"config.mesh.rules.expert = {rules['expert']!r}; it is 'expert' or ''.")
   for name in ("heads", "kv_heads", "mlp"):
-    if set(mesh_axes(rules.get(name, ""))) - {"tensor"}:
+    if set(mesh_axes(rules[name])) - {"tensor"}:
       raise ValueError(
         f"config.mesh.rules.{name} = {rules[name]!r}; it is 'tensor' or '', because activations, which are "
         "cut over the other axes by rows and columns, have this axis too."
@@ -174,7 +177,7 @@ def check_rules(rules: Rules) -> None:
   meet = [("embed", name) for name in ("heads", "kv_heads", "mlp", "vocab", "expert")]
   meet += [("layers", name) for name in rules if name != "layers"]
   for one, other in meet:
-    shared = set(mesh_axes(rules.get(one, ""))) & set(mesh_axes(rules.get(other, "")))
+    shared = set(mesh_axes(rules[one])) & set(mesh_axes(rules[other]))
     if shared:
       raise ValueError(
         f"config.mesh.rules.{one} and .{other} both name '{shared.pop()}', and one array has both; "

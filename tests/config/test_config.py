@@ -51,6 +51,8 @@ def test_the_default_is_legal():
           updates_per_rollout=1), "divisible by the 4 shards of prompts"),
     (dict(mesh__slices=3), "config.mesh.slices = 3 must divide it"),
     (dict(mesh__rules__embed="fsdp,model"), "'model' is no axis of the mesh"),
+    (dict(mesh__rules__heads="auto"), "'auto' is no axis of the mesh"),
+    (dict(mesh__rules__embed="auto", mesh__rules__vocab="fsdp"), "embed and .vocab both name 'fsdp'"),
     (dict(mesh__rules__vocab="fsdp"), "config.mesh.rules.embed and .vocab both name 'fsdp'"),
     (dict(mesh__rules__layers="tensor"), "both name 'tensor'"),
     (dict(mesh__rules__mlp="fsdp"), "config.mesh.rules.mlp = 'fsdp'; it is 'tensor' or ''"),
