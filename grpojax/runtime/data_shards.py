@@ -85,7 +85,7 @@ def check_sampler(mesh: Mesh, sampler: Mesh) -> None:
   """Raises ValueError where a process would sample other prompts than it learns from."""
   learns, samples = _processes(mesh), _processes(sampler)
   number = int(learns.max()) + 1
-  if any(among(samples, process, number) != among(learns, process, number) for process in range(number)):
+  if of_all(samples, number) != of_all(learns, number):
     raise ValueError(
       "config.mesh.sampler cuts the batch over the processes in another way than config.mesh does, and each"
       " learns from what it samples; lower config.mesh.sampler.tensor * .expert to the devices of a process."
@@ -101,6 +101,11 @@ def _processes(mesh: Mesh) -> np.ndarray:
 
 def among(shards: np.ndarray, own: int, processes: int) -> ProcessShards:
   """Returns the shard that process `own` reads; shards [batch shards, devices of each] holds processes."""
+  return of_all(shards, processes)[own]
+
+
+def of_all(shards: np.ndarray, processes: int) -> list[ProcessShards]:
+  """Returns the shard that each process reads.  Raises ValueError if they would read unequal ones."""
   held = [frozenset(np.flatnonzero((shards == process).any(1)).tolist()) for process in range(processes)]
   parts = sorted(set(held), key=lambda part: min(part, default=-1))
   sizes = sorted(len(part) for part in parts)
@@ -110,4 +115,5 @@ def among(shards: np.ndarray, own: int, processes: int) -> ProcessShards:
       f" {len(shards)} shards, some perhaps in part; use all devices, and let config.mesh.tensor *"
       " config.mesh.context divide those of a process, or be a multiple of them."
     )
-  return ProcessShards(parts.index(held[own]), tuple(held.index(part) for part in parts))
+  owners = tuple(held.index(part) for part in parts)
+  return [ProcessShards(parts.index(part), owners) for part in held]
