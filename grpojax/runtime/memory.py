@@ -1,9 +1,18 @@
-"""Memory that a run has taken at the most so far."""
+"""Memory that a device has, and what a run has taken at the most so far."""
 
+import os
 import resource
 import sys
 
 import jax
+
+
+def available(devices: list) -> int:
+  """Returns the bytes that one of a process's devices has; on a CPU a share of the machine's."""
+  limit = (devices[0].memory_stats() or {}).get("bytes_limit")
+  if limit:
+    return limit
+  return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // len(devices)
 
 
 def peaks() -> dict[str, float]:

@@ -12,15 +12,14 @@ from ml_collections import ConfigDict
 from grpojax.models import Model
 from grpojax.rollout import sampler, turns
 from grpojax.rollout.sampler import kv_budget
-from grpojax.runtime import sharding
-from grpojax.train import auto
+from grpojax.runtime import memory, sharding
 
 _FLOAT = 4  # bytes
 
 
 def check(config: ConfigDict, model: Model, mesh: Mesh, teachers: Sequence[Model] = ()) -> None:
   """Raises ValueError for keys that ask for more memory than a device has."""
-  has = auto.memory_of(mesh.local_devices)
+  has = memory.available(mesh.local_devices)
   needed = least(config, model, mesh)
   for teacher in teachers:
     where = sharding.param_shardings(mesh, teacher.axes, teacher.shapes, teacher.rules)

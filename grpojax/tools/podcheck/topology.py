@@ -5,9 +5,8 @@ from typing import NamedTuple
 
 import jax
 
-from grpojax.runtime import chips
+from grpojax.runtime import chips, memory
 from grpojax.runtime.chips import Chip
-from grpojax.train import auto
 from grpojax.train.auto import Machine
 
 
@@ -21,7 +20,7 @@ class Slice(NamedTuple):
   def machine(self) -> Machine:
     """Returns the devices with the memory that a program may have of each."""
     if not self.chip:
-      return Machine(self.devices, auto.memory_of(self.devices))
+      return Machine(self.devices, memory.available(self.devices))
     return Machine(self.devices, self.chip.memory, self.chip)
 
   @property

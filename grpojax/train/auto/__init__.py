@@ -7,6 +7,6 @@ train/footprint.py.
 
 from grpojax.train.auto.choose import build_model, choose, choose_here
 from grpojax.train.auto.keys import describe, open_keys
-from grpojax.train.auto.machine import Machine, memory_of
+from grpojax.train.auto.machine import Machine
 
-__all__ = ["Machine", "build_model", "choose", "choose_here", "describe", "memory_of", "open_keys"]
+__all__ = ["Machine", "build_model", "choose", "choose_here", "describe", "open_keys"]

@@ -1,18 +1,17 @@
 """The devices that choices are made for, and what a program may take of one's memory."""
 
-import os
 from typing import NamedTuple
 
 import jax
 import numpy as np
 from jax.experimental import multihost_utils
 
-from grpojax.runtime import chips
+from grpojax.runtime import chips, memory
 from grpojax.runtime.chips import Chip
 
 
 class Machine(NamedTuple):
-  """What a run has."""
+  """The devices of a run, and what is known of one of them."""
 
   devices: list
   memory: float  # bytes of a device that a program may take
@@ -27,15 +26,7 @@ class Machine(NamedTuple):
 
 def here() -> Machine:
   """Collective: returns this job's devices, with the least memory that a process has of one."""
-  memory = memory_of(jax.local_devices())
+  available = memory.available(jax.local_devices())
   if jax.process_count() > 1:
-    memory = float(multihost_utils.process_allgather(np.float64(memory)).min())
-  return Machine(jax.devices(), memory, chips.of_device(jax.devices()[0].device_kind) or chips.TPUS["v5e"])
-
-
-def memory_of(devices: list) -> int:
-  """Returns the bytes that one of a process's devices has; on a CPU a share of the machine's."""
-  limit = (devices[0].memory_stats() or {}).get("bytes_limit")
-  if limit:
-    return limit
-  return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // len(devices)
+    available = float(multihost_utils.process_allgather(np.float64(available)).min())
+  return Machine(jax.devices(), available, chips.of_device(jax.devices()[0].device_kind) or chips.TPUS["v5e"])
