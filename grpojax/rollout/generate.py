@@ -27,14 +27,15 @@ class PendingRollout(NamedTuple):
 
 
 def start(
-  context: RolloutContext, frozen: dict, params: dict, prompts: Prompts, step: int, draw: int, version: int,
+  context: RolloutContext, own: dict, params: dict, prompts: Prompts, step: int, draw: int, version: int,
   steps: int = ALL,
 ) -> PendingRollout:  # fmt: skip
   """Starts to sample and waits for nothing; `draw` numbers the draws of a step, from 0.
 
-  Under staleness it takes so many decode steps in one piece, because the host is elsewhere.
+  `own` are the `synced` parameters.  Under staleness it takes so many decode steps in one piece, because the
+  host is elsewhere.
   """
-  ahead, own = bool(context.config.staleness), synced(context, frozen, params)
+  ahead = bool(context.config.staleness)
   with context.timer.phase("rollout", "" if ahead else "update_wait"):
     state = context.engine.start(own, prompts, draw_key(context, step, draw), steps if ahead else None)
     if not ahead:

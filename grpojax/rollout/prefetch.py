@@ -1,7 +1,8 @@
 """Rollouts of the coming steps: which prompts are sampled when, by which policy, and what is in flight."""
 
+import functools
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -26,6 +27,14 @@ class Collected(NamedTuple):
   params: dict  # trained parameters of the policy that sampled, whose log-probs are log π_old
 
 
+class PolicyVersion(NamedTuple):
+  """The policy after some training step, which samples."""
+
+  params: dict  # trained parameters
+  version: int  # training steps behind them
+  own: Callable[[], dict]  # -> the sampler's copy, which is made once, when it is first asked for
+
+
 class Prefetcher:
   """Gives each step's groups; with `depth` k > 0 the prompts of the next k steps are sampled meanwhile.
 
@@ -39,8 +48,9 @@ class Prefetcher:
     self.pieces = context.config.rollout.in_flight or ALL
     self.pending = deque()
     for params, plain in in_flight:  # as they were begun: each took up the policies of those behind it
-      self._take_up(params, plain["version"], self.pieces)
-      self.pending.append(self._restored(params, plain))
+      policy = self._policy(params, plain["version"])
+      self._take_up(policy, self.pieces)
+      self.pending.append(self._restored(policy, plain))
 
   def next(self, step: int, params: dict, weights: np.ndarray | None) -> Collected:
     """Collective: the groups of `step`.  `params` are the policy's after the step before.
@@ -50,17 +60,17 @@ class Prefetcher:
     """
     if self.depth:  # the next updates are made in place, and these parameters go on sampling
       params = jax.tree.map(jnp.copy, params)
-    version, dropped = step - 1, 0
-    self._take_up(params, version, ALL)
+    policy, dropped = self._policy(params, step - 1), 0
+    self._take_up(policy, ALL)
     while len(self.pending) <= self.depth:
       ahead = step + len(self.pending)
       steps = self.pieces if self.pending else ALL
       drawn = self.context.data.stream.next(weights)
-      self.pending.append(self._start(ahead, params, drawn, version, steps))
+      self.pending.append(self._start(ahead, policy, drawn, steps))
     pending = self.pending.popleft()
-    if version - pending.version > self.depth:
+    if policy.version - pending.version > self.depth:
       dropped = self.context.shards.sum(len(pending.prompts.id))
-      pending = self._start(step, params, pending.prompts, version)
+      pending = self._start(step, policy, pending.prompts)
     collected = _collect(self.context, StepSource(self.context, self.frozen, pending, weights))
     metrics = collected.metrics | ({"staleness/dropped_groups": dropped} if self.depth else {})
     return collected._replace(metrics=metrics)
@@ -74,28 +84,30 @@ class Prefetcher:
     ]
     return tuple(one.params for one in self.pending), plain
 
-  def _restored(self, params: dict, plain: dict[str, Any]) -> PendingRollout:
+  def _policy(self, params: dict, version: int) -> PolicyVersion:
+    own = functools.cache(partial(generate.synced, self.context, self.frozen, params))
+    return PolicyVersion(params, version, own)
+
+  def _restored(self, policy: PolicyVersion, plain: dict[str, Any]) -> PendingRollout:
     rows = self.context.shards.local(plain["rows"])
-    drawn = take_prompts(self.context.data, rows)
-    return self._start(plain["step"], params, drawn, plain["version"], self.pieces)
+    return self._start(plain["step"], policy, take_prompts(self.context.data, rows), self.pieces)
 
-  def _take_up(self, params: dict, version: int, first: int) -> None:
+  def _take_up(self, policy: PolicyVersion, first: int) -> None:
     """Lets all that is pending go on by a newer policy, the first so many steps, if it takes up any."""
-    if self.pieces == ALL or not self.pending:
+    if self.pieces == ALL:
       return
-    own = generate.synced(self.context, self.frozen, params)
     for i, one in enumerate(self.pending):
-      if one.decode_state is not None and version > one.newest:
+      if one.decode_state is not None and policy.version > one.newest:
         steps = self.pieces if i else first
-        self.pending[i] = generate.go_on(self.context, own, one, params, version, steps)
+        going = generate.go_on(self.context, policy.own(), one, policy.params, policy.version, steps)
+        self.pending[i] = going
 
-  def _start(
-    self, step: int, params: dict, prompts: Prompts, version: int, steps: int = ALL
-  ) -> PendingRollout:
+  def _start(self, step: int, policy: PolicyVersion, prompts: Prompts, steps: int = ALL) -> PendingRollout:
     """Starts to sample; beyond the last step nothing is, but a longer run knows what to sample."""
+    params, version = policy.params, policy.version
     if step > self.context.config.steps:
       return PendingRollout(step, version, prompts, params, None, version, params)
-    return generate.start(self.context, self.frozen, params, prompts, step, 0, version, steps)
+    return generate.start(self.context, policy.own(), params, prompts, step, 0, version, steps)
 
 
 class StepSource:
@@ -114,9 +126,8 @@ class StepSource:
     """Collective: the scored groups of draw `number`."""
     one = self.pending
     if number:
-      one = generate.start(
-        self.context, self.frozen, one.newest_params, prompts, one.step, number, one.newest
-      )
+      own = generate.synced(self.context, self.frozen, one.newest_params)
+      one = generate.start(self.context, own, one.newest_params, prompts, one.step, number, one.newest)
     groups = generate.generate_and_score(self.context, one)
     if not self.context.config.rollout.in_flight:
       return groups

@@ -21,7 +21,8 @@ def estimate_difficulty(context: RolloutContext, frozen: dict, params: dict, kno
       chunk = np.arange(starts[number // passes], starts[number // passes] + P)
       mine = shards.local(chunk)
       prompts = take_prompts(data, np.minimum(mine, rows - 1))
-      pending = generate.start(context, frozen, params, prompts, 0, number, 0)
+      own = generate.synced(context, frozen, params)
+      pending = generate.start(context, own, params, prompts, 0, number, 0)
       groups = generate.generate_and_score(context, pending)
       groups = invalidate(groups, mine < rows)  # the last chunk repeats a row that is not counted
       outcomes = shards.gather(outcomes_of([groups]))

@@ -71,7 +71,8 @@ def test_it_is_the_loop_whose_rollouts_are_some_updates_old(cache, tmp_path, mon
   losses = []
   for step in range(1, config.steps + 1):
     old = policies[max(step - 1 - depth, 0)]
-    pending = generate.start(job.rollout, {}, old, stream.next(), step, 0, step)
+    own = generate.synced(job.rollout, {}, old)
+    pending = generate.start(job.rollout, own, old, stream.next(), step, 0, step)
     groups = generate.generate_and_score(job.rollout, pending)
     (batch,) = batching.make_batches(job.config, job.mesh, job.pack, groups, None)
     batch = logprobs.add_policy_logprobs(job.programs.logp, old, policies[0], batch)
