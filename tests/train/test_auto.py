@@ -1,7 +1,7 @@
 """What is left open of mesh, slots, pieces, chunk and remat: closed, legal, within memory, and as asked."""
 
 import json
-from functools import partial
+import math
 
 import jax
 import pytest
@@ -13,6 +13,7 @@ from grpojax.runtime import chips, sharding
 from grpojax.tools.podcheck import abstract, known
 from grpojax.train import auto, footprint
 from grpojax.train.auto import Machine, keys
+from grpojax.train.auto.mesh import candidates
 
 GIB, SLOW = 2**30, pytest.mark.slow
 CLOSED = {  # another value than what is chosen, for every key that may be open
@@ -109,6 +110,15 @@ def test_fewer_rows_than_neighbours_are_a_piece(tmp_path):
   assert sizes.mesh.shape["context"] == 2 and (sizes.pieces, sizes.packed.rows) == (1, 1)
 
 
+def test_every_mesh_that_is_tried_has_all_devices(tmp_path):
+  """Also where a closed `context` leaves what prompts do not divide to `tensor`."""
+  for closed in ({}, {"mesh.context": 1}):
+    few = ordinary(tmp_path, **{"rollout.prompts": 16} | closed)  # four an update
+    for values in candidates(few, machine(), abstract.Tokenizer()):
+      sizes = [values.get(f"mesh.{axis}", few.mesh[axis]) for axis in sharding.AXES]
+      assert math.prod(sizes) == 8
+
+
 def test_experts_are_cut_over_neighbours(tmp_path):
   where = machine(memory=chips.TPUS["v5p"].memory, chip="v5p")
   config, sizes = chosen(ordinary(tmp_path, "Qwen3-30B-A3B"), where)
@@ -118,8 +128,8 @@ def test_experts_are_cut_over_neighbours(tmp_path):
 def test_minus_one_takes_the_rest_and_slices_are_joined_by_data(tmp_path):
   config, _ = chosen(ordinary(tmp_path, **{"mesh.fsdp": -1}), machine())
   assert [config.mesh[axis] for axis in sharding.AXES] == [1, -1, 1, 1, 1]
-  mesh = partial(auto.choose.__globals__["mesh_lib"]._mesh, machine=machine(), tokenizer=abstract.Tokenizer())
-  assert mesh(ordinary(tmp_path, **{"mesh.slices": 2})) == dict(data=2, fsdp=4, tensor=1, expert=1, context=1)
+  first = next(candidates(ordinary(tmp_path, **{"mesh.slices": 2}), machine(), abstract.Tokenizer()))
+  assert [first[f"mesh.{axis}"] for axis in sharding.AXES] == [2, 4, 1, 1, 1]
 
 
 def test_a_processor_reads_a_row_at_a_time(tmp_path):

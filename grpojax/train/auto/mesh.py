@@ -7,7 +7,7 @@ from ml_collections import ConfigDict
 
 from grpojax.runtime import sharding
 from grpojax.train import policy as policy_lib
-from grpojax.train.auto.keys import OPEN
+from grpojax.train.auto.keys import open_keys
 from grpojax.train.auto.machine import Machine
 
 ALL = sharding.RULES["embed"]
@@ -22,9 +22,7 @@ def candidates(config: ConfigDict, machine: Machine, tokenizer) -> Iterator[dict
   sampler can cut its matrices over; parameters that are whole along `context`; and matrices cut in two.
   """
   first = _mesh(config, machine, tokenizer)
-  rules = [config.mesh.rules.embed]
-  if rules == [OPEN["mesh.rules.embed"]]:
-    rules = ["fsdp", ALL]
+  rules = ["fsdp", ALL] if "mesh.rules.embed" in open_keys(config) else [config.mesh.rules.embed]
   for sizes in _variants(first, machine):
     # Along three axes the compiler held gradients twice: 72B on v5p:4x4x8 asked for 99 GiB, not 88.
     two = sizes.get("context", config.mesh.context) > 1 and sizes.get("tensor", config.mesh.tensor) <= 1
@@ -40,7 +38,7 @@ def _variants(sizes: dict[str, int], machine: Machine) -> Iterator[dict[str, int
     if machine.accelerated and "context" in sizes and fsdp % share == 0:
       yield sizes | dict(fsdp=fsdp // share, context=sizes["context"] * share)
   if machine.accelerated and "tensor" in sizes and fsdp % 2 == 0:
-    yield sizes | dict(fsdp=fsdp // 2, tensor=2)
+    yield sizes | dict(fsdp=fsdp // 2, tensor=2 * sizes["tensor"])
 
 
 def _mesh(config: ConfigDict, machine: Machine, tokenizer) -> dict[str, int]:
