@@ -10,9 +10,10 @@ sampled, in GRPO's clip range; "M2PO" (https://arxiv.org/abs/2510.01161) masks t
 ratio's second moment too large, and clips nothing.  At k = 0 they differ in a step's second update alone.
 """
 
+from experiments.common import MINI
 from grpojax.tools.study import Figure, Row, Study
 
-COMMON = {"steps": 40, "eval.prompts": 512, "eval.samples": 2, "eval.every": 5, "checkpoint.every": 10}
+COMMON = MINI | {"eval.samples": 2, "eval.every": 5}
 STALENESS = (0, 1, 4, 8)
 CORRECTIONS = {
   "clipped": ("configs/base.py", {}),

@@ -51,6 +51,13 @@ def apply(config: ConfigDict, changes: dict) -> list[str]:
   return drop_knobs(config, recipe, changes)
 
 
+def changed(config: ConfigDict, changes: dict) -> ConfigDict:
+  """Returns a copy with other values of keys that there are: {"rollout.prompts": 8}."""
+  config = config.copy_and_resolve_references()
+  config.update_from_flattened_dict(changes)
+  return config
+
+
 def drop_knobs(config: ConfigDict, recipe: ConfigDict, changed: Iterable[str]) -> list[str]:
   """Leaves out, in place, the recipe's knobs of functions that it no longer has; says so, a sentence a slot.
 

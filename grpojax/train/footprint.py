@@ -26,7 +26,7 @@ STATE = ("parameters", "optimiser", "reference", SUMMED)  # arrays that nothing 
 
 
 class Sizes(NamedTuple):
-  """What a run's programs have to hold; a run that is planned (tools/podcheck) has the same fields."""
+  """The sizes of a run's programs; tools/podcheck's Plan begins with the same fields."""
 
   config: ConfigDict
   mesh: Mesh

@@ -14,7 +14,7 @@ from grpojax.tools.podcheck.topology import Slice
 from grpojax.train import footprint
 
 PROGRAMS = "update", "log-probs", "weights", "prefill", "decode"
-SAMPLING = "prefill", "decode"
+ON_SAMPLER = "prefill", "decode"  # where it has devices of its own
 
 
 class Checked(NamedTuple):
@@ -49,8 +49,8 @@ class Check(NamedTuple):
 
     Where the sampler has devices of its own, both work at the same time, and the slower one counts.
     """
-    samples = sum(p.of_step for name, p in self.parts.items() if name in SAMPLING)
-    learns = sum(p.of_step for name, p in self.parts.items() if name not in SAMPLING)
+    samples = sum(p.of_step for name, p in self.parts.items() if name in ON_SAMPLER)
+    learns = sum(p.of_step for name, p in self.parts.items() if name not in ON_SAMPLER)
     apart = self.plan.config.mesh.rollout_devices and self.plan.config.staleness
     return max(samples, learns) if apart else samples + learns
 
@@ -94,7 +94,7 @@ def _one(where: Slice, plan: Plan, name: str, program: Program) -> Checked:
 
 def resident(plan: Plan, name: str) -> float:
   """Returns bytes on a device of arrays that a program does not use and that stay allocated meanwhile."""
-  if name in SAMPLING and plan.config.mesh.rollout_devices:
+  if name in ON_SAMPLER and plan.config.mesh.rollout_devices:
     return 0.0
   reference = footprint.parameters(plan) if plan.config.reference else 0
   if name == "update":

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from ml_collections import ConfigDict
 
+from grpojax.config import overrides
 from grpojax.runtime import chips, sharding
 from grpojax.runtime.chips import Chip
 from grpojax.tools.podcheck import necessary, programs, table
@@ -66,8 +67,7 @@ class Largest(NamedTuple):
 
 def check(config: ConfigDict, where: Slice, scratch: Path, change: dict | None = None) -> Checked:
   """Sums up what a config takes, with a change of it.  Raises ValueError for one that no run accepts."""
-  config = config.copy_and_resolve_references()
-  config.update_from_flattened_dict(change or {})
+  config = overrides.changed(config, change or {})
   rates = where.chip if where.chip.hbm > 0 else chips.TPUS["v5e"]
   plan = programs.plan(config, Machine(where.devices, room(where.chip), rates, ATTENTION), scratch)
   return Checked(where, plan, footprint.phases(plan), room(where.chip))

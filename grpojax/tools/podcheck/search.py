@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from ml_collections import ConfigDict
 
+from grpojax.config import overrides
 from grpojax.runtime import sharding
 from grpojax.tools.podcheck import check as check_lib
 from grpojax.tools.podcheck import programs
@@ -46,8 +47,7 @@ def search(config: ConfigDict, where: Slice, scratch: Path) -> Iterator[Candidat
   for sizes in meshes(first.mesh.size, bool(first.model.spec.moe)):
     for remat in REMAT:
       change = {f"mesh.{axis}": n for axis, n in sizes.items()} | dict(remat=remat)
-      changed = config.copy_and_resolve_references()
-      changed.update_from_flattened_dict(change)
+      changed = overrides.changed(config, change)
       try:
         reason = _hopeless(programs.plan(changed, where.machine, scratch), where)
         found = None if reason else check_lib.check(changed, where, scratch, ("update",))

@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from ml_collections import ConfigDict
 
+from grpojax.config import overrides
 from grpojax.tools.podcheck import check as check_lib
 from grpojax.tools.podcheck.check import Check
 from grpojax.tools.podcheck.topology import Slice
@@ -28,7 +29,7 @@ def suggest(config: ConfigDict, found: Check, scratch: Path) -> Iterator[Tried]:
   if not failed:
     return
   helped = {}
-  for change in changes(config, failed, found):
+  for change in changes(failed, found):
     tried = attempt(config, found.slice, change, failed, scratch)
     yield tried
     if tried.fits:
@@ -39,10 +40,10 @@ def suggest(config: ConfigDict, found: Check, scratch: Path) -> Iterator[Tried]:
     yield attempt(config, found.slice, helped, failed, scratch)
 
 
-def changes(config: ConfigDict, failed: list[str], found: Check) -> list[dict]:
+def changes(failed: list[str], found: Check) -> list[dict]:
   """Lists changes, the cheapest first: those that cost no time, then those that cost some."""
-  config = found.plan.config
-  c, mesh, listed = config.rollout, found.plan.mesh.shape, []
+  config, mesh, listed = found.plan.config, found.plan.mesh.shape, []
+  c = config.rollout
   if set(failed) & set(LEARNING):
     listed.append(dict(microbatches=2 * found.plan.pieces))
     listed.append(dict(logprob_chunk=max(config.logprob_chunk // 4, 32)))
@@ -65,8 +66,7 @@ def changes(config: ConfigDict, failed: list[str], found: Check) -> list[dict]:
 
 def attempt(config: ConfigDict, where: Slice, change: dict, only: list[str], scratch: Path) -> Tried:
   """Checks a changed config, for some of its programs."""
-  changed = config.copy_and_resolve_references()
-  changed.update_from_flattened_dict(change)
+  changed = overrides.changed(config, change)
   try:
     found = check_lib.check(changed, where, scratch, tuple(only))
   except ValueError as error:

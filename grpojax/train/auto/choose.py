@@ -4,13 +4,15 @@ from jax.sharding import Mesh
 from ml_collections import ConfigDict
 
 from grpojax.config import check as config_lib
+from grpojax.config.overrides import changed
 from grpojax.data import text
 from grpojax.models import Model, kernels
 from grpojax.runtime import sharding
+from grpojax.train import footprint
 from grpojax.train import policy as policy_lib
 from grpojax.train.auto import mesh as mesh_lib
 from grpojax.train.auto import rollout, update
-from grpojax.train.auto.keys import changed, open_keys
+from grpojax.train.auto.keys import open_keys
 from grpojax.train.auto.machine import Machine, here
 
 CPU_SLOTS, CPU_CHUNK = 256, 32  # a processor's memory is shared, and its caches are small
@@ -66,8 +68,9 @@ def _processor(config: ConfigDict, machine: Machine, model: Model, mesh: Mesh) -
 def _accelerated(config: ConfigDict, machine: Machine, model: Model, mesh: Mesh) -> tuple[float, dict]:
   """Returns (seconds of a step that choices cost, values) for GPUs and TPUs, whose memory decides."""
   closed = changed(config, _closed(config))  # what one phase does not read may be anything
-  lost, learns = update.choose(config, closed, machine, model, mesh)
-  reading, samples = rollout.choose(config, changed(closed, learns), machine, model, mesh)
+  state = footprint.state(footprint.sizes(closed, model, mesh))
+  lost, learns = update.choose(config, closed, machine, model, mesh, state)
+  reading, samples = rollout.choose(config, changed(closed, learns), machine, model, mesh, state)
   return lost + reading, learns | samples
 
 

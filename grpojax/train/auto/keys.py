@@ -14,19 +14,13 @@ OPEN = {f"mesh.{axis}": 0 for axis in sharding.AXES} | {
   "logprob_chunk": 0,
   "remat": "auto",
 }
+NONE_FITS = 1e9  # seconds of a step that stand for a phase that does not fit: more than any takes
 
 
 def open_keys(config: ConfigDict) -> list[str]:
   """Returns the keys that are left open."""
   values = flatten(config.to_dict())
   return [key for key, value in OPEN.items() if values[key] == value]
-
-
-def changed(config: ConfigDict, values: dict) -> ConfigDict:
-  """Returns a copy of the config with other values of some dotted keys."""
-  config = config.copy_and_resolve_references()
-  config.update_from_flattened_dict(values)
-  return config
 
 
 def describe(asked: ConfigDict, closed: ConfigDict) -> str:

@@ -6,25 +6,26 @@ import math
 from jax.sharding import Mesh
 from ml_collections import ConfigDict
 
+from grpojax.config.overrides import changed
 from grpojax.models import Model
 from grpojax.runtime import data_shards, sharding
 from grpojax.train import footprint
-from grpojax.train.auto.keys import OPEN, changed, open_keys
+from grpojax.train.auto.keys import NONE_FITS, open_keys
 from grpojax.train.auto.machine import Machine
 from grpojax.train.footprint import Phase
 
 SUM = 10e-6  # seconds that devices along `tensor` take to add up a token, besides what they read
-NONE_FITS = 1e9  # seconds
-
 LEAST = {"mesh.sampler.tensor": 0, "mesh.sampler.expert": 1, "rollout.slots": 1}
 
 
 def choose(
-  config: ConfigDict, closed: ConfigDict, machine: Machine, model: Model, mesh: Mesh
+  config: ConfigDict, closed: ConfigDict, machine: Machine, model: Model, mesh: Mesh, state: dict
 ) -> tuple[float, dict]:
-  """Returns (seconds that a rollout reads memory, mesh.sampler and rollout.slots): the fewest that fit."""
+  """Returns (seconds that a rollout reads memory, mesh.sampler and rollout.slots).
+
+  The fewest seconds of what fits beside footprint.state.  If nothing does, LEAST.
+  """
   found = {NONE_FITS: {key: LEAST[key] for key in open_keys(config) if key in LEAST}}
-  state = footprint.state(footprint.sizes(closed, model, mesh))
   for where in _meshes(config, machine, model):
     trial = changed(closed, where)
     if not _legal(trial, mesh):
@@ -49,11 +50,12 @@ def _that_fit(
 
 def _meshes(config: ConfigDict, machine: Machine, model: Model) -> list[dict]:
   """Returns the sampler's meshes to choose from; one that the config has closed is the only one."""
-  tensors, experts, moe = [config.mesh.sampler.tensor], [max(1, config.mesh.sampler.expert)], model.spec.moe
-  if tensors == [OPEN["mesh.sampler.tensor"]]:
+  c, moe, is_open = config.mesh.sampler, model.spec.moe, open_keys(config)
+  tensors, experts = [c.tensor], [max(1, c.expert)]
+  if "mesh.sampler.tensor" in is_open:
     number = config.mesh.rollout_devices or len(machine.devices)
     tensors = [n for n in (1, 2, 4, 8, 16) if number % n == 0]
-  if moe and config.mesh.sampler.expert == OPEN["mesh.sampler.expert"] and tensors != [0]:
+  if "mesh.sampler.expert" in is_open and moe and tensors != [0]:
     experts = [n for n in (1, 2, 4, 8) if moe.num_experts % n == 0]
   return [{"mesh.sampler.tensor": t, "mesh.sampler.expert": e} for t in tensors for e in experts]
 
@@ -71,7 +73,7 @@ def _legal(config: ConfigDict, mesh: Mesh) -> bool:
 def _slots(config: ConfigDict, trial: ConfigDict, mesh: Mesh) -> list[int]:
   """Returns numbers of slots to choose from, the most first: all completions, a half, a third ..."""
   c = config.rollout
-  if c.slots != OPEN["rollout.slots"]:
+  if "rollout.slots" not in open_keys(config):
     return [c.slots]
   shards = sharding.batch_shards(sharding.sampler_mesh(trial.mesh, mesh))
   here = c.prompts // shards * c.group_size

@@ -1,5 +1,6 @@
 """The pieces of an update, what a layer keeps of them, and how many logits exist at once."""
 
+import itertools
 import math
 from collections.abc import Iterator
 
@@ -8,15 +9,15 @@ import jax.numpy as jnp
 from jax.sharding import Mesh
 from ml_collections import ConfigDict
 
+from grpojax.config.overrides import changed
 from grpojax.learner import rows
 from grpojax.models import Model
 from grpojax.runtime import sharding
 from grpojax.train import footprint
-from grpojax.train.auto.keys import changed, open_keys
+from grpojax.train.auto.keys import NONE_FITS, open_keys
 from grpojax.train.auto.machine import Machine
 from grpojax.train.footprint import Sizes
 
-NONE_FITS = 1e9  # seconds
 OVERLAPPED = 8  # devices of a slice, along all of which the compiler still hides sums
 FEWEST_PIECES = 8  # packed rows fill whole pieces, and half a piece is empty at the end
 TOKENS = 2048  # of a device, whose logits exist at once: the head's gradient is written once a chunk
@@ -24,14 +25,13 @@ CHUNK = 512  # the least part of them of one row
 
 
 def choose(
-  config: ConfigDict, closed: ConfigDict, machine: Machine, model: Model, mesh: Mesh
+  config: ConfigDict, closed: ConfigDict, machine: Machine, model: Model, mesh: Mesh, state: dict
 ) -> tuple[float, dict]:
   """Returns (seconds of a step lost, remat, microbatches and logprob_chunk).
 
-  The fewest pieces that fit, with as much kept as fits.  If none fits, the least there is; the run says what
-  is missing.
+  The fewest pieces that fit beside footprint.state, with as much kept as fits.  If none fits, the least there
+  is; the run says what is missing.
   """
-  state = footprint.state(footprint.sizes(closed, model, mesh))
   for values in _candidates(config, closed, model, mesh):
     sizes = footprint.sizes(changed(closed, values), model._replace(remat=values["remat"]), mesh)
     if footprint.update(sizes, state).most <= machine.memory:
@@ -62,13 +62,12 @@ def _candidates(config: ConfigDict, closed: ConfigDict, model: Model, mesh: Mesh
   """Yields remat, microbatches and logprob_chunk, the fastest first; those that the config has are kept."""
   asked = open_keys(config)
   of = lambda key, choices: choices if key in asked else [config[key]]
-  for least in (CHUNK, CHUNK // 4):
-    numbers = of("microbatches", pieces_of(closed, model, mesh))
-    for remat in of("remat", ["attention", "full"]):  # "projections" won nothing: docs/pods.md
-      for pieces in numbers:
-        values = dict(remat=remat, microbatches=pieces)
-        for chunk in of("logprob_chunk", _chunks(changed(closed, values), model, mesh, least)):
-          yield values | dict(logprob_chunk=chunk)
+  policies = of("remat", ["attention", "full"])  # "projections" won nothing: docs/pods.md
+  numbers = of("microbatches", pieces_of(closed, model, mesh))
+  for least, remat, pieces in itertools.product((CHUNK, CHUNK // 4), policies, numbers):
+    values = dict(remat=remat, microbatches=pieces)
+    for chunk in of("logprob_chunk", _chunks(changed(closed, values), model, mesh, least)):
+      yield values | dict(logprob_chunk=chunk)
 
 
 def pieces_of(config: ConfigDict, model: Model, mesh: Mesh) -> list[int]:
