@@ -36,6 +36,7 @@ def check(c: ConfigDict, devices: int) -> None:
   _check_groups(c)
   routing.check(c)
   objective.check(c, extra_fields(c))
+  objective.preference_loss(c.preference.loss)
   _check_reference(c)
   _check_teacher(c)
 

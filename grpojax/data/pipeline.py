@@ -17,6 +17,7 @@ import shutil
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Collection
+from numbers import Real
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -221,11 +222,11 @@ def weigh(split: Split, mixture) -> Split:
   rows = Counter(record.get("source") for record in split.records)
   if set(mixture) != set(rows):
     raise ValueError(
-      f"config.data.mixture names {', '.join(mixture)}, but split '{split.name}' has rows of"
+      f"config.data.mixture names {', '.join(map(str, mixture))}, but split '{split.name}' has rows of"
       f" {', '.join(map(str, rows))}; give each of these a weight."
     )
   for source, weight in mixture.items():
-    if not 0 < weight < np.inf:
+    if not isinstance(weight, Real) or not 0 < weight < np.inf:
       raise ValueError(f"config.data.mixture.{source} = {weight} must be a positive number.")
   weights = np.array([mixture[r["source"]] / rows[r["source"]] for r in split.records])
   return split._replace(weights=(weights / weights.sum()).astype(np.float32))

@@ -22,7 +22,7 @@ see, so `loss` is a plain sum and microbatches and devices only add up.  There, 
 weights, and the loss of pairs becomes a sum over tokens.
 """
 
-from grpojax.objective.build import bind, build
+from grpojax.objective.build import bind, build, preference_loss
 from grpojax.objective.check import check, reads_old_policy, reads_reference, reads_teacher
 from grpojax.objective.describe import describe, group_advantages, turn_advantages
 from grpojax.objective.formula import Correction, Objective, loss, prepare, reads_batch_logp
@@ -31,6 +31,6 @@ from grpojax.objective.notices import notices
 
 __all__ = [
   "Correction", "Objective", "bind", "build", "check", "describe", "group_advantages", "has_kl", "loss",
-  "notices", "prepare", "reads_batch_logp", "reads_old_policy", "reads_reference", "reads_teacher",
-  "scale_kl", "turn_advantages",
+  "notices", "preference_loss", "prepare", "reads_batch_logp", "reads_old_policy", "reads_reference",
+  "reads_teacher", "scale_kl", "turn_advantages",
 ]  # fmt: skip

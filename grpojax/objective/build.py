@@ -7,6 +7,7 @@ There is nothing to register; what starts with an underscore is not on the menu.
 
 import importlib
 import inspect
+import math
 from collections.abc import Callable
 from numbers import Real
 from typing import NamedTuple
@@ -61,6 +62,11 @@ def build(config: ConfigDict) -> Objective:
   return Objective(**single, **lists)
 
 
+def preference_loss(config: ConfigDict) -> Preference:
+  """Builds the loss of `config.preference.loss`, of pairs with coef 1.  Raises ValueError as `build` does."""
+  return _entry("preference", ConfigDict(config).to_dict() | dict(coef=1.0), "config.preference.loss")
+
+
 def bind(fn: Callable, **knobs) -> Partial:
   """Binds fn to its knobs.  Numbers become traced leaves; words, switches and None stay static."""
   static = {key: value for key, value in knobs.items() if isinstance(value, str | bool)}
@@ -97,12 +103,20 @@ def _entry(slot: str, knobs: dict, path: str):
     stream = _slot("stream", dict(fn=knobs["stream"]), f"{path}.stream")
     return Component(knobs["coef"], stream, _slot(slot, _without(knobs, *needed), path))
   if slot == "preference":
+    _check_sign(knobs, path)
     return Preference(knobs["coef"], _slot(slot, _without(knobs, *needed), path))
   if slot == "correct":
     rest = _without(knobs, "renormalize", "batch_normalize")
     switches = [bool(knobs.get(key, False)) for key in ("renormalize", "batch_normalize")]
     return Correction(*switches, _slot(slot, rest, path))
   return _slot(slot, knobs, path)
+
+
+def _check_sign(knobs: dict, path: str) -> None:
+  """Raises ValueError for a beta with which the rejected completion would be the one that is learned."""
+  beta = knobs.get("beta", 1.0)
+  if isinstance(beta, Real) and not 0 < beta < math.inf:
+    raise ValueError(f"{path}.beta = {beta} must be positive and finite; below 0 the rejected is learned.")
 
 
 def _slot(slot: str, knobs: dict, path: str) -> Partial:

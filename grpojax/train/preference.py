@@ -30,15 +30,10 @@ def run_config(config: ConfigDict) -> ConfigDict:
 
   Raises ValueError for a loss that is none.
   """
-  loss = config.preference.loss.to_dict()
+  objective_lib.preference_loss(config.preference.loss)
+  loss = config.preference.loss.to_dict() | dict(coef=1.0)
   objective = supervised.OBJECTIVE.to_dict() | dict(advantage=dict(fn="none"), preference=dict(pairs=loss))
-  objective["preference"]["pairs"]["coef"] = 1.0
   c = offline.run_config(config, "preference", ConfigDict(objective))
-  try:
-    objective_lib.build(c.objective)
-  except ValueError as error:
-    said = str(error).replace("config.objective.preference.pairs", "config.preference.loss")
-    raise ValueError(said) from error
   with c.unlocked():
     c.rollout.group_size = len(pairs.SIDES)
     c.reference = config.reference or "init"

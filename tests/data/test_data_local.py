@@ -267,6 +267,8 @@ def test_a_mixture_draws_sources_in_its_proportions(folder):
     ),
     (dict(easy=1.0, hard=0.0), r"config.data.mixture.hard = 0.0 must be a positive number"),
     (dict(easy=1.0, hard=float("nan")), r"config.data.mixture.hard = nan must be"),
+    (dict(easy=1.0, hard="x"), r"config.data.mixture.hard = x must be"),
+    ({1: 2}, r"config.data.mixture names 1, but split 'train' has rows of"),
   ],
 )
 def test_a_mixture_that_cannot_be_is_refused(folder, mixture, message):

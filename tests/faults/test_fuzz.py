@@ -261,7 +261,7 @@ ANY_TEXT = (
   "process.scorer", "reward.accuracy.marker", "teacher.column",
   *("judge.marker", "judge.rubric", "preference.loss.fn", "preference.path", "sft.path"),  # stages check them
 )  # fmt: skip
-SIGNED = ("objective", "reward", "adaptive_group.positive", "data", "mesh.")
+SIGNED = ("objective", "reward", "adaptive_group.positive", "data", "env.success", "mesh.", "rollout.slots")
 
 
 def recipe(name: str, scale: str = "tiny"):

@@ -1,6 +1,7 @@
 """A run on pairs of answers: its losses against float64, what it refuses, resume, layouts, adapters."""
 
 import json
+import math
 
 import jax
 import jax.numpy as jnp
@@ -52,6 +53,8 @@ REFUSED = {
   "config.preference.batch_size = 13 is more than the 12 pairs of": {"preference.batch_size": 13},
   "config.preference.path = '/none.jsonl' is not on this machine": {"preference.path": "/none.jsonl"},
   "config.preference.loss.fn = 'dop'": {"preference.loss": dict(fn="dop")},
+  "config.preference.loss.beta = -0.5 must be": {"preference.loss.beta": -0.5},
+  "config.preference.loss.beta = inf must be": {"preference.loss.beta": math.inf},
   "config.preference.loss: .*low": {"preference.loss": dict(fn="dpo", low=1.0)},
   "= 4 must be divisible by 3, the mesh's shards times config.m": {"rows": "single", "microbatches": 3},
 }  # fmt: skip
