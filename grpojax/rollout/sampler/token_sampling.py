@@ -9,6 +9,8 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
+_BLOCK = 256  # tokens of the vocabulary
+
 
 class SamplingParams(NamedTuple):
   """Rule by which a token is sampled from its logits.  Static: other values are another program."""
@@ -72,17 +74,28 @@ def _nucleus(logits, top_p):
   return jnp.take_along_axis(before < top_p, jnp.argsort(order, axis=-1), axis=-1)
 
 
-def in_two_passes(keys, logits):
-  """Returns what jax.random.categorical draws [B] by keys [B] of logits [B, V], in half of its time on a CPU.
+def draw_by_blocks(keys, logits):
+  """Draws tokens [B] by keys [B] from the softmax of logits [B, V]: a block of the vocabulary, a token of it.
 
-  There an argmax computes its operand, which is random numbers, one after the other: here they are written
-  first, and the largest is found by comparing with the maximum.  A NaN is the largest, as in argmax.
+  That takes two uniform numbers a token, each of 23 bits, and jax.random.categorical V of them: on a CPU a
+  quarter of a decode step of SmolLM2-135M.  The distribution is the same, the tokens are not.
   """
-  noise = jax.vmap(lambda key, row: jax.random.gumbel(key, row.shape, row.dtype))(keys, logits)
-  noisy = logits + noise
-  largest = (noisy == jnp.max(noisy, axis=-1, keepdims=True)) | jnp.isnan(noisy)
-  place = jax.lax.broadcasted_iota(jnp.int32, noisy.shape, noisy.ndim - 1)
-  return jnp.min(jnp.where(largest, place, noisy.shape[-1]), axis=-1)
+  likely = jnp.exp(logits - jnp.max(logits, axis=-1, keepdims=True))
+  likely = jnp.pad(likely, ((0, 0), (0, -logits.shape[-1] % _BLOCK))).reshape(len(logits), -1, _BLOCK)
+  uniform = jax.vmap(lambda key: jax.random.uniform(key, (2,)))(keys)
+  block = _inverse(likely.sum(axis=-1), uniform[:, 0])
+  of_block = jnp.take_along_axis(likely, block[:, None, None], axis=1)[:, 0]
+  return block * _BLOCK + _inverse(of_block, uniform[:, 1])
+
+
+def _inverse(weights, uniform):
+  """Returns the place [B] where the sum of weights [B, n] passes `uniform` [B] of the whole, of weight > 0.
+
+  Sums are not monotonous in their last bit, so there may be none: then it is the largest weight's.
+  """
+  below = jnp.cumsum(weights, axis=-1)
+  passed = (below > (uniform * below[:, -1])[:, None]) & (weights > 0)
+  return jnp.where(passed.any(axis=-1), jnp.argmax(passed, axis=-1), jnp.argmax(weights, axis=-1))
 
 
 def sample_token(keys, position, logits, sampling: SamplingParams):
@@ -97,7 +110,10 @@ def sample_token(keys, position, logits, sampling: SamplingParams):
     logits = filtered(logits, sampling)
     keys = jax.vmap(jax.random.fold_in)(keys, jnp.broadcast_to(position, keys.shape))
     drawn = jax.vmap(jax.random.categorical)
-    tokens = jax.lax.platform_dependent(keys, logits, cpu=in_two_passes, default=drawn)
-  logp = jax.nn.log_softmax(logits, axis=-1)
-  entropy = -(jnp.exp(logp) * jnp.where(logp > -jnp.inf, logp, 0.0)).sum(axis=-1)
-  return tokens.astype(jnp.int32), jnp.take_along_axis(logp, tokens[:, None], axis=-1)[:, 0], entropy
+    tokens = jax.lax.platform_dependent(keys, logits, cpu=draw_by_blocks, default=drawn)
+  below = logits - jnp.max(logits, axis=-1, keepdims=True)
+  likely = jnp.exp(below)
+  total = likely.sum(axis=-1)
+  logp = jnp.take_along_axis(below, tokens[:, None], axis=-1)[:, 0] - jnp.log(total)
+  entropy = jnp.log(total) - (likely * jnp.where(likely > 0, below, 0.0)).sum(axis=-1) / total
+  return tokens.astype(jnp.int32), logp, entropy

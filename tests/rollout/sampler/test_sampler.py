@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from scipy import stats
 
 from grpojax import models
 from grpojax.learner.logprobs import response_logprobs
@@ -13,8 +14,8 @@ from grpojax.recipes import base
 from grpojax.rollout import sampler
 from grpojax.rollout.sampler.token_sampling import (
   SamplingParams,
+  draw_by_blocks,
   filtered,
-  in_two_passes,
   sample_token,
 )
 from grpojax.runtime import sharding
@@ -190,15 +191,29 @@ def test_draws_follow_the_distribution_and_report_its_logp_and_entropy():
   np.testing.assert_allclose(entropy, -(p * np.log(p)).sum(), rtol=1e-5)
 
 
-def test_two_passes_draw_what_one_does():
-  """jax.random.categorical, of ties, of tokens that a filter cut, of rows all cut, and of NaNs."""
-  rng = np.random.default_rng(0)
-  logits = rng.normal(size=(64, 300)).astype(np.float32)
-  logits[:16] = np.round(logits[:16])
-  logits[16:32][rng.random((16, 300)) < 0.9] = -np.inf
-  logits[32] = -np.inf
-  logits[33, [7, 250]] = np.nan
-  logits[34, 5] = np.inf
-  keys = jax.random.split(jax.random.key(3), 64)
-  got, want = jax.jit(in_two_passes)(keys, logits), jax.vmap(jax.random.categorical)(keys, logits)
-  np.testing.assert_array_equal(got, want)
+@pytest.mark.parametrize("vocabulary", [5, 256, 700])
+def test_draws_by_blocks_follow_the_softmax(vocabulary):
+  """By a chi-square test of a false alarm in 10^6, and never a token that a filter cut."""
+  rng, draws = np.random.default_rng(vocabulary), 200_000
+  logits = rng.normal(size=vocabulary).astype(np.float32) * 2
+  logits[rng.random(vocabulary) < 0.3] = -np.inf
+  keys = jax.random.split(jax.random.key(3), draws).reshape(20, -1)
+  draw = lambda keys: draw_by_blocks(keys, jnp.broadcast_to(logits, (len(keys), vocabulary)))
+  counts = np.bincount(np.ravel(jax.jit(lambda keys: jax.lax.map(draw, keys))(keys)), minlength=vocabulary)
+  wanted = draws * np.exp(logits.astype(np.float64)) / np.exp(logits.astype(np.float64)).sum()
+  assert not counts[wanted == 0].any()
+  seen = wanted > 5  # as the test wants them; the others together are one kind
+  got, want = (np.append(x[seen], x[~seen].sum()) for x in (counts, wanted))
+  got, want = (x[want > 0] for x in (got, want))
+  assert stats.chisquare(got, want * got.sum() / want.sum()).pvalue > 1e-6
+
+
+def test_a_draw_is_a_token_that_can_be():
+  """One that is certain, of ties, of weights that vanish beside another, and where a logit is no number."""
+  logits = np.full((4, 600), -np.inf, np.float32)
+  logits[0, 599], logits[1, 300:302], logits[3] = 0.0, 1.0, np.nan
+  logits[2] = np.where(np.arange(600) == 257, 80.0, -80.0)
+  keys = jax.random.split(jax.random.key(0), 500)
+  drawn = np.array(jax.vmap(lambda key: draw_by_blocks(jax.random.split(key, 4), logits))(keys))
+  assert set(drawn[:, 0]) == {599} and set(drawn[:, 1]) == {300, 301} and set(drawn[:, 2]) == {257}
+  assert ((drawn[:, 3] >= 0) & (drawn[:, 3] < 600)).all()
