@@ -164,7 +164,7 @@ def test_what_was_measured_of_the_real_model_is_kept_when_it_is_ended(tmp_path, 
   (tmp_path / "answers.jsonl").write_text('{"round": 0, "row": "step", "system": "TRL", "commit": "old"}\n')
   asked, wall = [], {"step": {"TRL": 20.0, "grpojax": 12.0}, "rollout": {"TRL": 8.0, "grpojax": 7.0}}
 
-  def measure(system, row, dtype, trl, work):
+  def measure(system, row, dtype, pythons, work):
     asked.append((row, system, dtype))
     if len(asked) == 3:
       raise KeyboardInterrupt

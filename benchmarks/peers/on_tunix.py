@@ -17,7 +17,9 @@ import numpy as np
 import optax
 import workload as w
 from transformers import AutoTokenizer
-from tunix.models.qwen2 import model as qwen2
+from tunix.models.llama3 import model as llama3_model
+from tunix.models.llama3 import params as llama3_params
+from tunix.models.qwen2 import model as qwen2_model
 from tunix.models.qwen2 import params as qwen2_params
 from tunix.rl import rl_cluster as rl
 from tunix.rl.grpo.grpo_learner import GRPOConfig, GRPOLearner
@@ -30,12 +32,16 @@ def reward(prompts, completions, **_):
 
 def load(folder: str, mesh):
   c = w.MODEL
-  config = qwen2.ModelConfig(
+  shapes = dict(
     num_layers=c["num_hidden_layers"], vocab_size=c["vocab_size"], embed_dim=c["hidden_size"],
     hidden_dim=c["intermediate_size"], num_heads=c["num_attention_heads"],
     head_dim=c["hidden_size"] // c["num_attention_heads"], num_kv_heads=c["num_key_value_heads"],
-    rope_theta=c["rope_theta"], norm_eps=c["rms_norm_eps"], use_tied_embedding=c["tie_word_embeddings"],
+    rope_theta=c["rope_theta"], norm_eps=c["rms_norm_eps"],
   )  # fmt: skip
+  if c["model_type"] == "llama":
+    config = llama3_model.ModelConfig(weight_tying=c["tie_word_embeddings"], **shapes)
+    return llama3_params.create_model_from_safe_tensors(folder, config, mesh, dtype=jnp.float32)
+  config = qwen2_model.ModelConfig(use_tied_embedding=c["tie_word_embeddings"], **shapes)
   return qwen2_params.create_model_from_safe_tensors(folder, config, mesh, dtype=jnp.float32)
 
 
@@ -68,9 +74,8 @@ def build(folder: str, beta: float) -> GRPOLearner:
   return GRPOLearner(rl_cluster=engine, algo_config=config, reward_fns=reward)
 
 
-def rollout(engine, prompts: list[str], eos):
-  """Returns a call that samples `prompts` in batches of 64, each until all its rows have ended."""
-  size = w.PROMPTS * w.GROUP
+def rollout(engine, prompts: list[str], eos, size=w.PROMPTS * w.GROUP):
+  """Returns a call that samples `prompts` in batches of `size`, each until all its rows have ended."""
 
   def call() -> int:
     useful = 0
@@ -112,6 +117,7 @@ def main():
     "heavy": rollout(engine, repeated, list(w.HEAVY_EOS)),
     "logprobs": logprobs(engine),
   }
+  calls |= {f"rollout{n}": rollout(engine, repeated[:n], [-1], n) for n in w.SIZES}
   settle = lambda: jax.block_until_ready(jax.live_arrays())
   versions = {"google-tunix": metadata.version("google-tunix")}
   gate, step = serve.Gate(calls, settle, versions | {"jax": jax.__version__}), learner._run_global_step

@@ -1,7 +1,8 @@
 """The work that all systems do.  Standard library only: every system's environment reads this file.
 
 Their tokenizer has no merges, so that a prompt of 32 letters is one of 32 tokens.  With PEERS_MODEL=real in
-its environment a process has the shapes of SmolLM2-135M (`python -m benchmarks.real`), else those of a toy.
+its environment a process has the shapes of SmolLM2-135M (`python -m benchmarks.real`), else those of a toy;
+PEERS_NEW says how long its responses are.
 """
 
 import os
@@ -20,7 +21,7 @@ PROMPT, NEW = 32, 96  # tokens of a prompt, and of the longest response
 SIZES = ()  # sequences of the rollouts that are timed beside the step's own
 REAL = os.environ.get("PEERS_MODEL") == "real"
 if REAL:  # https://huggingface.co/HuggingFaceTB/SmolLM2-135M; no second depends on the weights' values
-  VOCAB, NEW, SIZES = 49152, 32, (8, 32, 128)
+  VOCAB, NEW, SIZES = 49152, int(os.environ.get("PEERS_NEW") or 32), (8, 32, 128)
   MODEL = dict(
     model_type="llama", architectures=["LlamaForCausalLM"], vocab_size=VOCAB, hidden_size=576,
     num_hidden_layers=30, num_attention_heads=9, num_key_value_heads=3, head_dim=64, intermediate_size=1536,
