@@ -28,7 +28,7 @@ from grpojax.tools.podcheck import topology
 
 SLICES = {"v4:2x2x1": 2, "v5e:2x2": 1, "v5p:2x2x1": 2, "v6e:2x2": 1}  # cores that share a chip's peak
 COLUMNS, HEADS, WIDTH = 10240, 2, 128
-PRODUCTS = {"fwd": 2, "dkv": 4, "dq": 3}  # of a block: see podcheck/kernels.py
+PRODUCTS = {"fwd": 2, "dkv": 4, "dq": 3}  # of a block: see podcheck/roofline/kernels.py
 MARK = re.compile(r"\s*(0x[0-9a-f]+|\d+)\s+(L[BHE]|P[BF]|CT)?\s*: ")
 
 

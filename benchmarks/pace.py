@@ -13,8 +13,9 @@ import jax.numpy as jnp
 from jax.sharding import SingleDeviceSharding
 
 from benchmarks.setting import keep, setting, where
-from grpojax.tools.podcheck import compiled, estimate, topology
+from grpojax.tools.podcheck import compiled, topology
 from grpojax.tools.podcheck.programs import Program
+from grpojax.tools.podcheck.roofline import estimate
 
 SLICES, ROOMS, N, ROWS = ("v5e:2x2", "v5p:2x2x1", "v6e:2x2"), (0, 32, 64), 8192, 16
 

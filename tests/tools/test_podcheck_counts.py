@@ -6,7 +6,7 @@ import pytest
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
 from podcheck_toys import SIZES, flops
 
-from grpojax.tools.podcheck import collectives, counts, hlo
+from grpojax.tools.podcheck.roofline import collectives, counts, hlo
 
 N = 64
 

@@ -13,7 +13,8 @@ DRIVER = """
 import json, sys
 from pathlib import Path
 from grpojax.config import commandline
-from grpojax.tools.podcheck import counts, hlo, programs, topology
+from grpojax.tools.podcheck import programs, topology
+from grpojax.tools.podcheck.roofline import counts, hlo
 
 where = topology.find("v5e:2x2")
 for columns in map(int, sys.argv[2:]):

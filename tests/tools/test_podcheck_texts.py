@@ -4,7 +4,7 @@ import pytest
 from podcheck_toys import SIZES, flops
 
 from grpojax.runtime import chips
-from grpojax.tools.podcheck import collectives, counts, estimate, hlo
+from grpojax.tools.podcheck.roofline import collectives, counts, estimate, hlo
 
 TPU = """
 HloModule m, num_partitions=8

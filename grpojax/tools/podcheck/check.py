@@ -6,10 +6,11 @@ from typing import NamedTuple
 from ml_collections import ConfigDict
 
 from grpojax.runtime import sharding
-from grpojax.tools.podcheck import compiled, estimate, necessary, programs
+from grpojax.tools.podcheck import compiled, necessary, programs
 from grpojax.tools.podcheck.compiled import Compiled
-from grpojax.tools.podcheck.estimate import Estimate
 from grpojax.tools.podcheck.programs import Plan, Program
+from grpojax.tools.podcheck.roofline import estimate
+from grpojax.tools.podcheck.roofline.estimate import Estimate
 from grpojax.tools.podcheck.topology import Slice
 from grpojax.train import footprint
 

@@ -8,9 +8,9 @@ from typing import NamedTuple
 
 import jax
 
-from grpojax.tools.podcheck import counts, hlo
-from grpojax.tools.podcheck.counts import Counts
 from grpojax.tools.podcheck.programs import Program
+from grpojax.tools.podcheck.roofline import counts, hlo
+from grpojax.tools.podcheck.roofline.counts import Counts
 from grpojax.tools.podcheck.topology import Slice
 
 

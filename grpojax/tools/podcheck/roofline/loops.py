@@ -3,7 +3,7 @@
 import re
 from typing import NamedTuple
 
-from grpojax.tools.podcheck.hlo import Computation, Instruction, Module
+from grpojax.tools.podcheck.roofline.hlo import Computation, Instruction, Module
 
 Known = dict[int, int]  # element of a computation's only parameter, a tuple -> the constant that it always is
 SAME = ("copy", "bitcast", "convert", "reshape", "copy-start", "copy-done")

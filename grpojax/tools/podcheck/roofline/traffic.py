@@ -1,6 +1,6 @@
 """Bytes that an instruction reads from and writes to a device's main memory."""
 
-from grpojax.tools.podcheck.hlo import Array, Computation, Instruction, Module
+from grpojax.tools.podcheck.roofline.hlo import Array, Computation, Instruction, Module
 
 FREE = {
   "parameter", "constant", "tuple", "get-tuple-element", "bitcast", "while", "conditional", "call", "iota",

@@ -10,8 +10,8 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from grpojax.runtime.chips import Chip
-from grpojax.tools.podcheck.collectives import Collective
-from grpojax.tools.podcheck.counts import Counts, Row
+from grpojax.tools.podcheck.roofline.collectives import Collective
+from grpojax.tools.podcheck.roofline.counts import Counts, Row
 
 MIXTURE = 0.6  # of the peak; an assumption
 

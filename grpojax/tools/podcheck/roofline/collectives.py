@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from grpojax.tools.podcheck.hlo import Computation, Instruction
+from grpojax.tools.podcheck.roofline.hlo import Computation, Instruction
 
 KINDS = (
   "all-gather", "all-reduce", "reduce-scatter", "all-to-all", "ragged-all-to-all", "collective-permute",

@@ -3,7 +3,7 @@
 import math
 import re
 
-from grpojax.tools.podcheck.hlo import Computation, Instruction
+from grpojax.tools.podcheck.roofline.hlo import Computation, Instruction
 
 
 def of_instruction(at: Computation, i: Instruction) -> float:

@@ -2,7 +2,7 @@
 
 import math
 
-from grpojax.tools.podcheck.hlo import Array, Computation, Instruction
+from grpojax.tools.podcheck.roofline.hlo import Array, Computation, Instruction
 
 TARGETS = ("tpu_custom_call", "__cublas", "__cudnn", "mosaic")
 

@@ -7,9 +7,9 @@ import re
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from grpojax.tools.podcheck import collectives, flops, kernels, loops, traffic
-from grpojax.tools.podcheck.collectives import Collective
-from grpojax.tools.podcheck.hlo import Computation, Instruction, Module
+from grpojax.tools.podcheck.roofline import collectives, flops, kernels, loops, traffic
+from grpojax.tools.podcheck.roofline.collectives import Collective
+from grpojax.tools.podcheck.roofline.hlo import Computation, Instruction, Module
 
 
 class Row(NamedTuple):
