@@ -93,7 +93,7 @@ def _check_in_flight(c: ConfigDict) -> None:
     raise ValueError(f"{said} is of what is sampled ahead; set config.staleness above 0, or in_flight = 0.")
   if not c.rollout.slots:
     raise ValueError(f"{said} needs config.rollout.slots, which may stop between two tokens; set them.")
-  if not any(entry.fn in ("bypass", "log_linear") for entry in c.objective.shape.values()):
+  if not objective.replaces_old_policy(c):
     raise ValueError(
       f"{said} samples a response by several policies, of which none is pi_old; take the log-probs of "
       "sampling, by config.objective.shape.bypass = {'fn': 'bypass'}."

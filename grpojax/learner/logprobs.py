@@ -93,9 +93,12 @@ def make_packed_logp(model: models.Model, **how) -> Callable:
 
 
 def needs_old_logprobs(config: ConfigDict) -> bool:
-  """Returns True if a step's first batch needs log-probs before its update, whose own pass computes them."""
+  """Returns True if a step's first batch needs log-probs before its update, whose own pass computes them.
+
+  Under staleness that pass is of another policy than π_old, which matters unless π_old is replaced.
+  """
   kept = config.difficulty.kind == "beta" or config.routing_replay == "R2" or config.load_balance
-  if config.staleness or kept:  # under staleness pi_old is not the policy that the update starts from
+  if kept or (config.staleness and not objective.replaces_old_policy(config)):
     return True
   return objective.reads_old_policy(config, extra_fields(config))
 
@@ -104,7 +107,7 @@ def add_logprobs(logp, params, reference, batches: list[Batch], first_pass: bool
   """Returns a step's batches with log-probs of policy and reference.
 
   The first batch's policy gets no pass of its own unless `first_pass`: its update starts from pi_old,
-  so the ratio is 1 and the gradient is the same.
+  so the ratio is 1 and the gradient is the same, or the objective replaces pi_old.
   """
   if first_pass:
     return [add_policy_logprobs(logp, params, reference, batch) for batch in batches]

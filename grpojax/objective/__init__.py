@@ -23,7 +23,13 @@ weights, and the loss of pairs becomes a sum over tokens.
 """
 
 from grpojax.objective.build import bind, build, preference_loss
-from grpojax.objective.check import check, reads_old_policy, reads_reference, reads_teacher
+from grpojax.objective.check import (
+  check,
+  reads_old_policy,
+  reads_reference,
+  reads_teacher,
+  replaces_old_policy,
+)  # fmt: skip
 from grpojax.objective.describe import describe, group_advantages, turn_advantages
 from grpojax.objective.formula import Correction, Objective, loss, prepare, reads_batch_logp
 from grpojax.objective.kl import has_kl, scale_kl
@@ -32,5 +38,5 @@ from grpojax.objective.notices import notices
 __all__ = [
   "Correction", "Objective", "bind", "build", "check", "describe", "group_advantages", "has_kl", "loss",
   "notices", "preference_loss", "prepare", "reads_batch_logp", "reads_old_policy", "reads_reference",
-  "reads_teacher", "scale_kl", "turn_advantages",
+  "reads_teacher", "replaces_old_policy", "scale_kl", "turn_advantages",
 ]  # fmt: skip

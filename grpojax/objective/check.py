@@ -61,6 +61,11 @@ def reads_old_policy(config: ConfigDict, extra: tuple[str, ...] = ()) -> bool:
   return False
 
 
+def replaces_old_policy(config: ConfigDict) -> bool:
+  """Returns True if `config.objective.shape` puts another policy in the place of π_old."""
+  return any(entry.fn in ("bypass", "log_linear") for entry in config.objective.shape.values())
+
+
 def reads_teacher(config: ConfigDict, extra: tuple[str, ...] = ()) -> bool:
   """Returns True if an objective that `check` accepted reads the teacher's log-probs."""
   return _reads(config, extra, "teacher_logp")

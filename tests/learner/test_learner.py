@@ -352,6 +352,12 @@ def test_a_pass_over_the_first_batch_is_made_for_what_reads_it_and_for_nothing_e
     config = recipe("grpo")
     config[key] = value
     assert logprobs.needs_old_logprobs(config), key
+  config = recipe("grpo")
+  config.staleness, config.objective.shape.bypass = 1, dict(fn="bypass")
+  assert not logprobs.needs_old_logprobs(config)
+  config.objective.shape.a_kl = dict(fn="kl_k1", beta=0.1)  # before it, of the policy that sampled
+  config.reference = "init"
+  assert logprobs.needs_old_logprobs(config)
   config = recipe("moe")
   config.update(load_balance=0.0, routing_replay="R3")
   assert not logprobs.needs_old_logprobs(config)
