@@ -40,7 +40,7 @@ class PackedRows(NamedTuple):
   target: Array  # [B, C] int32, the response tokens
   wanted: Array  # [] int32, the most response tokens in a row
   routing: Array | None  # [B, C, layers, k], experts to replay; -1: none
-  balance_mask: Array | None  # [B, C] bool
+  balance_mask: Array | None  # [B, C] float32, how often the load counts a token
   kept: Array | None = None  # [B, C, K] int32, of each target: `types.Rollout`
 
 
@@ -231,6 +231,8 @@ def pack_rows(
   fields = map(by_shard, (tokens, prompt_length, routing, balance_mask, packing_index, context, kept))
   tokens, prompt_length, routing, balance_mask, packing_index, context, kept = fields
   prompt_at, own_at, slot, length = (packing_index[..., i] for i in range(4))
+  if balance_mask is not None:
+    balance_mask = _with_sharers(balance_mask, prompt_at, L)
   of_prompts, of_slots = _spread(spec, prompt_at, length > 0), _spread(spec, slot, length > 0)
   of_responses = _spread(spec, own_at, length > 1)
   by_row = lambda x: x.reshape(D * R, -1, *x.shape[2:])
@@ -246,7 +248,7 @@ def pack_rows(
     if routing is not None:
       replay = by_row(jnp.where(inside[..., None, None], _take(routing, whose, at), -1))
     if balance_mask is not None:
-      count = by_row(inside & _take(balance_mask, whose, at))
+      count = by_row(jnp.where(inside, _take(balance_mask, whose, at), 0))
     rows = by_row(_take(tokens, whose, at)), by_row(prompt)
     response = None
     if spec.shared or context is not None:
@@ -262,6 +264,12 @@ def pack_rows(
     return PackedRows(*rows, response, column, by_row(target), behind, replay, count, over)
 
   return rows_of
+
+
+def _with_sharers(counted, prompt_at, L: int):
+  """Returns how often each token of `counted` [D, n, S] counts, float32: a prompt's for all that share it."""
+  counted, sharing = jnp.asarray(counted, jnp.float32), prompt_at[:, :, None] == prompt_at[:, None, :]
+  return counted.at[..., :L].set(jnp.einsum("dij,djs->dis", sharing.astype(jnp.float32), counted[..., :L]))
 
 
 def _spread(spec: PackSpec, begin, there):

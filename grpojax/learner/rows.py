@@ -51,13 +51,12 @@ def of(config: ConfigDict, model: Model, spec: PackSpec | None) -> Rows:
 def pack_spec(config: ConfigDict, model: Model, mesh: Mesh) -> PackSpec | None:
   """Returns the static sizes of packed rows, None of single ones; a microbatch has its share of most_rows.
 
-  Prompts are shared where attention takes any mask, by dense models: kernels see whole segments, and a
-  mixture's load counts every sequence.
+  Prompts are shared where attention takes any mask: kernels see whole segments.
   """
   if config.rows != "packed":
     return None
   L, T, shards = config.data.prompt_budget, config.rollout.max_tokens, sharding.batch_shards(mesh)
-  shared = model.attention == "reference" and not model.spec.moe
+  shared = model.attention == "reference"
   responses = _responses_in_a_row(config, model.spec) if shared else 1
   spec = PackSpec(T, shards, 1, L + responses * (T - 1), shared)
   return spec._replace(rows=-(-most_rows(config, spec) // config.microbatches))
@@ -78,7 +77,8 @@ def _responses_in_a_row(config: ConfigDict, s: Spec) -> int:
   """
   L, T, G = config.data.prompt_budget, config.rollout.max_tokens, config.rollout.group_size
   heads = (2 * s.num_attention_heads + 2 * s.num_key_value_heads) * s.head_dim
-  of_column = 2 * s.hidden_size * (heads + 3 * s.intermediate_size)
+  width = s.moe.num_experts_per_tok * s.moe.intermediate_size + s.moe.shared_size if s.moe else 0
+  of_column = 2 * s.hidden_size * (heads + 3 * (width or s.intermediate_size))
   of_pair = 4 * s.num_attention_heads * s.head_dim
 
   def flops(room: int) -> float:

@@ -51,7 +51,10 @@ class Mixture(nnx.Module):
       self.shared_down = matrix(rngs, ("mlp", "embed"), (F, D), out_scale * F**-0.5, dtype)
 
   def __call__(self, h, replay=None, counted=None):
-    """Returns [B, S, D], Routed; h [B, S, D], replay [B, S, k] int32 or None, counted [B, S] bool or None."""
+    """Returns [B, S, D], Routed; h [B, S, D], replay [B, S, k] int32 or None.
+
+    `counted` [B, S] is how often the load counts a token, bool or float32; None: no load is kept.
+    """
     moe = self.spec.moe
     router = self.router[...].astype(h.dtype)
     logits = jnp.einsum("bsd,de->bse", h, router, preferred_element_type=jnp.float32)
@@ -63,7 +66,7 @@ class Mixture(nnx.Module):
       y = y + jax.nn.sigmoid(h @ self.shared_router[...].astype(h.dtype)) * shared
     load = None
     if counted is not None:  # a replayed choice says nothing about the router's balance
-      load = _load(experts, probs, counted if replay is None else counted & (replay[..., 0] < 0))
+      load = _load(experts, probs, counted if replay is None else jnp.where(replay[..., 0] < 0, counted, 0))
     return y, Routed(experts, load)
 
   def _experts(self, h, experts, gates):
