@@ -105,6 +105,7 @@ def get_config(scale: str = "mini") -> ConfigDict:
 
   c.staleness = 0  # k: sample k steps ahead, by the policy of k steps before; k copies of its parameters
   c.rollout.in_flight = 0  # decode steps by one policy of what is ahead, then by the newest; 0: whole by one
+  c.rollout.in_flight_kv = "kept"  # of the policies before (PipelineRL); "recomputed" by the newest (AReaL)
 
   c.dynamic_sampling = ConfigDict()  # DAPO, https://arxiv.org/abs/2503.14476 section 3.2
   c.dynamic_sampling.enabled = False  # refill until `rollout.prompts` groups have 0 < accuracy < 1
@@ -365,8 +366,7 @@ def _pocket(c):
   """A small pretrained model on a small machine: 0.1B to 0.5B, short answers, one device of two CPU cores."""
   _local(c)
   c.model.dtype = "float32"  # bfloat16 is faster where a CPU has AMX, with remat "full" and 2 microbatches
-  c.data.prompt_budget = 128
-  c.data.template = "none"
+  c.data.update(prompt_budget=128, template="none")
   c.reward.accuracy.form = "number"  # the last one wherever it stands: such a model has no form of answer yet
   c.steps = 24
   c.rollout.update(prompts=16, group_size=8, max_tokens=64, slots=128, prefill_chunk=256, segment=8)

@@ -87,6 +87,11 @@ def _check_sampling(c: ConfigDict) -> None:
 def _check_in_flight(c: ConfigDict) -> None:
   """Raises ValueError where a rollout could take up no newer policy, or where one would be taken for all."""
   if not c.rollout.in_flight:
+    if c.rollout.in_flight_kv != "kept":
+      raise ValueError(
+        "config.rollout.in_flight_kv = 'recomputed' is for policies that are taken up in the middle; set"
+        " config.rollout.in_flight above 0, or in_flight_kv = 'kept'."
+      )
     return
   said = f"config.rollout.in_flight = {c.rollout.in_flight}"
   if not c.staleness:

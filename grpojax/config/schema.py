@@ -118,6 +118,7 @@ KEYS = {
   "rollout.prefill_chunk": Key(TOKENS),
   "rollout.segment": Key(TOKENS),
   "rollout.in_flight": Key(at_most(AMOUNT, TOKENS.most)),
+  "rollout.in_flight_kv": Key(choices=("kept", "recomputed")),
   "rollout.kv_memory_gb": Key(GIGABYTES),
   "rollout.weights": Key(choices=("full", "int8")),
   "rollout.kv_cache": Key(choices=("full", "int8")),

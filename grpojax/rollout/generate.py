@@ -50,8 +50,9 @@ def go_on(
 
   `own` are that policy's `synced` parameters.
   """
+  anew = pending.prompts if context.config.rollout.in_flight_kv == "recomputed" else None
   with context.timer.phase("rollout"):
-    state = context.engine.go_on(pending.decode_state, own, steps)
+    state = context.engine.go_on(pending.decode_state, own, steps, anew)
   return pending._replace(decode_state=state, newest=newest, newest_params=params)
 
 

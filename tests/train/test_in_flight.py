@@ -9,8 +9,10 @@ import test_staleness
 
 from grpojax import train
 from grpojax.config import check
+from grpojax.learner import logprobs
 from grpojax.rollout import generate
 from grpojax.rollout.prefetch import Prefetcher
+from grpojax.rollout.sampler.engine import ALL
 
 pytestmark = pytest.mark.usefixtures("quick_jobs")
 SLOW = pytest.mark.slow
@@ -69,9 +71,9 @@ def test_one_policy_all_along_samples_as_if_it_were_whole(cache, tmp_path):
 
 
 @SLOW
-@pytest.mark.parametrize("apart", [False, True])
-def test_stopped_and_resumed_is_bit_equal_to_unbroken(cache, tmp_path, apart):
-  changes = {"staleness": 2}
+@pytest.mark.parametrize(("apart", "kv"), [(False, "kept"), (True, "kept"), (True, "recomputed")])
+def test_stopped_and_resumed_is_bit_equal_to_unbroken(cache, tmp_path, apart, kv):
+  changes = {"staleness": 2, "rollout.in_flight_kv": kv}
   if apart:
     changes |= {"rollout.prompts": 8, "mesh.data": 4, "mesh.rollout_devices": 4}
   at = lambda steps: config(cache, steps=steps, **changes)
@@ -97,6 +99,7 @@ def test_later_draws_are_of_the_newest_policy_alone(cache, tmp_path):
   [
     ({"staleness": 0}, "is of what is sampled ahead; set config.staleness above 0"),
     ({"rollout.slots": 0}, "needs config.rollout.slots"),
+    ({"rollout.in_flight": 0, "rollout.in_flight_kv": "recomputed"}, "taken up in the middle; set"),
     ({"objective.shape": {}}, "of which none is pi_old; take the log-probs of sampling"),
   ],
 )
@@ -108,3 +111,39 @@ def test_what_cannot_be_is_refused(cache, changes, sentence):
     else:
       c.update_from_flattened_dict(changes)
     check.check(c, 1)
+
+
+@pytest.mark.parametrize("devices", [1, pytest.param(4, marks=SLOW)])
+def test_recomputed_keys_and_values_are_those_of_the_newest_policy(cache, tmp_path, devices):
+  """What it samples has the log-probs of a fresh pass by it alone; behind kept ones it has others."""
+  c = config(cache, **{"mesh.data": devices, "rollout.slots": 16})
+  job = train.prepare(c, tmp_path)
+  old, new = policies(job, 2)
+  prompts, key = job.data.stream[0], jax.random.key(3)
+  how = dict(response_budget=c.rollout.max_tokens, temperature=1.0, chunk=16)
+  whole = jax.jit(logprobs.make_logp(job.model, **how))
+
+  def gaps(*anew):
+    state = job.rollout.engine.start(old, prompts, key, PIECE)
+    rollout = job.rollout.engine.finish(job.rollout.engine.go_on(state, new, ALL, *anew))[0]
+    of_each = lambda x: np.repeat(x[:, None], rollout.tokens.shape[1], axis=1)
+    tokens, length = np.concatenate([of_each(prompts.tokens), rollout.tokens], -1), of_each(prompts.length)
+    gap = np.abs(whole(new, tokens, length)[0] - rollout.sampler_logp)
+    by_new = (np.arange(gap.shape[-1]) < rollout.length[..., None]) & (rollout.version == 1)
+    behind = by_new & (rollout.version == 0).any(-1, keepdims=True)  # tokens of the old policy
+    assert behind.sum() > 100
+    return gap[by_new].max(), gap[behind].max()
+
+  assert max(gaps(prompts)) < 1e-4 < 1e-2 < gaps()[1]
+
+
+def test_the_same_policy_recomputed_samples_as_if_it_were_whole(cache, tmp_path):
+  job = train.prepare(config(cache, **{"rollout.in_flight_kv": "recomputed"}), tmp_path)
+  (params,), prompts = policies(job, 1), job.data.stream[0]
+  whole = job.rollout.engine.whole(params, prompts, jax.random.key(3))[0]
+  state = job.rollout.engine.start(params, prompts, jax.random.key(3), 5)
+  for steps in (1, 7, ALL):
+    state = job.rollout.engine.go_on(state, jax.tree.map(jnp.copy, params), steps, prompts)
+  found = job.rollout.engine.finish(state)[0]
+  np.testing.assert_array_equal(found.tokens, whole.tokens)
+  np.testing.assert_allclose(found.sampler_logp, whole.sampler_logp, atol=1e-5)

@@ -1,13 +1,14 @@
 """Config -> engine: which sampler a run has, of which shape, and where its programs keep what they make."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple
 
 from jax.sharding import Mesh
 from ml_collections import ConfigDict
 
 from grpojax.models import Model, Spec
-from grpojax.rollout.sampler import continuous, engine, kv_budget, static_batch, weights
+from grpojax.rollout.sampler import continuous, engine, kv_budget, recompute, static_batch, weights
 from grpojax.rollout.sampler.engine import Engine
 from grpojax.rollout.sampler.interruption import Interruption
 from grpojax.rollout.sampler.token_sampling import SamplingParams
@@ -96,26 +97,29 @@ def _static_programs(name: str, model: Model, mesh: Mesh, where: dict, common: d
 def _continuous_programs(
   config: ConfigDict, name: str, model: Model, mesh: Mesh, where: dict, slots: int, common: dict
 ) -> list[Callable]:
-  """Returns (begin, insert, advance) of `continuous.py`, compiled at their first call."""
+  """Returns (begin, insert, advance) of `continuous.py`, and `recompute`, compiled at their first call."""
   everywhere, rows = sharding.replicated(mesh), sharding.batch_sharding(mesh)
   kv = sharding.kv_sharding(mesh, model.spec.num_key_value_heads, model.rules)
-  begin, insert, advance = continuous.build(
-    model,
+  how = common | dict(
     slots=slots,
     shards=sharding.batch_shards(mesh),
     prefill_chunk=config.rollout.prefill_chunk,
     kv_sharding=kv,
     piece_bytes=compiler_options.piece_bytes(mesh),
-    **common,
   )
+  begin, insert, advance = continuous.build(model, **how)
+  anew = partial(recompute.recompute, continuous.SamplerSpec(model, **how))
   prompts, state, status = continuous.shardings(rows, everywhere, kv)
   new, carried = (rows, rows, rows, everywhere), (prompts, state, rows)
   of_insert = dict(in_shardings=(where, *carried, *new), out_shardings=carried, donate_argnums=(1, 2))
   of_advance = dict(in_shardings=(where, *carried, everywhere), out_shardings=(state, rows, status))
   of_advance |= dict(donate_argnums=2, compiler_options=compiler_options.options(mesh, decoding=True))
-  how = dict(compiler_options=compiler_options.options(mesh))
+  of_anew = dict(in_shardings=(where, *carried, rows), out_shardings=(prompts, state))
+  of_anew |= dict(donate_argnums=(1, 2))
+  options = dict(compiler_options=compiler_options.options(mesh))
   return [
-    aot_jit(f"{name} prefill", begin, in_shardings=(where, *new), out_shardings=carried, **how),
-    aot_jit(f"{name} refill", insert, **of_insert, **how),
+    aot_jit(f"{name} prefill", begin, in_shardings=(where, *new), out_shardings=carried, **options),
+    aot_jit(f"{name} refill", insert, **of_insert, **options),
     aot_jit(f"{name} decode", advance, **of_advance),  # not donated: the rollout, which is being read
+    aot_jit(f"{name} keys and values", anew, **of_anew, **options),
   ]

@@ -68,7 +68,8 @@ class Engine(NamedTuple):
   send: Callable | None = None  # what `sync` made -> devices of the sampler's own; None: it is there
   streams: bool = False  # whether `stream` reads a PromptQueue
   programs: tuple[Callable | None, ...] = ()  # sync, and what runs after it, in order
-  go_on: Callable | None = None  # (DecodeState, other params, steps) -> DecodeState, at once; None: cannot
+  # (DecodeState, other params, steps, Prompts=None) -> DecodeState, at once; None: cannot
+  go_on: Callable | None = None
 
   def sync_weights(self, params):
     """Returns the parameters that `start` takes, of the learner's."""
@@ -135,8 +136,8 @@ class DecodeState(NamedTuple):
 
 
 def continuous_engine(
-  mesh: Mesh, sync: Callable | None, begin: Callable, insert: Callable, advance: Callable, slots: int,
-  segment: int,
+  mesh: Mesh, sync: Callable | None, begin: Callable, insert: Callable, advance: Callable,
+  recompute: Callable, slots: int, segment: int,
 ) -> Engine:  # fmt: skip
   """Returns an engine of the programs of `continuous.py`, in segments of so many steps."""
 
@@ -154,9 +155,15 @@ def continuous_engine(
     begun = begin(params, tokens, length, ids, key)
     return send(params, *begun, np.arange(len(prompts.id)), steps or segment)
 
-  def go_on(state: DecodeState, params, steps: int) -> DecodeState:
-    """Takes up other parameters in the middle of all responses; keys and values stay as they are."""
-    sent = send(params, state.prompts, state.slots, state.out, state.numbers, steps)
+  def go_on(state: DecodeState, params, steps: int, prompts: Prompts | None = None) -> DecodeState:
+    """Takes up other parameters in the middle of all responses.
+
+    Keys and values stay as they are, or are computed anew, if the `prompts` are given that were begun.
+    """
+    kept = state.prompts, state.slots
+    if prompts is not None:
+      kept = recompute(params, *kept, state.out, sharding.to_device(mesh, prompts.tokens))
+    sent = send(params, *kept, state.out, state.numbers, steps)
     return sent._replace(lengths=(*state.lengths, state.out.length))
 
   def stream(state: DecodeState, counters: Counter, queue: PromptQueue | None = None) -> Iterator:
