@@ -50,7 +50,7 @@ WHAT = {  # row of the table -> the row that measures it, the answer that is mea
   "rollout128": ("rollout128", "rollout128", "rollout of 128, s"),
   "logprobs": ("logprobs", "logprobs", "log-prob pass, 64 × 64 tokens, s"),
   "start": ("step", "step", "process start to end of first step, programs cached, s"),
-  "cold": ("cold", "step", "the same, with an empty cache, s"),
+  "cold": ("cold", "step", "process start to end of first step, empty cache, s"),
   "memory": ("step", "step", "peak memory of a process that trains, MB"),
 }
 NUMBER = {  # rows of the table that do not have the answer's seconds -> their number, of a line
