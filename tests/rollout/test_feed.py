@@ -34,7 +34,7 @@ def continuous(devices: int):
   advance = jax.jit(programs[2], out_shardings=(state, rows, status), donate_argnums=2)
   send = lambda *args: SENT.append(devices) or advance(*args)
   params = jax.device_put(params, everywhere)
-  return sampler.engine.continuous_engine(where, None, begin, insert, send, S, SEGMENT), params
+  return sampler.engine.continuous_engine(where, None, begin, insert, send, None, S, SEGMENT), params
 
 
 @functools.cache
