@@ -48,8 +48,8 @@ def write(kv: Kv, new: Kv, column) -> Kv:
 def _put(x, new, column, axis: int):
   """Writes `new` into x at a column of the axis.
 
-  A CPU has no slices of bfloat16: XLA makes the whole cache float32 and rounds it again, a sixth of a decode
-  step of SmolLM2-135M.  So the bits are written there.
+  A CPU has no slices of bfloat16: XLA makes the whole cache float32 and rounds it again, half of the time of
+  attention alone and 4 % of a rollout of SmolLM2-135M.  So the bits are written there.
   """
   put = partial(jax.lax.dynamic_update_slice_in_dim, start_index=column, axis=axis)
   if x.dtype != jnp.bfloat16:
