@@ -10,7 +10,6 @@ import jax.numpy as jnp
 
 from grpojax.rollout.sampler import prefill, shared_prefix
 from grpojax.rollout.sampler.continuous import PromptCache, SamplerSpec, SlotState
-from grpojax.rollout.sampler.shared_prefix import Kv, Rings
 from grpojax.types import Rollout
 
 
@@ -30,7 +29,7 @@ def recompute(
   age = (state.counters.steps - jnp.arange(ring)) % ring  # of a column's token when the next has age 0
   column = jnp.clip(rows.shape[1] - age, 0, rows.shape[1] - 1)
   rings = [
-    _in_pieces(shared_prefix.laid_out(keys[:, column], values[:, column], c.kv_cache), old, c.shards)
+    old.cut(shared_prefix.laid_out(keys[:, column], values[:, column], c.kv_cache), c.shards)
     for (keys, values), old in zip(of_slots.cache, state.cache, strict=True)
   ]
   return prompts._replace(kv=kv), state._replace(cache=rings)
@@ -54,10 +53,3 @@ def _sequences(c: SamplerSpec, prompts: PromptCache, state: SlotState, out: Roll
   response = take(pick(out.tokens.reshape(D, -1, T), at), own)
   rows = jnp.where(own < 0, prompt, response)
   return rows.reshape(-1, L + T), length.reshape(-1)
-
-
-def _in_pieces(kv: Kv, old: Rings, shards: int) -> Rings:
-  """Cuts the rings of all slots as `old` is cut."""
-  leaves, tree = jax.tree.flatten(kv)
-  of_pieces = zip(*(old.of(x, shards, axis=1) for x in leaves), strict=True)
-  return Rings(tuple(jax.tree.unflatten(tree, piece) for piece in of_pieces))

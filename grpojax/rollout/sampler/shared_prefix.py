@@ -114,10 +114,14 @@ class Rings(NamedTuple):
 
   def write(self, new: Kv, column, shards: int) -> "Rings":
     """As `write`, for all rows."""
-    leaves, tree = jax.tree.flatten(new)
-    of_pieces = zip(*(self.of(x, shards, axis=1) for x in leaves), strict=True)
-    news = (jax.tree.unflatten(tree, piece) for piece in of_pieces)
+    news = self.cut(new, shards).pieces
     return Rings(tuple(write(old, new, column) for old, new in zip(self.pieces, news, strict=True)))
+
+  def cut(self, kv: Kv, shards: int) -> "Rings":
+    """Cuts keys and values of all rows into pieces as these are cut."""
+    leaves, tree = jax.tree.flatten(kv)
+    of_pieces = zip(*(self.of(x, shards, axis=1) for x in leaves), strict=True)
+    return Rings(tuple(jax.tree.unflatten(tree, piece) for piece in of_pieces))
 
 
 class Block(NamedTuple):
