@@ -40,7 +40,7 @@ class PackedRows(NamedTuple):
   target: Array  # [B, C] int32, the response tokens
   wanted: Array  # [] int32, the most response tokens in a row
   routing: Array | None  # [B, C, layers, k], experts to replay; -1: none
-  balance_mask: Array | None  # [B, C] float32, how often the load counts a token
+  balance_mask: Array | None  # [B, C] how often the load counts a token; bool where no prompt is shared
   kept: Array | None = None  # [B, C, K] int32, of each target: `types.Rollout`
 
 
@@ -231,7 +231,7 @@ def pack_rows(
   fields = map(by_shard, (tokens, prompt_length, routing, balance_mask, packing_index, context, kept))
   tokens, prompt_length, routing, balance_mask, packing_index, context, kept = fields
   prompt_at, own_at, slot, length = (packing_index[..., i] for i in range(4))
-  if balance_mask is not None:
+  if spec.shared and balance_mask is not None:
     balance_mask = _with_sharers(balance_mask, prompt_at, L)
   of_prompts, of_slots = _spread(spec, prompt_at, length > 0), _spread(spec, slot, length > 0)
   of_responses = _spread(spec, own_at, length > 1)
