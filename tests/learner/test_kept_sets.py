@@ -20,7 +20,7 @@ from grpojax.types import Prompts
 
 V, P, G, L, T, K = 40, 4, 3, 10, 12, 8
 EOS = (3, 5)
-SAMPLING = SamplingParams(temperature=0.8, top_k=K, top_p=0.9)
+SAMPLING = SamplingParams(temperature=0.8, top_k=K, top_p=0.95)
 
 
 def sets(shape, vocabulary, seed=0):
@@ -134,7 +134,7 @@ def test_both_samplers_record_the_same_sets_and_draw_from_them(sampled):
   drawn_from_it = (static.kept == static.tokens[..., None]).any(-1)
   assert (drawn_from_it == on).all()  # and nothing is recorded behind the end
   size = (static.kept >= 0).sum(-1)[on]
-  assert size.min() >= 1 and static.kept.shape[-1] == K and len(set(size)) > 3
+  assert size.min() >= 1 and size.max() == K and len(set(size)) > 3
 
 
 @pytest.mark.parametrize("rows", ["single", "packed"])

@@ -209,11 +209,12 @@ def test_draws_by_blocks_follow_the_softmax(vocabulary):
 
 
 def test_a_draw_is_a_token_that_can_be():
-  """One that is certain, of ties, of weights that vanish beside another, and where a logit is no number."""
-  logits = np.full((4, 600), -np.inf, np.float32)
-  logits[0, 599], logits[1, 300:302], logits[3] = 0.0, 1.0, np.nan
+  """Certain, of ties, of weights that vanish beside another; of NaNs, an infinite logit, or all cut."""
+  logits = np.full((6, 600), -np.inf, np.float32)
+  logits[0, 599], logits[1, 300:302], logits[3], logits[5] = 0.0, 1.0, np.nan, 0.0
+  logits[5, 400] = np.inf
   logits[2] = np.where(np.arange(600) == 257, 80.0, -80.0)
   keys = jax.random.split(jax.random.key(0), 500)
-  drawn = np.array(jax.vmap(lambda key: draw_by_blocks(jax.random.split(key, 4), logits))(keys))
+  drawn = np.array(jax.vmap(lambda key: draw_by_blocks(jax.random.split(key, 6), logits))(keys))
   assert set(drawn[:, 0]) == {599} and set(drawn[:, 1]) == {300, 301} and set(drawn[:, 2]) == {257}
-  assert ((drawn[:, 3] >= 0) & (drawn[:, 3] < 600)).all()
+  assert ((drawn[:, 3:5] >= 0) & (drawn[:, 3:5] < 600)).all() and set(drawn[:, 5]) == {400}
