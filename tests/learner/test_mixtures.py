@@ -1,4 +1,4 @@
-"""Mixtures in the loop: load balance, experts over devices, and replay of recorded routing (R2, R3)."""
+"""Mixtures in the loop: load balance, shared prompts, experts over devices, replay of routing (R2, R3)."""
 
 import functools
 
@@ -7,11 +7,12 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+import test_learner
 from objective_toys import recipe
 
 from grpojax import models, train
 from grpojax.data import text
-from grpojax.learner import batching, logprobs, optimizer
+from grpojax.learner import batching, logprobs, optimizer, packing
 from grpojax.rollout.dynamic_sampling import Groups
 from grpojax.runtime import metrics
 from grpojax.train import cold_start
@@ -66,6 +67,45 @@ def test_a_mixture_trains_resumes_and_is_the_same_on_four_devices_in_two_pieces(
     assert a["reward"] == b["reward"] and a["num_tokens"] == b["num_tokens"]
     for name in ("loss", "loss/load_balance", "grad_norm", "entropy"):
       assert a[name] == pytest.approx(b[name], rel=1e-3, abs=1e-6), name
+
+
+@pytest.mark.parametrize("replayed", [False, pytest.param(True, marks=pytest.mark.slow)])
+def test_a_prompt_that_a_mixture_computes_once_counts_for_each_of_its_responses(replayed):
+  """The load, its loss and all gradients are those of single rows, where some sequences do not count."""
+  P, G, L, T = test_learner.P, test_learner.G, test_learner.L, test_learner.T
+  model, rng = models.build(recipe("moe").model, test_learner.V), np.random.default_rng(0)
+  batch, how = test_learner.packed(test_learner.make_batch(), 2, P * G, sharing=3)  # all in one piece
+  column = np.arange(L + T - 1)
+  counted = (column >= L - batch.prompt_length[..., None]) & (column < L + batch.length[..., None] - 1)
+  counted[0, 1] = counted[3] = False
+  routing = None
+  if replayed:  # of every second token, and of a prompt's the same for all of its responses
+    routing = np.asarray(models.unrouted(model.spec, P, G, L + T - 1)).copy()
+    experts = np.broadcast_to(np.arange(model.spec.moe.num_experts), (*routing.shape[:-1], 4))
+    routing[..., ::2, :, :] = rng.permuted(experts, axis=-1)[..., ::2, :, : routing.shape[-1]]
+    routing[..., :L, :, :] = routing[:, :1, :L]
+  inputs = batch.tokens, batch.prompt_length, routing, counted
+  alone = lambda params: logprobs.make_logp(model, **test_learner.LOGP)(params, *inputs)
+  logp_of = logprobs.make_packed_logp(model, temperature=1.0, chunk=4)
+  in_rows = lambda params: packing.microbatch_logp(how, logp_of, *inputs, batch.packing_index)(params, 0)
+  cost = rng.uniform(0.5, 1.5, model.spec.moe.num_experts).astype(np.float32)
+
+  def loss(params, of):
+    logp, entropy, routed = of(params)
+    return (batch.mask * logp).sum() + models.load_balance_loss(routed.load, cost), (logp, entropy, routed)
+
+  params = model.init(jax.random.key(1))
+  gradient = jax.jit(jax.value_and_grad(loss, has_aux=True), static_argnums=1)
+  (want, expected), grads = gradient(params, alone)
+  (found, got), got_grads = gradient(params, in_rows)
+  assert float(found) == pytest.approx(float(want), rel=1e-5)
+  np.testing.assert_allclose(got[2].load, expected[2].load, rtol=1e-4)
+  assert expected[2].load[0, 2, 0] == counted.sum() or replayed
+  for x, y in zip(got[:2], expected[:2], strict=True):
+    np.testing.assert_allclose(x * batch.mask, y * batch.mask, atol=2e-5)
+  scale = max(float(np.abs(x).max()) for x in jax.tree.leaves(grads))
+  for x, y in zip(jax.tree.leaves(got_grads), jax.tree.leaves(grads), strict=True):
+    np.testing.assert_allclose(x, y, atol=1e-5 * scale)
 
 
 @pytest.fixture(scope="module")
