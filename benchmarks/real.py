@@ -43,7 +43,7 @@ OWN_FLAGS = {  # what is kept of a layer in bfloat16 a CPU makes float32 and rou
 WHAT = {  # row of the table -> the row that measures it, the answer that is meant, and its words
   "step": ("step", "step", "whole step, s"),
   "update": ("step", "step", "update: the step without the rollout, s"),
-  "long": ("long", "step", "whole step, responses of 64, s"),
+  "long": ("long", "step", f"whole step, responses of {LONG}, s"),
   "rollout": ("step", "rollout", "rollout of 64, s"),
   "rollout8": ("rollout8", "rollout8", "rollout of 8, s"),
   "rollout32": ("rollout32", "rollout32", "rollout of 32, s"),
