@@ -26,7 +26,7 @@ from grpojax.models import kernels
 from grpojax.runtime import compiler_options
 from grpojax.tools.podcheck import topology
 
-SLICES = {"v4:2x2x1": 2, "v5e:2x2": 1, "v5p:2x2x1": 2, "v6e:2x2": 1}  # cores that share a chip's peak
+SLICES = {"v4:2x2x1": 2, "v5e:2x2": 1, "v5p:2x2x1": 2, "v6e:2x2": 1, "tpu7x:2x2x1": 1}  # cores of a device
 COLUMNS, HEADS, WIDTH = 10240, 2, 128
 PRODUCTS = {"fwd": 2, "dkv": 4, "dq": 3}  # of a block: see podcheck/roofline/kernels.py
 MARK = re.compile(r"\s*(0x[0-9a-f]+|\d+)\s+(L[BHE]|P[BF]|CT)?\s*: ")

@@ -21,8 +21,12 @@ TPUS = {
   "v5e": Chip(197e12, 819e9, 15.75 * GIB, 45e9, 3.125e9, 1.5e9, 0.72),
   "v5p": Chip(459e12, 2765e9, 95.73 * GIB, 90e9, 6.25e9, 1.75e9, 0.68),
   "v6e": Chip(918e12, 1640e9, 32 * GIB, 90e9, 12.5e9, 1.75e9, 0.28),
+  # Half a chip: JAX has two devices of each.  https://docs.cloud.google.com/tpu/docs/tpu7x
+  "tpu7x": Chip(1153.5e12, 3690e9, 96 * GIB, 45e9, 6.25e9, 2.2e9, 0.29),
 }
-KINDS = {"TPU v4": "v4", "v5 lite": "v5e", "TPU v5": "v5p", "v6 lite": "v6e"}  # as devices name themselves
+KINDS = {  # as devices name themselves
+  "TPU v4": "v4", "v5 lite": "v5e", "TPU v5": "v5p", "v6 lite": "v6e", "TPU7x": "tpu7x",
+}  # fmt: skip
 GPUS = {  # https://www.nvidia.com/en-us/data-center/: dense bfloat16; names within names come last
   "H100": Chip(989e12, 3350e9, 80e9, 0.0, 0.0, 0.0, 0.0),
   "H200": Chip(989e12, 4800e9, 141e9, 0.0, 0.0, 0.0, 0.0),

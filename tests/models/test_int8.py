@@ -118,8 +118,9 @@ def test_mu_is_the_log_prob_of_the_quantised_model():
 def test_mu_with_a_cache_in_int8_is_that_of_reading_what_was_rounded():
   """Against a decode loop here, whose keys and values go through `by_the_books` before they are read.
 
-  A number halfway between two levels may be rounded to the other one, since the two compute it in another order of
-  operations. That moves what its row samples later by some 1e-3, so the bound on every token is wider than most need.
+  A number halfway between two levels may be rounded to the other one, since the two compute it in another
+  order of operations.  That moves the log-probs of its row by some 1e-3, so the bound on half of the tokens
+  is another.
   """
   model, params, _ = loaded("gemma2")  # with windows
   rollout, rows, length = sampled(model, params, "int8")

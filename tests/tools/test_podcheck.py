@@ -244,6 +244,7 @@ def test_chips_are_found_by_what_devices_call_themselves():
   assert chips.of_device("NVIDIA H100 80GB HBM3") == chips.GPUS["H100"]
   assert chips.of_device("TPU v5 lite") == chips.TPUS["v5e"]
   assert chips.of_device("TPU v5") == chips.TPUS["v5p"]
+  assert chips.of_device("TPU7x") == chips.TPUS["tpu7x"]
   assert chips.of_device("cpu") is None
 
 
