@@ -7,7 +7,7 @@ from grpojax.rollout.envs import build
 TASKS = "grpojax.rollout.envs.rows:Tasks"
 # Key, what it has to be, and why it can be nothing else where environments answer.
 _REFUSED = (
-  ("staleness", 0, "samples while the host is elsewhere, and environments need the host"),
+  ("rollout.in_flight", 0, "takes up newer policies in the middle of single turns"),
   ("adaptive_group.stop", "", "joins groups that were sampled apart, whose anchors have other numbers"),
   ("process.scorer", "", "scores the steps of one completion, and turns have rewards of their own"),
   ("routing_replay", "R3", "replays what the sampler of single turns records; 'R2' has pi_old's choice"),

@@ -70,6 +70,7 @@ class Prefetcher:
     pending = self.pending.popleft()
     if policy.version - pending.version > self.depth:
       dropped = self.context.shards.sum(len(pending.prompts.id))
+      self._cancel(pending)
       pending = self._start(step, policy, pending.prompts)
     collected = _collect(self.context, StepSource(self.context, self.frozen, pending, weights))
     metrics = collected.metrics | ({"staleness/dropped_groups": dropped} if self.depth else {})
@@ -83,6 +84,15 @@ class Prefetcher:
       dict(step=one.step, version=one.version, rows=own) for one, own in zip(self.pending, rows, strict=True)
     ]
     return tuple(one.params for one in self.pending), plain
+
+  def close(self) -> None:
+    """Ends the host's work on what is sampled ahead; a checkpoint that was made before has it."""
+    for one in self.pending:
+      self._cancel(one)
+
+  def _cancel(self, pending: PendingRollout) -> None:
+    if self.context.engine.cancel and pending.decode_state is not None:
+      self.context.engine.cancel(pending.decode_state)
 
   def _policy(self, params: dict, version: int) -> PolicyVersion:
     own = functools.cache(partial(generate.synced, self.context, self.frozen, params))

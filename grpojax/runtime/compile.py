@@ -2,12 +2,14 @@
 
 import ctypes
 import platform
+import threading
 from collections.abc import Callable
 
 import jax
 
 from grpojax.runtime import console
 
+_SENDING = threading.Lock()  # programs that sum over devices have to reach all of them in one order
 _GLIBC = ctypes.CDLL(None) if platform.libc_ver()[0] == "glibc" else None
 
 
@@ -27,7 +29,8 @@ def aot_jit(name: str, fn: Callable, **jit_options) -> Callable:
       with console.compiling(name):
         compiled[structure] = jitted.lower(*args).compile()
       malloc_trim()
-    return compiled[structure](*args)
+    with _SENDING:
+      return compiled[structure](*args)
 
   call.lower, call.in_shardings = jitted.lower, jit_options.get("in_shardings")
   return call

@@ -4,6 +4,7 @@
 """
 
 from collections.abc import Callable
+from contextlib import closing
 
 from grpojax.rollout.prefetch import Prefetcher
 from grpojax.train import state as run_state
@@ -26,7 +27,7 @@ def run(job: Job, on_step: Callable[[int, dict[str, float]], None] | None = None
     rollouts = Prefetcher(job.rollout, config.staleness, state.frozen, in_flight)
     if state.step == 0 and config.eval.on_start:
       session.evaluate(0, state.policy)
-    with session.watch():
+    with session.watch(), closing(rollouts):
       while state.step < config.steps and not session.stop_requested():
         step = state.step + 1
         session.begin(step)

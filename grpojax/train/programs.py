@@ -2,6 +2,7 @@
 
 import functools
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import NamedTuple
 
@@ -53,7 +54,8 @@ def build(config: ConfigDict, model: models.Model, tokenizer, mesh: Mesh) -> Pro
   make = partial(sampler.build.build, config, **given)
   if env.name:
     pool = functools.cache(lambda: Pool(env.name, env.knobs.to_dict(), timeout=env.timeout))
-    make = partial(turns.build.build, config, **given, tokenizer=tokenizer, environments=pool)
+    thread = ThreadPoolExecutor(1) if config.staleness else None
+    make = partial(turns.build.build, config, **given, tokenizer=tokenizer, environments=pool, thread=thread)
   sample = make("rollout", spec=train)
   return Programs(
     sample=sample,

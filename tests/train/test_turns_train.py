@@ -124,7 +124,10 @@ def test_rows_adapters_dynamic_sampling_int8_and_contexts_work(cache, tmp_path, 
       dict(reward=dict(accuracy=dict(fn="rules:integer_answer"))),
       "config.reward.accuracy grades completions",
     ),
-    (dict(staleness=1), "config.staleness = 1 samples while the host is elsewhere"),
+    (
+      dict(staleness=1, rollout=dict(in_flight=8), objective=dict(shape=dict(bypass=dict(fn="bypass")))),
+      "config.rollout.in_flight = 8 takes up newer policies in the middle of single turns",
+    ),
     (dict(adaptive_group=dict(stop="balanced")), "config.adaptive_group.stop = 'balanced' joins groups"),
     (dict(process=dict(scorer="a:b")), "config.process.scorer = 'a:b' scores the steps of one completion"),
     (

@@ -70,6 +70,7 @@ class Engine(NamedTuple):
   programs: tuple[Callable | None, ...] = ()  # sync, and what runs after it, in order
   # (DecodeState, other params, steps, Prompts=None) -> DecodeState, at once; None: cannot
   go_on: Callable | None = None
+  cancel: Callable | None = None  # (what `start` made) ends work of the host on it; None: there is none
 
   def sync_weights(self, params):
     """Returns the parameters that `start` takes, of the learner's."""

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -15,6 +16,8 @@ from grpojax.rollout.envs import build as envs
 from grpojax.rollout.envs.interface import ROLES, Environments
 from grpojax.rollout.sampler import GenerationSpec, kv_budget, turns, weights
 from grpojax.rollout.sampler.engine import Engine, PromptQueue
+from grpojax.rollout.turns import ahead
+from grpojax.rollout.turns.ahead import Playing
 from grpojax.rollout.turns.game import Game
 from grpojax.rollout.turns.table import Budgets, Device, Table
 from grpojax.runtime import compiler_options, sharding
@@ -25,7 +28,7 @@ LEAST = 8  # slots of a shard that read at a time, or an eighth of them; and tha
 
 
 class Pending(NamedTuple):
-  """Prompts whose trajectories have not begun: environments want the host."""
+  """Prompts whose trajectories begin when they are asked for: environments want the host."""
 
   params: dict
   prompts: Prompts
@@ -34,12 +37,13 @@ class Pending(NamedTuple):
 
 def build(
   config: ConfigDict, name: str, model: Model, mesh: Mesh, eos_ids: tuple[int, ...], spec: GenerationSpec, *,
-  tokenizer, environments: Callable[[], Environments],
+  tokenizer, environments: Callable[[], Environments], thread: ThreadPoolExecutor | None = None,
 ) -> Engine:  # fmt: skip
   """Returns the engine for a learner whose parameters are on `mesh`; its programs are called by `name`.
 
-  `environments` makes those of the run when they are first needed.  Raises ValueError for a chat template
-  without a second turn, and on several processes.
+  `environments` makes those of the run when they are first needed.  With a `thread`, of one worker, which all
+  engines of these environments share, what is started is played at once, while the host does something else.
+  Raises ValueError for a chat template without a second turn, and on several processes.
   """
   if jax.process_count() > 1:
     raise ValueError(
@@ -58,17 +62,24 @@ def build(
   device = Device(*programs, slots, *steps, put, replicate, shards, banks)
   table = Table(device, budgets(config, spec, between), tokenizer, eos_ids)
 
-  def start(params, prompts: Prompts, key, steps: int | None = None) -> Pending:
-    return Pending(params, prompts, key)
+  def start(params, prompts: Prompts, key, steps: int | None = None) -> Pending | Playing:
+    pending = Pending(params, prompts, key)
+    if not thread:
+      return pending
+    return ahead.begin(thread, lambda *counted: Game(table, environments(), *pending, *counted))
 
-  def stream(pending: Pending, counters: Counter, queue: PromptQueue | None = None) -> Iterator:
+  def stream(pending, counters: Counter, queue: PromptQueue | None = None) -> Iterator:
+    if thread:
+      yield from ahead.stream(pending, counters)
+      return
     game = Game(table, environments(), *pending, counters)
     try:
       yield from game.play()
     finally:
       game.close()
 
-  return Engine(start, stream, sync, send, programs=(sync, *programs))
+  cancel = ahead.cancel if thread else None
+  return Engine(start, stream, sync, send, programs=(sync, *programs), cancel=cancel)
 
 
 def _between(config: ConfigDict, tokenizer) -> int:

@@ -10,7 +10,7 @@ import dataclasses
 import functools
 import time
 from collections import Counter, deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import jax
 import jax.numpy as jnp
@@ -36,7 +36,7 @@ from grpojax.types import (
   Rollout,
 )  # fmt: skip
 
-WAIT = 60.0  # seconds between two looks at environments of which none answers
+WAIT = 1.0  # seconds between two looks at environments of which none answers
 
 
 @dataclasses.dataclass
@@ -63,13 +63,14 @@ class Bank:
 
 
 class Game:
-  """One rollout under way."""
+  """One rollout under way, until all trajectories have ended or `stopped`, which any thread may decide."""
 
   def __init__(
-    self, table: Table, environments: Environments, params, prompts: Prompts, key, counters: Counter
-  ):
+    self, table: Table, environments: Environments, params, prompts: Prompts, key, counters: Counter,
+    stopped: Callable[[], bool] = lambda: False,
+  ):  # fmt: skip
     self.table, self.environments, self.params, self.prompts = table, environments, params, prompts
-    self.key, self.counters = table.device.replicate(key), counters
+    self.key, self.counters, self.stopped = table.device.replicate(key), counters, stopped
     P, G = len(prompts.id), table.budgets.group_size
     self.queue = deque((row, sample) for row in range(P) for sample in range(G))
     self.seeds = np.asarray(_seeds(self.key, prompts.id, G))
@@ -83,7 +84,7 @@ class Game:
 
   def play(self) -> Iterator[tuple[np.ndarray, Rollout]]:
     """Yields (number of the prompt [1], its trajectories [1, G, ...]) of each group that has ended."""
-    while self.queue or any(bank.players for bank in self.banks):
+    while not self.stopped() and (self.queue or any(bank.players for bank in self.banks)):
       for bank in self.banks:
         self._turn(bank)
         yield from self._groups()
@@ -133,7 +134,7 @@ class Game:
     """
     begun, since = time.perf_counter(), None
     self._take_answers(self.environments.poll())
-    while due := bank.due:
+    while (due := bank.due) and not self.stopped():
       left, now, ready = WAIT, time.perf_counter(), bank.ready
       if ready:
         since = since or now
