@@ -10,8 +10,6 @@ Writes benchmarks/results/attention.json and prints Markdown.
 """
 
 import itertools
-import os
-import re
 import tempfile
 from pathlib import Path
 from typing import NamedTuple
@@ -21,6 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec, SingleDeviceSharding
 
+from benchmarks import schedule
 from benchmarks.setting import keep, setting, where
 from grpojax.models import kernels
 from grpojax.runtime import compiler_options
@@ -29,7 +28,6 @@ from grpojax.tools.podcheck import topology
 SLICES = {"v4:2x2x1": 2, "v5e:2x2": 1, "v5p:2x2x1": 2, "v6e:2x2": 1, "tpu7x:2x2x1": 1}  # cores of a device
 COLUMNS, HEADS, WIDTH = 10240, 2, 128
 PRODUCTS = {"fwd": 2, "dkv": 4, "dq": 3}  # of a block: see podcheck/roofline/kernels.py
-MARK = re.compile(r"\s*(0x[0-9a-f]+|\d+)\s+(L[BHE]|P[BF]|CT)?\s*: ")
 
 
 class Schedule(NamedTuple):
@@ -41,7 +39,7 @@ class Schedule(NamedTuple):
 
 def read(text: str) -> Schedule:
   """Reads a kernel's final schedule: one loop, over the grid, whose longest region is the block."""
-  found = [(int(m[1], 0), m[2]) for m in map(MARK.match, text.splitlines()) if m]
+  found = [(at, mark) for at, mark, _ in schedule.bundles(text)]
   first, last = next(at for at, mark in found if mark == "LB"), found[-1][0]
   cuts = [first, *(at for at, mark in found if mark and at > first), last]
   return Schedule(last - first, max(b - a for a, b in itertools.pairwise(cuts)))
@@ -68,11 +66,8 @@ def schedules(name: str, dumps: Path) -> dict[str, Schedule]:
   wide = shape(1, COLUMNS, HEADS, WIDTH)
   described = jax.tree.map(lambda x: shape(*x.shape, dtype=x.dtype), kernel)
   args = described, wide, wide, wide, shape(1, COLUMNS, dtype=jnp.int32), wide
-  before = set(dumps.iterdir())
-  jax.jit(backward, compiler_options=compiler_options.options(mesh)).lower(*args).compile()
-  new = [p for p in set(dumps.iterdir()) - before if p.name.endswith("-final_bundles.txt")]
-  kinds = {re.search(r"splash_mha_([a-z]+)_", p.name): p for p in new if "schedule" not in p.name}
-  return {kind[1]: read(p.read_text()) for kind, p in kinds.items() if kind}
+  make = lambda: jax.jit(backward, compiler_options=compiler_options.options(mesh)).lower(*args).compile()
+  return {kind: read(text) for kind, text in schedule.kernels(make, dumps, r"splash_mha_([a-z]+)_")}
 
 
 def shares(name: str, dumps: Path) -> dict[str, float]:
@@ -82,9 +77,9 @@ def shares(name: str, dumps: Path) -> dict[str, float]:
   keys = kernels.block(COLUMNS)
   queries = min(keys, kernels.QUERIES)
   taken, needed = {}, {}
-  for kind, schedule in found.items():
+  for kind, steps in found.items():
     least = PRODUCTS[kind] * 2 * queries * keys * WIDTH / peak
-    taken[kind] = cycles(schedule, queries, keys, least)
+    taken[kind] = cycles(steps, queries, keys, least)
     needed[kind] = PRODUCTS[kind] * COLUMNS**2 * WIDTH / peak
   each = {kind: needed[kind] / taken[kind] for kind in taken}
   return each | dict(all=sum(needed.values()) / sum(taken.values()))
@@ -92,8 +87,7 @@ def shares(name: str, dumps: Path) -> dict[str, float]:
 
 def main():
   with tempfile.TemporaryDirectory() as dumps:
-    wanted = dict(dump_to=dumps, dump_llo_text="true", dump_llo_pass_label_regex="final_bundles")
-    os.environ["LIBTPU_INIT_ARGS"] = " ".join(f"--xla_jf_{key}={value}" for key, value in wanted.items())
+    schedule.dump_to(dumps)
     found = {name: shares(name, Path(dumps)) for name in SLICES}
   now = setting("benchmarks.attention")
   keep("attention", now | dict(found=found))

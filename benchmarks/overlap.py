@@ -4,22 +4,23 @@
 
 Eight devices of this machine's processor, the default job's model, data and cold start, whose responses end
 where the policy ends them.  Verdicts take a second: all of a step's, one after the other, as a processor's
-would; or every call, of all that has ended, as those of another machine would.  5 steps of
-`train.run` in each way, in turns, 5 rounds; the medians of all but the first two steps come from
-metrics.jsonl, and so do rewards, which must be those of the same staleness.  Writes
+would; or every call, of all that has ended, as those of another machine would.  Or the policy plays four
+turns, and the environment of each trajectory takes a second.  5 steps of `train.run` in each way, in turns, 5
+rounds; the medians of all but the first two steps come from metrics.jsonl, and so do rewards, which must be
+those of the same staleness.  Writes
 benchmarks/results/overlap.json, and the table into docs/performance.md.
 """
 
 import argparse
 import contextlib
 import io
-import itertools
 import tempfile
 import time
 from pathlib import Path
 
 import jax
 import numpy as np
+from ml_collections import ConfigDict
 
 from benchmarks import clock
 from benchmarks.setting import keep, report, setting, where
@@ -27,7 +28,7 @@ from grpojax import train
 from grpojax.recipes import base
 from grpojax.runtime import metrics
 
-DEVICES, SECONDS, COMPLETIONS = 8, 1.0, 128
+DEVICES, SECONDS, COMPLETIONS, TURNS = 8, 1.0, 128, 4
 WAYS = {
   "one after the other": {},
   "one step ahead, on the same devices": {"staleness": 1},
@@ -51,16 +52,27 @@ def together(samples) -> list[float]:
   return [float(sample.ended) for sample in samples]
 
 
-VERDICTS = {"a step's": each, "a call's": together}
+WAITS = {"a step's verdicts": each, "a call's verdicts": together, "a trajectory's environment": None}
 
 
-def config_of(changes: dict, verdicts: str, steps: int, cache: str):
+def ways_of(wait: str) -> list[str]:
+  """Returns the ways that go with a wait; turns take up no policy in the middle."""
+  return [way for way, changes in WAYS.items() if WAITS[wait] or "rollout.in_flight" not in changes]
+
+
+def config_of(changes: dict, wait: str, steps: int, cache: str):
   """Returns the config of one way."""
   c = base.get_config()
   c.update(steps=steps, verbose=False, cache_dir=cache)
   c.mesh.data = -1
   c.rollout.update(prompts=16, group_size=8)
-  c.reward.accuracy = dict(fn=f"benchmarks.overlap:{VERDICTS[verdicts].__name__}")
+  if WAITS[wait]:
+    c.reward.accuracy = dict(fn=f"benchmarks.overlap:{WAITS[wait].__name__}")
+  else:
+    c.reward = ConfigDict()
+    c.env.update(name="benchmarks.waiting:Waiting", turns=TURNS, action_tokens=8, observation_tokens=8)
+    c.env.knobs = ConfigDict(dict(turns=TURNS, seconds=SECONDS / TURNS))
+    c.rollout.max_tokens = 100
   c.eval.update(every=10**6, on_start=False, prompts=16, samples=8)
   c.checkpoint.every = 10**6
   c.update_from_flattened_dict(
@@ -78,13 +90,13 @@ def run(config) -> dict[str, list[float]]:
 
 
 def table(found: dict[str, dict]) -> str:
-  """Formats each way with its ratio to the first of its verdicts."""
+  """Formats each way with its ratio to the first of its kind."""
   head = "| a second for | rollouts and updates | s a step (quartiles) | steps a second, against the first |"
   lines = [head, "|---|---|---|---|"]
-  for verdicts, ways in found.items():
+  for wait, ways in found.items():
     first = next(iter(ways.values()))["wall"]
     for name, r in ways.items():
-      lines.append(f"| {verdicts} verdicts | {name} | {clock.said(r)} | {first / r['wall']:.2f} |")
+      lines.append(f"| {wait} | {name} | {clock.said(r)} | {first / r['wall']:.2f} |")
   return "\n".join(lines)
 
 
@@ -95,16 +107,16 @@ def main():
   args = parser.parse_args()
   jax.config.update("jax_num_cpu_devices", DEVICES)
   jax.config.update("jax_numpy_rank_promotion", "raise")
-  asked = list(itertools.product(VERDICTS, WAYS))
+  asked = [(wait, way) for wait in WAITS for way in ways_of(wait)]
   with tempfile.TemporaryDirectory() as cache:
     jax.config.update("jax_compilation_cache_dir", f"{cache}/programs")  # later rounds find theirs compiled
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
-    one = lambda verdicts, way: run(config_of(WAYS[way], verdicts, args.steps, cache))
+    one = lambda wait, way: run(config_of(WAYS[way], wait, args.steps, cache))
     _, *rounds = [{of: one(*of) for of in asked} for _ in range(args.rounds + 1)]
   _, ahead, apart, *_ = (r["rewards"] for r in rounds[0].values())
   assert ahead == apart, "whoever samples, the numbers are the same"
   seconds = {of: clock.summary(np.concatenate([r[of]["seconds"] for r in rounds])) for of in asked}
-  found = {verdicts: {way: seconds[verdicts, way] for way in WAYS} for verdicts in VERDICTS}
+  found = {wait: {way: seconds[wait, way] for way in ways_of(wait)} for wait in WAITS}
   now = setting("benchmarks.overlap")
   keep("overlap", now | dict(seconds=found))
   report("overlap", f"{table(found)}\n\n{where(now)}")

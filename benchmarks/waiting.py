@@ -6,10 +6,16 @@ from grpojax.rollout.envs.interface import Turn
 
 
 class Waiting:
-  """Answers every action with so many letters, after so many seconds, for so many turns."""
+  """Answers every action with so many letters, after so many seconds, for so many turns.
+
+  What the row of a task does not say, the knobs say.
+  """
+
+  def __init__(self, turns: int = 4, seconds: float = 0.0, letters: int = 8):
+    self.knobs = dict(turns=turns, seconds=seconds, letters=letters)
 
   def reset(self, example: dict, seed: int) -> Turn:
-    self.example, self.played = example, 0
+    self.example, self.played = self.knobs | example, 0
     return Turn("begin", anchor=0)
 
   def step(self, action: str) -> Turn:

@@ -12,7 +12,7 @@ import pytest
 ROOT = Path(__file__).parents[1]
 sys.path.append(str(ROOT))  # benchmarks/ is not installed
 
-from benchmarks import agents, attention, real, setting  # noqa: E402
+from benchmarks import agents, attention, mixture, real, setting  # noqa: E402
 from benchmarks.conformance import __main__ as conformance  # noqa: E402
 from benchmarks.conformance import asked  # noqa: E402
 from benchmarks.gpu import __main__ as gpu  # noqa: E402
@@ -234,6 +234,32 @@ def test_a_kernels_time_is_that_of_its_blocks_and_of_what_the_mask_leaves_empty(
   monkeypatch.setattr(attention, "COLUMNS", 8)
   assert attention.cycles(found, 2, 4, least=1) == 6 * 0x70 + 2 * (0x70 - 0x58)
   assert attention.cycles(found, 2, 4, least=1000) == 6 * (1000 + 0x18) + 2 * 0x18
+
+
+PRODUCT = """
+   0x2   :  { %1 = sbr.rel (%p0) target = $region85 }
+  0x10 LB: > { the loop } /* Start region 91 */
+  0x18   : > { %2 = sbr.rel (%p1) target = $region32 } /* no step */
+  0x20   : > { %3 = sbr.rel (!%p2) target = $region44 } /* not an expert's first */
+  0x30 PF: > { the product } /* Start/End empty region 44 */
+  0x90   : > { %4 = sbr.rel (!%p3) target = $region48 } /* not its last */
+  0xa0 PF: > { the end of a step } /* Start/End empty region 48 */
+  0xa8 PF: > { } /* Start/End empty region 32 */
+  0xb0   : > { %5 = sbr.rel (!%p4) target = $region91 }
+  0xb8 PF:  { } /* Start/End empty region 85 */
+"""
+
+
+def test_a_mixtures_product_is_a_step_for_every_tile_and_begins_and_ends_once_an_expert():
+  found = mixture.read(PRODUCT)
+  assert found == (0xA0 - 0x20, 0x20)
+  tiles, matrix = mixture.ROWS // 128, (mixture.WIDTH, mixture.HIDDEN)
+  whole = lambda peak: mixture.share(found, (128, *matrix), matrix, peak)
+  of_tile = 2 * 128 * mixture.WIDTH * mixture.HIDDEN
+  assert whole(of_tile / 1000) == pytest.approx(tiles * 1000 / (tiles * 1000 + 0x20))  # as fast as can be
+  assert whole(of_tile / 64) == pytest.approx(tiles * 64 / (tiles * 0x80 + 0x20))
+  parts = mixture.share(found, (128, mixture.WIDTH, 512), matrix, of_tile / 1000)  # of 1.5, the rest is empty
+  assert parts == pytest.approx(tiles * 1000 / (2 * (tiles * 1000 / 1.5 + 0x20)))
 
 
 @pytest.mark.parametrize(

@@ -101,16 +101,21 @@ ENTRY %main (x: bf16[4096,256], w: bf16[16,256,64]) -> {out} {{
   %ids = s32[17]{{0}} parameter(2)
   %x = bf16[4096,256]{{1,0}} parameter(0)
   %w = {right} parameter(1)
-  ROOT %out = {out} custom-call(%ids, %x, %w), custom_call_target="tpu_custom_call", metadata={{op_name="jit(f)/ragged_dot_general/ragged-dot-none"}}
+  ROOT %out = {out} custom-call(%ids, %x, %w), custom_call_target="tpu_custom_call", {tile}metadata={{op_name="jit(f)/ragged_dot_general/ragged-dot-none"}}
 }}
 """  # noqa: E501
+TILE = 'frontend_attributes={mosaic_fusion_entry_point="true",ragged_dot_tiling="128,256,64"}, '
 OF_GROUPS, OF_ROWS = "bf16[16,256,64]{2,1,0}", "bf16[4096,64]{1,0}"
 
 
+@pytest.mark.parametrize("tile, rows", [("", 4096), (TILE, 4096 + 15 * 128)])
 @pytest.mark.parametrize("right, out", [(OF_GROUPS, OF_ROWS), (OF_ROWS, OF_GROUPS)])
-def test_a_mixtures_products_count_every_row_once(right, out):
+def test_a_mixtures_products_count_every_row_once_and_a_tile_more_for_each_further_group(
+  right, out, tile, rows
+):
   """Forward, and as the gradient of the matrices."""
-  assert flops(counts.count(hlo.parse(RAGGED.format(right=right, out=out)), SIZES)) == 2 * 4096 * 256 * 64
+  text = RAGGED.format(right=right, out=out, tile=tile)
+  assert flops(counts.count(hlo.parse(text), SIZES)) == 2 * rows * 256 * 64
 
 
 def test_a_kernel_takes_as_long_as_its_bytes_at_least():
@@ -119,7 +124,7 @@ def test_a_kernel_takes_as_long_as_its_bytes_at_least():
   work = row._replace(kernel="", flops=1e12, bytes=0.0)
   got = estimate.estimate(counts.Counts([row, work], []), chip)
   assert got.seconds == got.fastest == pytest.approx(2 * (1e9 / chip.hbm + 1e12 / chip.flops))
-  for kernel, share in ("ragged-dot-none", 0.6), ("splash_mha_fwd", chip.attention):
+  for kernel, share in ("ragged-dot-none", chip.mixture), ("splash_mha_fwd", chip.attention):
     wide = estimate.estimate(counts.Counts([row._replace(flops=1e15, kernel=kernel)], []), chip)
     assert wide.seconds == pytest.approx(2 * 1e15 / chip.flops / share) and wide.fastest < wide.seconds
 

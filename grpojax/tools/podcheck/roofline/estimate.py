@@ -1,8 +1,8 @@
 """Seconds that a program takes on a chip: the compiler's cycles, and what they leave out by arithmetic.
 
-Kernels run at a share of the peak: attention's at the chip's, by the schedule of its kernels, a mixture's
-products at MIXTURE.  Collectives run at twice a link's rate, as on a ring that sends both ways, and between
-slices at that of the network; those that begin and end apart hide behind work, as far as there is any.
+Kernels run at the chip's share of the peak, by the schedules of attention's and of a mixture's products.
+Collectives run at twice a link's rate, as on a ring that sends both ways, and between slices at that of the
+network; those that begin and end apart hide behind work, as far as there is any.
 """
 
 from collections import Counter
@@ -12,8 +12,6 @@ from typing import NamedTuple
 from grpojax.runtime.chips import Chip
 from grpojax.tools.podcheck.roofline.collectives import Collective
 from grpojax.tools.podcheck.roofline.counts import Counts, Row
-
-MIXTURE = 0.6  # of the peak; an assumption
 
 
 class Estimate(NamedTuple):
@@ -52,7 +50,7 @@ def estimate(counts: Counts, chip: Chip | None) -> Estimate:
   waits, hides = (sum(seconds for hidden, seconds in travels if hidden == h) for h in (False, True))
   mxu, hbm, ici = flops / chip.flops, moved / chip.hbm, waits + hides
   total = lambda share: max(work + _in_kernels(rows, chip, share), hides, hbm) + waits
-  shared = total(lambda r: MIXTURE if "ragged" in r.kernel.lower() else chip.attention)
+  shared = total(lambda r: chip.mixture if "ragged" in r.kernel.lower() else chip.attention)
   return Estimate(flops, kernel, moved, sent, mxu, hbm, ici, shared, total(lambda _: 1.0))
 
 

@@ -22,8 +22,8 @@ def flops(at: Computation, i: Instruction) -> float:
   """Returns FLOPs of one call: attention's and a mixture's products; 0 for any other kernel.
 
   Attention counts the pairs that a causal mask leaves, of queries [..., S, H] and keys; a mixture's products
-  count all rows that they have room for.  Attention forward has two products.  Backward has five (scores, dp,
-  dq, dk, dv) in one kernel, or four in the keys' kernel and three in the queries'.
+  count all rows that they have room for, in whole tiles.  Attention forward has two products.  Backward has
+  five (scores, dp, dq, dk, dv) in one kernel, or four in the keys' kernel and three in the queries'.
   """
   kernel = name(i).lower()
   if "ragged-dot" in kernel:
@@ -41,12 +41,19 @@ def flops(at: Computation, i: Instruction) -> float:
 
 
 def _ragged(at: Computation, i: Instruction) -> float:
-  """Returns FLOPs of rows [rows, a] times the matrices [E, a, b] of their groups, or of their gradient."""
+  """Returns FLOPs of rows [rows, a] times the matrices [E, a, b] of their groups, or of their gradient.
+
+  A step multiplies a whole tile of rows, and where a group ends within a tile the next begins with it again.
+  """
   arrays = [*i.arrays, *(a for n in i.operands for a in at.instructions[n].arrays)]
   floats = [a.shape for a in arrays if a.dtype in ("bf16", "f16", "f32")]
   matrices = next((shape for shape in floats if len(shape) == 3), None)
   rows = next((shape[0] for shape in floats if len(shape) == 2), 0)
-  return 2.0 * rows * math.prod(matrices[1:]) if matrices else 0.0
+  if not matrices:
+    return 0.0
+  if tile := int(i.attribute(r'ragged_dot_tiling="(\d+)') or 0):
+    rows = (-(-rows // tile) + matrices[0] - 1) * tile
+  return 2.0 * rows * math.prod(matrices[1:])
 
 
 def _is_wide(a: Array) -> bool:
