@@ -58,18 +58,18 @@ def _announce_model(job: Job, model: Model) -> None:
 
 def _announce_sampler(job: Job, model: Model) -> None:
   config, mesh, c = job.config, job.mesh, job.config.rollout
-  own = weights.build_sync(config, "rollout", model, mesh, c.weights)
-  if own.sync:
-    axes, size = _axes(own.mesh), f"{own.bytes_per_chip:,} bytes per chip"
-    alone = f" on {own.mesh.size} devices of its own" if own.send else ""
+  on, own = sharding.sampler_mesh(config.mesh, mesh), weights.copy_of(config, model, mesh, c.weights)
+  if own:
+    axes, size = _axes(on), f"{own.bytes_per_chip:,} bytes per chip"
+    alone = f" on {on.size} devices of its own" if config.mesh.rollout_devices else ""
     console.say(
       f"sampler: mesh {axes}{alone}, its own copy of the parameters ({size}), made anew for each rollout"
     )
-    if own.send and not config.staleness:
+    if alone and not config.staleness:
       console.say("note: with config.staleness = 0 the sampler waits for the learner, and the learner for it")
-  if own.mesh == mesh and any(mesh.shape[axis] > 1 for axis in sharding.mesh_axes(model.rules["embed"])):
+  if on == mesh and any(mesh.shape[axis] > 1 for axis in sharding.mesh_axes(model.rules["embed"])):
     console.say("note: each decoded token gathers all parameters, unless config.mesh.sampler.tensor is set")
-  slots = build.slots_that_fit(config, own.model.spec, own.mesh, build.rollout_spec(config))
+  slots = build.slots_that_fit(config, model.spec, on, build.rollout_spec(config))
   if slots < min(c.slots, c.prompts * c.group_size):
     console.say(f"rollout: {slots} of {c.slots} slots, as many as fit in config.rollout.kv_memory_gb")
 

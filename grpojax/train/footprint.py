@@ -135,9 +135,9 @@ def decoding(sizes: Sizes, kept: dict[str, float]) -> Phase:
   c, spec = sizes.config.rollout, sizes.model.spec
   mesh = sharding.sampler_mesh(sizes.config.mesh, sizes.mesh)
   shards, tensor = sharding.batch_shards(mesh), mesh.shape["tensor"]
-  own = weights.build_sync(sizes.config, "rollout", sizes.model, sizes.mesh, c.weights)
+  own = weights.copy_of(sizes.config, sizes.model, sizes.mesh, c.weights)
   parts = {
-    "the sampler's weights": own.bytes_per_chip,
+    "the sampler's weights": own.bytes_per_chip if own else 0,
     "keys and values": kv_budget.kv_bytes(spec, _cached(sizes) // shards, tensor, c.kv_cache),
     "logits": 3 * 4 * sizes.slots / shards * spec.vocab_size / tensor,  # they, their noise, and their sum
   }

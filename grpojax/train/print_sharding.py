@@ -24,9 +24,9 @@ def show(config: ConfigDict) -> None:
   shapes, where = programs_lib.state_layout(config, model, mesh)
   moments = sharding.bytes_per_chip(shapes.opt_state, where.opt_state)
   console.say(f"optimiser state: {moments:,} bytes per chip")
-  own = weights.build_sync(config, "rollout", model, mesh, config.rollout.weights)
-  if own.sync:
-    axes = " x ".join(f"{axis} {n}" for axis, n in own.mesh.shape.items())
+  own = weights.copy_of(config, model, mesh, config.rollout.weights)
+  if own:
+    axes = " x ".join(f"{axis} {n}" for axis, n in sharding.sampler_mesh(config.mesh, mesh).shape.items())
     console.say(f"the sampler's copy, on {axes}: {own.bytes_per_chip:,} bytes per chip")
 
 

@@ -50,7 +50,7 @@ def build(
   config: ConfigDict, name: str, model: Model, mesh: Mesh, eos_ids: tuple[int, ...], spec: GenerationSpec
 ) -> Engine:
   """Returns the engine for a learner whose parameters are on `mesh`; its programs are called by `name`."""
-  model, mesh, where, sync, _, send = weights.build_sync(config, name, model, mesh, spec.weights)
+  model, mesh, where, sync, send = weights.build_sync(config, name, model, mesh, spec.weights)
   common = spec._asdict() | dict(eos_ids=eos_ids)
   del common["weights"]
   slots = slots_that_fit(config, model.spec, mesh, spec)

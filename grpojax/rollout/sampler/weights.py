@@ -33,36 +33,59 @@ class Weights(NamedTuple):
   mesh: Mesh
   shardings: dict  # of the sampler's parameters
   sync: Callable | None  # program, the learner's parameters -> the sampler's; None: they are the same
-  bytes_per_chip: int  # of the copy; 0: none is made
   send: Callable | None = None  # what `sync` made -> the sampler's own devices; None: it is there
 
 
-def build_sync(config: ConfigDict, name: str, model: models.Model, mesh: Mesh, precision: str) -> Weights:
-  """Returns the sampler's side of a learner on `mesh`; precision "int8" rounds matrices to eight bits."""
-  learners = policy_shardings(model, mesh)
+class Copy(NamedTuple):
+  """Parameters of the sampler's own, as they lie on its devices."""
+
+  rounded: Callable  # (params, Spec) -> the parameters in the sampler's precision
+  axes: dict
+  shapes: dict
+  shardings: dict
+
+  @property
+  def bytes_per_chip(self) -> int:
+    return sharding.bytes_per_chip(self.shapes, self.shardings)
+
+
+def copy_of(config: ConfigDict, model: models.Model, mesh: Mesh, precision: str) -> Copy | None:
+  """Returns the sampler's copy of a learner's parameters on `mesh`; None: it reads the learner's own.
+
+  Precision "int8" rounds matrices to eight bits.
+  """
   on, spec = sharding.sampler_mesh(config.mesh, mesh), model.spec
   rounds = jnp.dtype(spec.dtype).itemsize < jnp.dtype(spec.param_dtype).itemsize
   if on == mesh and precision == "full" and not rounds:
-    return Weights(model, mesh, learners, None, 0)
+    return None
   if precision == "int8":
     rounded, axes = int8.quantize_weights, int8.axes(model.axes, spec)
   else:
     rounded, axes = in_compute_dtype, model.axes
+  shapes = jax.eval_shape(lambda params: rounded(params, spec), model.shapes)
+  return Copy(rounded, axes, shapes, sharding.param_shardings(on, axes, shapes, model.rules))
+
+
+def build_sync(config: ConfigDict, name: str, model: models.Model, mesh: Mesh, precision: str) -> Weights:
+  """Returns the sampler's side of a learner on `mesh`; its parameters are `copy_of` the learner's."""
+  learners = policy_shardings(model, mesh)
+  copy = copy_of(config, model, mesh, precision)
+  if not copy:
+    return Weights(model, mesh, learners, None)
+  on, spec = sharding.sampler_mesh(config.mesh, mesh), model.spec
 
   def copied(params):
     if model.lora:
       params = lora.merge_all(params, spec, model.lora.scale)
-    return rounded(params, spec)
+    return copy.rounded(params, spec)
 
-  shapes = jax.eval_shape(lambda params: rounded(params, spec), model.shapes)
-  where = sharding.param_shardings(on, axes, shapes, model.rules)
-  samples, send, made = models.from_spec(spec, on, model.rules), None, where
+  samples, send, made = models.from_spec(spec, on, model.rules), None, copy.shardings
   if set(on.devices.flat) != set(mesh.devices.flat):
     beside = sharding.in_sampler_sizes(config.mesh, mesh)
-    made = sharding.param_shardings(beside, axes, shapes, model.rules)
-    send = lambda params: jax.tree.map(_on_own_devices, params, where)
+    made = sharding.param_shardings(beside, copy.axes, copy.shapes, model.rules)
+    send = lambda params: jax.tree.map(_on_own_devices, params, copy.shardings)
   sync = aot_jit(f"{name} weights", copied, in_shardings=(learners,), out_shardings=made)
-  return Weights(samples, on, where, sync, sharding.bytes_per_chip(shapes, where), send)
+  return Weights(samples, on, copy.shardings, sync, send)
 
 
 def _on_own_devices(x: jax.Array, where: NamedSharding) -> jax.Array:

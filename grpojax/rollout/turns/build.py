@@ -51,7 +51,7 @@ def build(
       f"{jax.process_count()}."
     )
   dialogue.check(tokenizer)
-  model, mesh, where, sync, _, send = weights.build_sync(config, name, model, mesh, spec.weights)
+  model, mesh, where, sync, send = weights.build_sync(config, name, model, mesh, spec.weights)
   between = _between(config, tokenizer)
   slots, shards = slots_of(config, model.spec, mesh, spec, between), sharding.batch_shards(mesh)
   own, banks = _banks(slots // shards, mesh)

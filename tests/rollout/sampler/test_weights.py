@@ -88,7 +88,7 @@ def test_equal_layouts_copy_nothing():
   mesh = sharding.make_mesh(c.mesh)
   model = policy_lib.build_model(c, text.load_tokenizer(), mesh)
   made = weights.build_sync(c, "rollout", model, mesh, "full")
-  assert made.sync is None and made.bytes_per_chip == 0 and made.model is model
+  assert made.sync is None and weights.copy_of(c, model, mesh, "full") is None and made.model is model
 
 
 @pytest.mark.parametrize("head_dtype", ["", "float32"])
@@ -106,7 +106,7 @@ def test_the_copy_is_in_the_compute_dtype_as_far_as_every_use_is(head_dtype, tie
   tokens, first = asked().tokens, L - asked().length
   logits = jax.jit(lambda p: model.bind(p).logits(model.bind(p).prefill(tokens, first, L)[0]))
   np.testing.assert_array_equal(logits(params), logits(small))
-  made = weights.build_sync(c, "rollout", model, mesh, "full")
+  made = weights.copy_of(c, model, mesh, "full")
   whole, half = (sum(x.nbytes for x in jax.tree.leaves(tree)) for tree in (params, small))
   own = small["embedding" if tied else "head"].nbytes if head_dtype else 0  # the head stays as it is
   assert half - own < 0.6 * (whole - own) and half / 2 < made.bytes_per_chip < 0.6 * half
@@ -120,7 +120,7 @@ def test_a_compute_dtype_narrower_than_the_parameters_is_rounded_once_a_rollout(
   kinds = {x.dtype.name for x in jax.tree.leaves(run.sync_weights(params))}
   assert run.sync and kinds == {"bfloat16", "float32"}  # norms stay
   learners = lambda config, name, model, mesh, precision: weights.Weights(
-    model, mesh, weights.policy_shardings(model, mesh), None, 0
+    model, mesh, weights.policy_shardings(model, mesh), None
   )
   monkeypatch.setattr(weights, "build_sync", learners)
   want, alone, _ = sampled(c, asked())
