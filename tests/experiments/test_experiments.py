@@ -87,12 +87,12 @@ def _flat(config) -> list[str]:
   return [f"{k}={v}" for k, v in schema.flatten(config.to_dict()).items()]
 
 
-# As a person runs it.  One cache for all: dataset, cold start and compiled programs.
+# As a person runs it.
 
 
 @pytest.fixture(scope="module")
-def cache(tmp_path_factory):
-  """Its own, whose programs are counted."""
+def own_cache(tmp_path_factory):
+  """A cache that the runs of one study share, and whose programs are counted."""
   return tmp_path_factory.mktemp("cache")
 
 
@@ -109,16 +109,16 @@ def run(arguments: list[str]) -> subprocess.CompletedProcess:
 
 
 @pytest.fixture(scope="module")
-def undisturbed(cache, tmp_path_factory):
+def undisturbed(own_cache, tmp_path_factory):
   """(folder of a finished study, programs in the cache after its first row, and after the second)"""
   out = tmp_path_factory.mktemp("undisturbed")
-  one = run([*command(cache, out), "--rows=2"])
+  one = run([*command(own_cache, out), "--rows=2"])
   assert one.returncode == 0, one.stderr
-  first = programs(cache)
-  done = run(command(cache, out))
+  first = programs(own_cache)
+  done = run(command(own_cache, out))
   assert done.returncode == 0, done.stderr
   assert "1 to do" in done.stdout  # the first row was there
-  return out, first, programs(cache)
+  return out, first, programs(own_cache)
 
 
 def programs(cache) -> set[str]:
@@ -172,11 +172,11 @@ def test_another_number_compiles_nothing(undisturbed):
 
 @pytest.mark.slow
 def test_rows_and_seeds_in_one_process_share_its_programs_and_have_the_numbers_of_a_run_of_their_own(
-  undisturbed, cache, tmp_path
+  undisturbed, own_cache, tmp_path
 ):
   """The second row, after the first one in a worker, against its command; the worker compiled once."""
   out, _, _ = undisturbed
-  asked = [*command(cache, tmp_path), "--seeds=2", "--rows=3"]
+  asked = [*command(own_cache, tmp_path), "--seeds=2", "--rows=3"]
   done = run(asked)
   assert done.returncode == 0, done.stderr
   first, second = (tmp_path / f"runs/clip-higher/seed{seed}/log.txt" for seed in (0, 1))
@@ -199,20 +199,20 @@ def numbers(workdir: Path) -> list[dict]:
 
 
 @pytest.mark.slow
-def test_a_killed_study_resumes_to_the_same_bytes(undisturbed, cache, tmp_path):
+def test_a_killed_study_resumes_to_the_same_bytes(undisturbed, own_cache, tmp_path):
   """SIGKILL in the first run and SIGTERM in the second one; the run that was killed with it is resumed."""
   want, _, _ = undisturbed
   for row, how in ("overlong-filtering", signal.SIGKILL), ("clip-higher", signal.SIGTERM):
     workdir = tmp_path / "runs" / row / "seed0"
     env = subprocesses.environment()
-    process = subprocess.Popen(command(cache, tmp_path), env=env, stdout=subprocess.PIPE, text=True)
+    process = subprocess.Popen(command(own_cache, tmp_path), env=env, stdout=subprocess.PIPE, text=True)
     wait_for(lambda d=workdir: sum(r["kind"] == "train" for r in metrics.read(d)) >= 2, process)
     process.send_signal(how)
     said = process.communicate(timeout=60)[0]
     assert process.returncode == (-signal.SIGKILL if how is signal.SIGKILL else os.EX_TEMPFAIL), said
     wait_for(lambda d=workdir: not alive(d), None)
     assert not (tmp_path / "results.json").exists()
-  last = run(command(cache, tmp_path))
+  last = run(command(own_cache, tmp_path))
   assert last.returncode == 0, last.stderr
   texts = [
     (folder / "results.json").read_text().replace(str(folder), "OUT") for folder in (want, tmp_path)
@@ -276,12 +276,12 @@ def alive(workdir: Path) -> bool:
 
 
 @pytest.mark.slow
-def test_a_run_that_fails_is_said_and_the_others_are_shown(cache, tmp_path):
+def test_a_run_that_fails_is_said_and_the_others_are_shown(own_cache, tmp_path):
   """The first row finds a file where its checkpoints go."""
   broken = tmp_path / "runs" / "overlong-filtering" / "seed0" / "checkpoints"
   broken.parent.mkdir(parents=True)
   broken.write_text("in the way")
-  done = run(command(cache, tmp_path))
+  done = run(command(own_cache, tmp_path))
   assert done.returncode == 1 and "1 of 2 runs failed" in done.stderr
   found = json.loads((tmp_path / "results.json").read_text())
   assert [row["name"] for row in found["rows"]] == ["+ clip-higher"]
