@@ -120,15 +120,18 @@ def test_two_processes_have_the_numbers_of_one(two, one):
 
 
 @pytest.mark.slow
-def test_so_have_two_whose_last_devices_sample_ahead(folder, two):
-  """Half of the devices of each, from matrices that are cut over both processes and over neighbours."""
+def test_so_have_two_and_four_whose_last_devices_sample_ahead(folder, two):
+  """Half of the devices of each, from matrices that are cut over all processes; two cut the sampler's too."""
   apart = {"staleness": 1, "mesh.sampler.tensor": 2, "mesh.data": 1, "mesh.fsdp": 4}
-  alone = {"devices": 4, "mesh.rollout_devices": 4}
-  ended_well(subprocesses.run([command(folder, folder / "apart", **apart, **alone)] * 2))
   ended_well(subprocesses.run([command(folder, folder / "ahead", devices=4, **apart)]))
-  found, expected = comparable(folder / "apart"), comparable(folder / "ahead")
-  same(found, expected, rel=1e-6, abs=1e-6)
-  assert any(r["ppo_kl"] > 0 for r in found if "ppo_kl" in r)
+  expected = comparable(folder / "ahead")
+  assert any(r["ppo_kl"] > 0 for r in expected if "ppo_kl" in r)
+  for number, tensor in (2, 2), (4, 1):
+    workdir = folder / f"apart-{number}"
+    own = {"mesh.rollout_devices": 4, "mesh.sampler.tensor": tensor}
+    words = command(folder, workdir, devices=8 // number, **apart | own)
+    ended_well(subprocesses.run([words] * number))
+    same(comparable(workdir), expected, rel=1e-6, abs=1e-6)
 
 
 def test_every_prompt_is_scored_once_by_one_of_the_processes(two, folder):
