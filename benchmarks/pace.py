@@ -17,7 +17,8 @@ from grpojax.tools.podcheck import compiled, topology
 from grpojax.tools.podcheck.programs import Program
 from grpojax.tools.podcheck.roofline import estimate
 
-SLICES, ROOMS, N, ROWS = ("v5e:2x2", "v5p:2x2x1", "v6e:2x2"), (0, 32, 64), 8192, 16
+SLICES, ROOMS = ("v5e:2x2", "v5p:2x2x1", "v6e:2x2", "tpu7x:2x2x1"), (0, 32, 48, 64)
+N, ROWS = 8192, 16
 
 
 def product(steps, x, matrix):

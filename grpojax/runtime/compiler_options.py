@@ -7,7 +7,7 @@ large windows, a low one leaves room for what is read ahead.
 from jax.sharding import Mesh
 
 PIECE = 36 * 2**20  # bytes: several of a decode loop's arrays lie beside a TPU's cores at a time
-UPDATE_VMEM = {"v5": 64, "v6": 112}  # MiB, where passes over whole sequences are bound by products
+UPDATE_VMEM = {"v5": 64, "v6": 112, "7x": 48}  # MiB, where passes over whole sequences are bound by products
 DECODE_VMEM = 16  # MiB
 # Widens sums of bfloat16 over a CPU's devices, and aborts the process at the copies in them (jaxlib 0.10.2).
 PROMOTION = "all-reduce-promotion"
@@ -29,7 +29,7 @@ def options(mesh: Mesh, decoding: bool = False) -> dict[str, str] | None:
   found["xla_tpu_scoped_vmem_limit_kib"] = str(vmem * 1024)
   if decoding:  # prefetches are chosen by the time that an instruction takes, not by its bytes
     found["xla_msa_use_bundle_aware_cost_model"] = "true"
-  elif generation == "v6":
+  elif generation in ("v6", "7x"):
     found |= _on_sparse_cores()
   return found
 
