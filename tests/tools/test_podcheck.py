@@ -28,6 +28,7 @@ from grpojax.tools.podcheck import (
   table,
   topology,
 )
+from grpojax.tools.podcheck.roofline import estimate
 from grpojax.train.auto import Machine
 from grpojax.types import Prompts, Rollout, Scored
 
@@ -246,6 +247,28 @@ def test_chips_are_found_by_what_devices_call_themselves():
   assert chips.of_device("TPU v5") == chips.TPUS["v5p"]
   assert chips.of_device("TPU7x") == chips.TPUS["tpu7x"]
   assert chips.of_device("cpu") is None
+
+
+@pytest.mark.parametrize("staleness, seconds", [(1, 6.0), (0, 10.0)])
+def test_devices_that_sample_count_as_chips_and_work_beside_those_that_learn(tmp_path, staleness, seconds):
+  config = recipe("dapo", "tiny")
+  config.update(staleness=staleness, updates_per_rollout=1)
+  config.mesh.rollout_devices = 2
+  where = topology.Slice("cpu", jax.devices()[:4], None, False)
+  plan = programs.plan(config, where.machine, tmp_path)
+  counts = SimpleNamespace(open_loops=[])
+  done, none = compiled.Compiled(1.0, "", 0.0, 0.0, 0.0, counts), float("nan")
+
+  def taking(calls, seconds):
+    of_call = estimate.Estimate(1.0, 0.0, 1.0, {}, none, none, none, seconds, seconds)
+    return check.Checked(calls, done, {}, 0.0, of_call)
+
+  parts = {"update": taking(2, 3.0), "prefill": taking(1, 4.0)}
+  data = table.data(check.Check(where, plan, parts))
+  assert data["chips"] == 4 and data["seconds_per_step"] == seconds
+  assert (data["seconds_learning"], data["seconds_sampling"]) == (6.0, 4.0)
+  tokens = config.rollout.prompts * config.rollout.group_size * config.rollout.max_tokens
+  assert data["tokens_per_second_per_chip"] == tokens / seconds / 4
 
 
 def pretend(monkeypatch, gib):

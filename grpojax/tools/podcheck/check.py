@@ -50,10 +50,18 @@ class Check(NamedTuple):
 
     Where the sampler has devices of its own, both work at the same time, and the slower one counts.
     """
-    samples = sum(p.of_step for name, p in self.parts.items() if name in ON_SAMPLER)
-    learns = sum(p.of_step for name, p in self.parts.items() if name not in ON_SAMPLER)
     apart = self.plan.config.mesh.rollout_devices and self.plan.config.staleness
-    return max(samples, learns) if apart else samples + learns
+    return max(self.sampling, self.learning) if apart else self.sampling + self.learning
+
+  @property
+  def sampling(self) -> float:
+    """Returns seconds of a step's prefills and decoding."""
+    return sum(p.of_step for name, p in self.parts.items() if name in ON_SAMPLER)
+
+  @property
+  def learning(self) -> float:
+    """Returns seconds of a step's other programs."""
+    return sum(p.of_step for name, p in self.parts.items() if name not in ON_SAMPLER)
 
 
 def check(config: ConfigDict, where: Slice, scratch: Path, only: tuple[str, ...] = ()) -> Check:

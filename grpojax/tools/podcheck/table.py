@@ -22,11 +22,12 @@ def data(check: check_lib.Check) -> dict:
   plan, c = check.plan, check.plan.config
   summary = {
     "config": c.name, "model": _model(check), "topology": check.slice.name, "versions": check.slice.versions,
-    "chips": plan.mesh.size, "mesh": dict(plan.mesh.shape), "fits": check.fits, "slots": plan.slots,
-    "pieces": plan.pieces, "chosen": plan.chosen, "seconds_per_step": check.seconds,
+    "chips": plan.mesh.size + c.mesh.rollout_devices, "mesh": dict(plan.mesh.shape), "fits": check.fits,
+    "slots": plan.slots, "pieces": plan.pieces, "chosen": plan.chosen, "seconds_per_step": check.seconds,
+    "seconds_sampling": check.sampling, "seconds_learning": check.learning,
   }  # fmt: skip
   tokens = c.rollout.prompts * c.rollout.group_size * c.rollout.max_tokens
-  summary["tokens_per_second_per_chip"] = tokens / check.seconds / plan.mesh.size
+  summary["tokens_per_second_per_chip"] = tokens / check.seconds / summary["chips"]
   return summary | utilisation(check) | dict(programs={name: _program(p) for name, p in check.parts.items()})
 
 
@@ -124,7 +125,8 @@ def _collectives(parts: dict) -> list[str]:
 def _summary(found: dict) -> list[str]:
   of = lambda key: _number(found.get(key, math.nan))
   return [
-    f"A step: {of('seconds_per_step')} s, {of('tokens_per_second_per_chip')} response tokens/s a chip.",
+    f"A step: {of('seconds_per_step')} s (sampling {of('seconds_sampling')} s, learning "
+    f"{of('seconds_learning')} s), {of('tokens_per_second_per_chip')} response tokens/s a chip.",
     f"Update: necessary FLOPs over its time and the peak {of('update_mfu')}, with kernels at the peak "
     f"{of('update_mfu_kernels_at_peak')}; it computes {of('update_flops_over_necessary')} of the necessary.",
     f"Decoding: {of('decode_seconds_per_token')} s a token of all slots; necessary bytes over its time and "

@@ -11,7 +11,7 @@ from grpojax.train.auto.keys import open_keys
 from grpojax.train.auto.machine import Machine
 
 ALL = sharding.RULES["embed"]
-MOST_EXPERT = 8  # shards of a mixture's experts: tokens travel to as many neighbours
+MOST_EXPERT = 4  # shards of a mixture's experts: tokens travel to all of these neighbours (docs/pods.md)
 
 
 def candidates(config: ConfigDict, machine: Machine, tokenizer) -> Iterator[dict]:
