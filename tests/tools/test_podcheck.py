@@ -271,6 +271,19 @@ def test_devices_that_sample_count_as_chips_and_work_beside_those_that_learn(tmp
   assert data["tokens_per_second_per_chip"] == tokens / seconds / 4
 
 
+def test_a_part_of_a_slice_that_the_compiler_does_not_take_is_said_in_one_sentence():
+  class Lowered:
+    def compile(self, compiler_options):
+      raise jax.errors.JaxRuntimeError("INTERNAL: RET_CHECK failure: target has 32 device_id")
+
+  where = topology.Slice("v6e:8x8", jax.devices()[:4], chips.TPUS["v6e"], True)
+  of = lambda devices: programs.Program(None, (), Lowered(), {}, 1, {"fsdp": devices})
+  with pytest.raises(ValueError, match=r"config.mesh.rollout_devices leaves a part of v6e:8x8 to each"):
+    compiled.compile_for(where, of(2))
+  with pytest.raises(jax.errors.JaxRuntimeError):
+    compiled.compile_for(where, of(4))
+
+
 def pretend(monkeypatch, gib):
   """check.check without a compiler: a program takes gib(config), on a chip of 16 GiB."""
   mesh = sharding.make_mesh(recipe("dapo", "tiny").mesh, jax.devices()[:1])

@@ -1,5 +1,6 @@
 """A program compiled for a slice: the compiler's verdict on memory, and the optimised HLO text."""
 
+import math
 import re
 import tempfile
 import time
@@ -12,6 +13,11 @@ from grpojax.tools.podcheck.programs import Program
 from grpojax.tools.podcheck.roofline import counts, hlo
 from grpojax.tools.podcheck.roofline.counts import Counts
 from grpojax.tools.podcheck.topology import Slice
+
+_PART = (
+  "config.mesh.rollout_devices leaves a part of {} to each program, for which this libtpu cannot compile;"
+  " check slices of as many chips as learn, and as sample, without it."
+)
 
 
 class Compiled(NamedTuple):
@@ -26,13 +32,18 @@ class Compiled(NamedTuple):
 
 
 def compile_for(where: Slice, program: Program) -> Compiled:
-  """Compiles a lowered program; one that does not fit is refused, not raised."""
+  """Compiles a lowered program; one that does not fit is refused, not raised.
+
+  Raises ValueError where the compiler takes no part of a slice.
+  """
   start = time.perf_counter()
   with tempfile.TemporaryDirectory() as dump:
     options = dict(xla_dump_to=dump, xla_dump_hlo_as_text=True) if where.abstract else {}
     try:
       done = program.lowered.compile(compiler_options=options)
     except jax.errors.JaxRuntimeError as error:
+      if "RET_CHECK" in str(error) and math.prod(program.mesh.values()) < len(where.devices):
+        raise ValueError(_PART.format(where.name)) from None
       return Compiled(time.perf_counter() - start, *_refusal(error), 0.0, 0.0, None)
     seconds = time.perf_counter() - start
     text = _dumped(Path(dump)) if where.abstract else done.as_text()
