@@ -228,7 +228,6 @@ def test_a_killed_study_resumes_to_the_same_bytes(undisturbed, own_cache, tmp_pa
   [
     ("isocompute", "1,2", "## The frontier"),
     ("regimes", "1,3,long chains; rambling 0.5; one in: naive GRPO", "## The map, at equal tokens"),
-    ("ladder", "1,7", ""),
     ("pass_at_k", "1,2", "## pass@1 and pass@k"),
     ("distillation", "1,3", ""),
   ],
