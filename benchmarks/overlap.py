@@ -72,7 +72,7 @@ def config_of(changes: dict, wait: str, steps: int, cache: str):
     c.reward = ConfigDict()
     c.env.update(name="benchmarks.waiting:Waiting", turns=TURNS, action_tokens=8, observation_tokens=8)
     c.env.knobs = ConfigDict(dict(turns=TURNS, seconds=SECONDS / TURNS))
-    c.rollout.max_tokens = 100
+    c.rollout.update(prompts=8, group_size=2, max_tokens=100)  # a process for each of them
   c.eval.update(every=10**6, on_start=False, prompts=16, samples=8)
   c.checkpoint.every = 10**6
   c.update_from_flattened_dict(
@@ -104,10 +104,12 @@ def main():
   parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
   parser.add_argument("--steps", type=int, default=5)
   parser.add_argument("--rounds", type=int, default=5)
+  parser.add_argument("--only", default="", help="One of the waits; the page is then left alone.")
   args = parser.parse_args()
   jax.config.update("jax_num_cpu_devices", DEVICES)
   jax.config.update("jax_numpy_rank_promotion", "raise")
-  asked = [(wait, way) for wait in WAITS for way in ways_of(wait)]
+  waits = [wait for wait in WAITS if args.only in wait]
+  asked = [(wait, way) for wait in waits for way in ways_of(wait)]
   with tempfile.TemporaryDirectory() as cache:
     jax.config.update("jax_compilation_cache_dir", f"{cache}/programs")  # later rounds find theirs compiled
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
@@ -116,10 +118,14 @@ def main():
   _, ahead, apart, *_ = (r["rewards"] for r in rounds[0].values())
   assert ahead == apart, "whoever samples, the numbers are the same"
   seconds = {of: clock.summary(np.concatenate([r[of]["seconds"] for r in rounds])) for of in asked}
-  found = {wait: {way: seconds[wait, way] for way in ways_of(wait)} for wait in WAITS}
+  found = {wait: {way: seconds[wait, way] for way in ways_of(wait)} for wait in waits}
   now = setting("benchmarks.overlap")
+  said = f"{table(found)}\n\n{where(now)}"
+  if args.only:
+    print(said)
+    return
   keep("overlap", now | dict(seconds=found))
-  report("overlap", f"{table(found)}\n\n{where(now)}")
+  report("overlap", said)
 
 
 if __name__ == "__main__":
