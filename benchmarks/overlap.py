@@ -72,7 +72,7 @@ def config_of(changes: dict, wait: str, steps: int, cache: str):
     c.reward = ConfigDict()
     c.env.update(name="benchmarks.waiting:Waiting", turns=TURNS, action_tokens=8, observation_tokens=8)
     c.env.knobs = ConfigDict(dict(turns=TURNS, seconds=SECONDS / TURNS))
-    c.rollout.update(prompts=8, group_size=2, max_tokens=100)  # a process for each of them
+    c.rollout.update(group_size=2, max_tokens=100)  # a process for each trajectory
   c.eval.update(every=10**6, on_start=False, prompts=16, samples=8)
   c.checkpoint.every = 10**6
   c.update_from_flattened_dict(
