@@ -16,6 +16,7 @@ import argparse
 import functools
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
 import jax
@@ -86,7 +87,7 @@ def rollout_of(sizes: Sizes, slots: int, most: int, fresh: bool) -> Callable:
   c.env.memory = most if fresh else 0
   model, mesh = models.build(c.model, len(tokenizer)), sharding.make_mesh(c.mesh)
   spec = sampler.build.rollout_spec(c)
-  given = dict(tokenizer=tokenizer, environments=pool)
+  given = dict(tokenizer=tokenizer, environments=pool, thread=ThreadPoolExecutor(1))
   engine = turns.build.build(c, "rollout", model, mesh, (tokenizer.eos_token_id,), spec, **given)
   params = jax.jit(model.init)(jax.random.key(0))
 

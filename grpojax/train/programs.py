@@ -54,8 +54,8 @@ def build(config: ConfigDict, model: models.Model, tokenizer, mesh: Mesh) -> Pro
   make = partial(sampler.build.build, config, **given)
   if env.name:
     pool = functools.cache(lambda: Pool(env.name, env.knobs.to_dict(), timeout=env.timeout))
-    thread = ThreadPoolExecutor(1) if config.staleness else None
-    make = partial(turns.build.build, config, **given, tokenizer=tokenizer, environments=pool, thread=thread)
+    shared = dict(environments=pool, thread=ThreadPoolExecutor(1))
+    make = partial(turns.build.build, config, **given, tokenizer=tokenizer, **shared)
   sample = make("rollout", spec=train)
   return Programs(
     sample=sample,

@@ -44,7 +44,7 @@ def train_records(found):
 @SLOW
 @pytest.mark.parametrize("depth", [1, 2])
 def test_it_is_the_loop_whose_trajectories_are_some_updates_old(cache, tmp_path, monkeypatch, depth):
-  """By hand, with the engine that plays nothing ahead."""
+  """By hand, one game after the other."""
   fresh, original = [], programs_lib.build
 
   def programs(*args):

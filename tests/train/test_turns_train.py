@@ -196,4 +196,4 @@ def test_commands_that_know_no_turns_and_several_processes_refuse_in_a_sentence(
     podcheck.check(c, None, tmp_path)
   monkeypatch.setattr(jax, "process_count", lambda: 2)
   with pytest.raises(ValueError, match=r"config\.env\.name = .frozen_lake. needs one process"):
-    turns.build.build(c, "rollout", None, None, (), None, tokenizer=None, environments=None)
+    turns.build.build(c, "rollout", None, None, (), None, tokenizer=None, environments=None, thread=None)

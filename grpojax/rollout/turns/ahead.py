@@ -1,4 +1,4 @@
-"""Trajectories that are played while the host trains: `config.staleness`.
+"""Games on a thread of their own: with `config.staleness`, while the host trains.
 
 One thread plays all games, in the order in which they were begun, because only one may use environments.
 What a trajectory holds depends on its address alone, so that a game is the same on whichever thread.

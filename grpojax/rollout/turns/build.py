@@ -4,7 +4,6 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import Any, NamedTuple
 
 import jax
 from jax.sharding import Mesh
@@ -15,7 +14,7 @@ from grpojax.models import Model, Spec
 from grpojax.rollout.envs import build as envs
 from grpojax.rollout.envs.interface import ROLES, Environments
 from grpojax.rollout.sampler import GenerationSpec, kv_budget, turns, weights
-from grpojax.rollout.sampler.engine import Engine, PromptQueue
+from grpojax.rollout.sampler.engine import Engine
 from grpojax.rollout.turns import ahead
 from grpojax.rollout.turns.ahead import Playing
 from grpojax.rollout.turns.game import Game
@@ -27,22 +26,14 @@ from grpojax.types import Prompts
 LEAST = 8  # slots of a shard that read at a time, or an eighth of them; and that a bank has
 
 
-class Pending(NamedTuple):
-  """Prompts whose trajectories begin when they are asked for: environments want the host."""
-
-  params: dict
-  prompts: Prompts
-  key: Any
-
-
 def build(
   config: ConfigDict, name: str, model: Model, mesh: Mesh, eos_ids: tuple[int, ...], spec: GenerationSpec, *,
-  tokenizer, environments: Callable[[], Environments], thread: ThreadPoolExecutor | None = None,
+  tokenizer, environments: Callable[[], Environments], thread: ThreadPoolExecutor,
 ) -> Engine:  # fmt: skip
   """Returns the engine for a learner whose parameters are on `mesh`; its programs are called by `name`.
 
-  `environments` makes those of the run when they are first needed.  With a `thread`, of one worker, which all
-  engines of these environments share, what is started is played at once, while the host does something else.
+  `environments` makes those of the run when they are first needed.  What is started is played at once, by the
+  `thread` of one worker that all engines of these environments share.
   Raises ValueError for a chat template without a second turn, and on several processes.
   """
   if jax.process_count() > 1:
@@ -62,24 +53,13 @@ def build(
   device = Device(*programs, slots, *steps, put, replicate, shards, banks)
   table = Table(device, budgets(config, spec, between), tokenizer, eos_ids)
 
-  def start(params, prompts: Prompts, key, steps: int | None = None) -> Pending | Playing:
-    pending = Pending(params, prompts, key)
-    if not thread:
-      return pending
-    return ahead.begin(thread, lambda *counted: Game(table, environments(), *pending, *counted))
+  def start(params, prompts: Prompts, key, steps: int | None = None) -> Playing:
+    return ahead.begin(thread, lambda *counted: Game(table, environments(), params, prompts, key, *counted))
 
-  def stream(pending, counters: Counter, queue: PromptQueue | None = None) -> Iterator:
-    if thread:
-      yield from ahead.stream(pending, counters)
-      return
-    game = Game(table, environments(), *pending, counters)
-    try:
-      yield from game.play()
-    finally:
-      game.close()
+  def stream(playing: Playing, counters: Counter, queue: None = None) -> Iterator:
+    return ahead.stream(playing, counters)
 
-  cancel = ahead.cancel if thread else None
-  return Engine(start, stream, sync, send, programs=(sync, *programs), cancel=cancel)
+  return Engine(start, stream, sync, send, programs=(sync, *programs), cancel=ahead.cancel)
 
 
 def _between(config: ConfigDict, tokenizer) -> int:
