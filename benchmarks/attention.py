@@ -10,7 +10,6 @@ Writes benchmarks/results/attention.json and prints Markdown.
 """
 
 import itertools
-import tempfile
 from pathlib import Path
 from typing import NamedTuple
 
@@ -20,12 +19,10 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec, SingleDeviceSharding
 
 from benchmarks import schedule
-from benchmarks.setting import keep, setting, where
 from grpojax.models import kernels
 from grpojax.runtime import compiler_options
 from grpojax.tools.podcheck import topology
 
-SLICES = {"v4:2x2x1": 2, "v5e:2x2": 1, "v5p:2x2x1": 2, "v6e:2x2": 1, "tpu7x:2x2x1": 1}  # cores of a device
 COLUMNS, HEADS, WIDTH = 10240, 2, 128
 PRODUCTS = {"fwd": 2, "dkv": 4, "dq": 3}  # of a block: see podcheck/roofline/kernels.py
 
@@ -66,14 +63,15 @@ def schedules(name: str, dumps: Path) -> dict[str, Schedule]:
   wide = shape(1, COLUMNS, HEADS, WIDTH)
   described = jax.tree.map(lambda x: shape(*x.shape, dtype=x.dtype), kernel)
   args = described, wide, wide, wide, shape(1, COLUMNS, dtype=jnp.int32), wide
-  make = lambda: jax.jit(backward, compiler_options=compiler_options.options(mesh)).lower(*args).compile()
-  return {kind: read(text) for kind, text in schedule.kernels(make, dumps, r"splash_mha_([a-z]+)_")}
+  lowered = jax.jit(backward, compiler_options=compiler_options.options(mesh)).lower(*args)
+  _, texts = schedule.kernels(lowered, dumps, r"splash_mha_([a-z]+)_")
+  return {kind: read(text) for kind, text in texts.items()}
 
 
 def shares(name: str, dumps: Path) -> dict[str, float]:
   """Returns the share of the peak, kernel by kernel and of all."""
   found, chip = schedules(name, dumps), topology.find(name).chip
-  peak = chip.flops / chip.clock / SLICES[name]  # FLOPs a cycle
+  peak = chip.flops / chip.clock / schedule.SLICES[name]  # FLOPs a cycle
   keys = kernels.block(COLUMNS)
   queries = min(keys, kernels.QUERIES)
   taken, needed = {}, {}
@@ -86,16 +84,8 @@ def shares(name: str, dumps: Path) -> dict[str, float]:
 
 
 def main():
-  with tempfile.TemporaryDirectory() as dumps:
-    schedule.dump_to(dumps)
-    found = {name: shares(name, Path(dumps)) for name in SLICES}
-  now = setting("benchmarks.attention")
-  keep("attention", now | dict(found=found))
-  print("| | forward | backward, keys | backward, queries | all |\n|---|---|---|---|---|")
-  for name, of in found.items():
-    cells = (f"{of[kind]:.2f}" for kind in (*PRODUCTS, "all"))
-    print(f"| {name.partition(':')[0]} | {' | '.join(cells)} |")
-  print(f"\n{where(now)}")
+  heads = dict(fwd="forward", dkv="backward, keys", dq="backward, queries", all="all")
+  schedule.report("attention", shares, heads)
 
 
 if __name__ == "__main__":

@@ -12,7 +12,6 @@ Writes benchmarks/results/mixture.json and prints Markdown.
 
 import math
 import re
-import tempfile
 from pathlib import Path
 from typing import NamedTuple
 
@@ -22,8 +21,6 @@ import numpy as np
 from jax.sharding import Mesh, SingleDeviceSharding
 
 from benchmarks import schedule
-from benchmarks.attention import SLICES
-from benchmarks.setting import keep, setting, where
 from grpojax.runtime import compiler_options
 from grpojax.tools.podcheck import topology
 
@@ -60,8 +57,8 @@ def share(found: Schedule, tile: tuple[int, int, int], matrix: tuple[int, int], 
 
 def shares(name: str, dumps: Path) -> dict[str, float]:
   """Returns the share of the peak, kernel by kernel and of all, which have as many FLOPs each."""
-  where = topology.find(name)
-  mesh = Mesh(np.array(where.devices[:1]), ("expert",))
+  on = topology.find(name)
+  chip, mesh = on.chip, Mesh(np.array(on.devices[:1]), ("expert",))
   shape = lambda *s, dtype=jnp.bfloat16: jax.ShapeDtypeStruct(
     s, dtype, sharding=SingleDeviceSharding(mesh.devices[0])
   )
@@ -74,15 +71,12 @@ def shares(name: str, dumps: Path) -> dict[str, float]:
   x, d_y, sizes = shape(rows, WIDTH), shape(rows, HIDDEN), shape(EXPERTS, dtype=jnp.int32)
   jitted = jax.jit(products, compiler_options=compiler_options.options(mesh))
   lowered = jitted.lower(x, shape(EXPERTS, WIDTH, HIDDEN), sizes, d_y)
-  compiled = []
-  texts = dict(
-    schedule.kernels(lambda: compiled.append(lowered.compile()), dumps, r"(ragged-dot-none[.\d]*)-\d+-final")
-  )
-  peak = where.chip.flops / where.chip.clock / SLICES[name]  # FLOPs a cycle
+  program, texts = schedule.kernels(lowered, dumps, r"(ragged-dot-none[.\d]*)-\d+-final")
+  peak = chip.flops / chip.clock / schedule.SLICES[name]  # FLOPs a cycle
   kinds = {f"{rows},{HIDDEN}": "narrower", f"{rows},{WIDTH}": "wider"}
   kinds[f"{EXPERTS},{WIDTH},{HIDDEN}"] = "matrices"
   each = {}
-  for kernel, result, tile in CALL.findall(compiled[0].as_text()):
+  for kernel, result, tile in CALL.findall(program):
     kind, tile = kinds[result], tuple(map(int, tile.split(",")))
     matrix = (HIDDEN, WIDTH) if kind == "wider" else (WIDTH, HIDDEN)
     each[kind] = share(read(texts[kernel]), tile, matrix, peak)
@@ -90,16 +84,8 @@ def shares(name: str, dumps: Path) -> dict[str, float]:
 
 
 def main():
-  with tempfile.TemporaryDirectory() as dumps:
-    schedule.dump_to(dumps)
-    found = {name: shares(name, Path(dumps)) for name in SLICES}
-  now = setting("benchmarks.mixture")
-  keep("mixture", now | dict(found=found))
-  print("| | to an expert's width | back | gradient of matrices | all |\n|---|---|---|---|---|")
-  for name, of in found.items():
-    cells = (f"{of[kind]:.2f}" for kind in ("narrower", "wider", "matrices", "all"))
-    print(f"| {name.partition(':')[0]} | {' | '.join(cells)} |")
-  print(f"\n{where(now)}")
+  heads = dict(narrower="to an expert's width", wider="back", matrices="gradient of matrices", all="all")
+  schedule.report("mixture", shares, heads)
 
 
 if __name__ == "__main__":

@@ -61,7 +61,7 @@ def main():
   ]
   now = setting("benchmarks.pace")
   keep("pace", now | dict(found=found))
-  print(f"| | room | {' | '.join(SLICES)} |\n|---|---|---|---|---|")
+  print(f"| | room | {' | '.join(SLICES)} |\n|{'---|' * (2 + len(SLICES))}")
   for work in WORK:
     for room in ROOMS:
       shares = (f"{f['share']:.2f}" for f in found if (f["work"], f["room"]) == (work, room))
