@@ -23,7 +23,7 @@ TPUS = {
   "v5p": Chip(459e12, 2765e9, 95.73 * GIB, 90e9, 6.25e9, 1.75e9, 0.68, 0.96),
   "v6e": Chip(918e12, 1640e9, 32 * GIB, 90e9, 12.5e9, 1.75e9, 0.28, 0.78),
   # Half a chip: JAX has two devices of each.  https://docs.cloud.google.com/tpu/docs/tpu7x
-  "tpu7x": Chip(1153.5e12, 3690e9, 96 * GIB, 45e9, 6.25e9, 2.2e9, 0.29, 0.88),
+  "tpu7x": Chip(1153.5e12, 3690e9, 96 * GIB, 45e9, 6.25e9, 2.2e9, 0.28, 0.88),
 }
 KINDS = {  # as devices name themselves
   "TPU v4": "v4", "v5 lite": "v5e", "TPU v5": "v5p", "v6 lite": "v6e", "TPU7x": "tpu7x",
