@@ -138,8 +138,8 @@ def get_config(scale: str = "mini") -> ConfigDict:
   c.load_balance = 0.0  # mixtures: coefficient of the load-balance loss (Qwen3-MoE's default: 1e-3)
 
   c.updates_per_rollout = 2  # optimiser steps per rollout, each on its share of the prompts
-  c.rows = "packed"  # sequences share rows, and responses a prompt that is computed once for them, but for
-  # kernels of attention; "single": a row each.  Never the numbers
+  c.rows = "packed"  # sequences share rows, and responses a prompt that is computed once for them; "single":
+  # a row each.  Never the numbers
   c.microbatches = 32  # pieces of one update, at most if packed, and 0 to choose; memory, never the numbers
   c.remat = "full"  # kept of a layer for its backward pass: nothing but its input; "attention": what that
   # read too; "qkv": what it reads from too; "projections": what it read, and the outputs of the matrices;

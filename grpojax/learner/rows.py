@@ -13,7 +13,7 @@ from ml_collections import ConfigDict
 
 from grpojax.learner import accumulate, logprobs, packing
 from grpojax.learner.packing import PackSpec
-from grpojax.models import Model, Spec
+from grpojax.models import Model, kernels
 from grpojax.runtime import sharding
 from grpojax.types import Batch
 
@@ -32,15 +32,7 @@ def build(config: ConfigDict, model: Model, mesh: Mesh) -> Rows:
 
 
 def of(config: ConfigDict, model: Model, spec: PackSpec | None) -> Rows:
-  """Returns the layout of rows packed by `spec`, or of single ones; `model` may be the policy's teacher.
-
-  Raises ValueError where trajectories have several contexts, and attention is by a kernel.
-  """
-  if config.env.name and config.env.memory and model.attention != "reference":
-    raise ValueError(
-      f"config.env.memory = {config.env.memory} begins new contexts, which attention by '{model.attention}'"
-      " cannot keep apart in a row; set config.attention = 'reference', or config.env.memory = 0."
-    )
+  """Returns the layout of rows packed by `spec`, or of single ones; `model` may be the policy's teacher."""
   c = dict(temperature=config.rollout.temperature, chunk=config.logprob_chunk)
   if spec:
     return packed(logprobs.make_packed_logp(model, **c), spec)
@@ -49,16 +41,12 @@ def of(config: ConfigDict, model: Model, spec: PackSpec | None) -> Rows:
 
 
 def pack_spec(config: ConfigDict, model: Model, mesh: Mesh) -> PackSpec | None:
-  """Returns the static sizes of packed rows, None of single ones; a microbatch has its share of most_rows.
-
-  Prompts are shared where attention takes any mask: kernels see whole segments.
-  """
+  """Returns the static sizes of packed rows, None of single ones; a microbatch has its share of most_rows."""
   if config.rows != "packed":
     return None
   L, T, shards = config.data.prompt_budget, config.rollout.max_tokens, sharding.batch_shards(mesh)
-  shared = model.attention == "reference"
-  responses = _responses_in_a_row(config, model.spec) if shared else 1
-  spec = PackSpec(T, shards, 1, L + responses * (T - 1), shared)
+  responses = _responses_in_a_row(config, model)
+  spec = PackSpec(T, shards, 1, L + max(1, responses) * (T - 1), bool(responses))
   return spec._replace(rows=-(-most_rows(config, spec) // config.microbatches))
 
 
@@ -69,26 +57,32 @@ def most_rows(config: ConfigDict, spec: PackSpec) -> int:
   return config.rollout.prompts // config.updates_per_rollout // spec.shards * -(-G // responses)
 
 
-def _responses_in_a_row(config: ConfigDict, s: Spec) -> int:
+def _responses_in_a_row(config: ConfigDict, model: Model) -> int:
   """Returns the number of the longest responses behind one prompt that a row has room for, at most G.
 
-  The more, the less often a prompt is computed, and the more pairs attention scores, 5/8 of the row's
-  square.  The number with the fewest FLOPs over sequences of half of their budgets and of all.
+  The more, the less often a prompt is computed, and the more pairs attention may score.  The number with the
+  fewest FLOPs over sequences of half of their budgets and of all; 0: no prompt is shared, as kernels of
+  attention may have it, whose rows need no mask then.
   """
-  L, T, G = config.data.prompt_budget, config.rollout.max_tokens, config.rollout.group_size
+  L, T, G, s = config.data.prompt_budget, config.rollout.max_tokens, config.rollout.group_size, model.spec
   heads = (2 * s.num_attention_heads + 2 * s.num_key_value_heads) * s.head_dim
   width = s.moe.num_experts_per_tok * s.moe.intermediate_size + s.moe.shared_size if s.moe else 0
   of_column = 2 * s.hidden_size * (heads + 3 * (width or s.intermediate_size))
   of_pair = 4 * s.num_attention_heads * s.head_dim
 
   def flops(room: int) -> float:
-    columns, needed = L + room * (T - 1), 0.0
+    columns, needed = L + max(1, room) * (T - 1), 0.0
     for prompt, response in ((L / 2, T / 2), (L, T)):
-      sharing = min(G, max(1, (columns - prompt) // max(1, response - 1)))
-      needed += prompt / sharing + response
-    return needed * (of_column + of_pair * columns * 5 / 8)
+      sharing = min(G, max(1, (columns - prompt) // max(1, response - 1))) if room else 1
+      of_prompt, of_response = kernels.keys_scored(model.attention, columns, prompt, response, bool(room))
+      needed += prompt / sharing * (of_column + of_pair * of_prompt)
+      needed += response * (of_column + of_pair * of_response)
+    return needed
 
-  return min(range(1, G + 1), key=flops)
+  rooms = range(1, G + 1)
+  if model.attention != "reference":
+    rooms = [0, *(room for room in rooms if L + room * (T - 1) <= kernels.MASKED)]
+  return min(rooms, key=flops)
 
 
 def single(logp_fn: Callable, microbatches: int = 1, beside: tuple[str, ...] = ()) -> Rows:

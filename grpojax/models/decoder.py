@@ -27,10 +27,10 @@ from grpojax.models import int8, kernels
 from grpojax.models import lora as lora_lib
 from grpojax.models import spec as spec_lib
 from grpojax.models.attention import (
+  View,
   angles,
   attend,
   left_padded,
-  positions,
   rotate,
   sequence_view,
   view,
@@ -76,18 +76,14 @@ class Decoder(nnx.Module):
     """Returns hidden [B, S, D] and the mixtures' Routed ([layers, ...]) or None; tokens, segment [B, S].
 
     A token sees the tokens before it with its own number in `segment`; one number's columns are contiguous.
-    With `response` [B, S] (`attention.sequence_view`) these are a prompt and several responses; no kernel
-    can do that.
+    With `response` [B, S] (`attention.sequence_view`) these are a prompt and several responses.
     `routing` [layers, B, S, k] int32 replays a choice of experts, -1 routes normally; `counted`
     [B, S] bool are the tokens whose load is summed up for `moe.load_balance_loss`.
     """
     S = tokens.shape[1]
-    if response is not None and self.attention != "reference":
-      raise ValueError(f"Attention by '{self.attention}' cannot share a prompt among responses.")
     inputs = self._with_room(tokens, segment, routing, counted, response)
     tokens, segment, routing, counted, response = inputs
-    seen = self._view(segment, response) if self.attention == "reference" else self._view_of_kernel(segment)
-    x, routed = self._through(tokens, seen, routing, counted)
+    x, routed = self._through(tokens, self._view_of(segment, response), routing, counted)
     if routed is not None:
       routed = routed._replace(experts=routed.experts[:, :, :S])
     return sharding.whole_columns(self.mesh, x)[:, :S], routed
@@ -303,9 +299,11 @@ class Decoder(nnx.Module):
   def _view(self, segment, response=None):
     return sequence_view(segment, self._frequencies(), self.mesh, response)
 
-  def _view_of_kernel(self, segment) -> kernels.View:
-    rope = angles(positions(segment), self._frequencies())
-    return kernels.View(self.attention, self.spec, self.mesh, dict(self.rules), segment, *rope)
+  def _view_of(self, segment, response) -> View | kernels.View:
+    if self.attention == "reference":
+      return self._view(segment, response)
+    model = self.attention, self.spec, self.mesh, dict(self.rules)
+    return kernels.view(*model, segment, self._frequencies(), response)
 
   def _with_room(self, tokens, segment, routing, counted, response):
     """Appends columns of a segment of their own, so that the rows fill whole blocks of the kernel."""

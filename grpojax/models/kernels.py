@@ -2,8 +2,11 @@
 
 Every back end computes the same as `attention.attend`, against which tests compare it, and never holds a
 score for each pair of columns: "splash" is JAX's Pallas kernel for TPUs (forward and backward; blocks that
-the causal mask or a window leaves empty are skipped), "cudnn" is NVIDIA's through `jax.nn`, which does hold
-a mask.  Both run on each device's own rows and heads, under `shard_map`.
+the mask leaves empty are skipped), "cudnn" is NVIDIA's through `jax.nn`.  Both run on each device's own rows
+and heads, under `shard_map`.
+
+Splash needs no mask of whole segments.  A prompt with several responses behind it is no such segment: then
+both kernels read a mask, a byte or two for each pair of columns, of which splash skips the empty blocks too.
 
 Only `Decoder.forward` reads whole sequences; prompts that are sampled from and single tokens are read by
 the reference, whose caches have layouts of their own.
@@ -19,7 +22,7 @@ from jax.ad_checkpoint import checkpoint_name
 from jax.experimental.pallas.ops.tpu import splash_attention
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from grpojax.models.attention import rotate
+from grpojax.models.attention import angles, positions, rotate, sequence_view
 from grpojax.models.spec import Spec
 from grpojax.runtime import sharding
 
@@ -28,6 +31,7 @@ PLATFORMS = {"splash": "a TPU", "cudnn": "an NVIDIA GPU"}
 BLOCKS = (2048, 1024, 512, 256, 128)  # columns of keys that splash reads at a time
 QUERIES = 1024  # at most; scores are computed of half as many keys at a time: benchmarks/attention.py
 PAIR = 2  # cuDNN's backward pass through a mask takes even numbers of columns only
+MASKED = 8192  # columns of a row at most, where a choice needs a mask: 67 MB a copy, of which there are three
 LANES = 128  # of a TPU's vector registers
 
 
@@ -76,12 +80,30 @@ def room(backend: str, columns: int, shards: int) -> int:
   return _whole(columns, shards * units[backend])
 
 
+def keys_scored(backend: str, columns: int, prompt: float, response: float, shared: bool):
+  """Returns how many keys attention scores for a token of a prompt, and of a response to it, on average.
+
+  Of rows of `columns`, of which cuDNN scores every pair, and of the others blocks up to the diagonal.  Splash
+  skips the blocks of other sequences where it reads a mask, as `shared` prompts need it.
+  """
+  if backend == "splash" and shared:
+    begun = block(columns) / 2  # blocks of which a token sees a part: at its prompt's end and its own
+    return prompt / 2 + begun, prompt + response / 2 + 2 * begun
+  keys = columns * {"reference": 5 / 8, "splash": 1 / 2, "cudnn": 1}[backend]
+  return keys, keys
+
+
+def mask_bytes(backend: str, s: Spec, columns: int) -> int:
+  """Returns bytes of a row's masks, of which splash has one for each of its three kernels."""
+  return {"reference": 1, "splash": 3, "cudnn": 3}[backend] * len(windows_of(s)) * columns**2
+
+
 def _whole(columns: int, unit: int) -> int:
   return -(-columns // unit) * unit
 
 
 class View(NamedTuple):
-  """Angles and segments of whole sequences for a kernel; as `attention.View`, without a mask.
+  """Angles, segments and masks of whole sequences for a kernel; as `attention.View`.
 
   Layers of different windows each have their kernel, behind a switch, through which parts.REMAT keeps
   nothing: the backward pass computes attention again.
@@ -94,15 +116,15 @@ class View(NamedTuple):
   segment: jax.Array  # [B, S] int32
   cos: jax.Array  # [tables, B, S, H / 2] float32
   sin: jax.Array
+  masks: tuple = ()  # one for each of `windows_of`, as the back end reads it; none: `segment` says all
 
   def of(self, window, table):
     """Returns (attention, turn) of a layer; `window`, one of the model's, is traced: layers are scanned."""
-    windows = sorted(set(self.spec.windows))
+    windows = windows_of(self.spec)
     table = 0 if table is None else table
 
     def attention(q, k, v, scale, cap):
-      read = {"splash": splash, "cudnn": cudnn}[self.backend]
-      reads = [partial(self._on_mesh, partial(read, window=w, scale=scale, cap=cap)) for w in windows]
+      reads = [partial(self._on_mesh, number, scale=scale, cap=cap) for number in range(len(windows))]
       if len(reads) == 1:
         return reads[0](q, k, v), (k, v)
       number = sum(i * (window == w) for i, w in enumerate(windows) if w)  # 0: no window, whose size is 2**30
@@ -111,21 +133,51 @@ class View(NamedTuple):
     turn = rotate_by_product if self.backend == "splash" else rotate
     return attention, partial(turn, rope=(self.cos[table], self.sin[table]))
 
-  def _on_mesh(self, read, q, k, v):
-    """Runs attention on each device for its own rows, columns and heads of queries; all keys travel."""
+  def _on_mesh(self, number: int, q, k, v, *, scale: float, cap: float):
+    """Runs attention on each device for its own rows, columns and heads of queries; all keys travel.
+
+    `number` is the window's.
+    """
     mesh, N, K = self.mesh, q.shape[2], k.shape[2]
     heads = sharding.partition(mesh, ["heads"], (N,), self.rules)[0]
     tensor = mesh.shape[heads] if heads else 1
     if K % tensor:  # kv heads that do not divide: as often as it takes
       k, v = (jnp.repeat(x, tensor // K if tensor % K == 0 else N // K, axis=2) for x in (k, v))
     rows, context = sharding.cut_of(mesh, q.shape[0])
-    mine, whole = PartitionSpec(rows, context, heads), PartitionSpec(rows, None, heads)
     by_columns = NamedSharding(mesh, PartitionSpec(None, context))  # None: rows are whole
-    kernel, local = read(q.shape[1], N // tensor, by_columns)
-    of_kernel = kernel.manual_sharding_spec(by_columns) if kernel else None
-    specs = of_kernel, mine, whole, whole, PartitionSpec(rows, context), PartitionSpec(rows)
-    cut = jax.shard_map(local, mesh=mesh, in_specs=specs, out_specs=mine, check_vma=False)
-    return cut(kernel, q, k, v, self.segment, self.segment)
+    if self.backend == "cudnn":
+      mask, of_mask, read = self.masks[number], PartitionSpec(rows, context), cudnn
+    elif self.masks:
+      mask, read = self.masks[number], read_rows
+      of_mask = jax.tree.map(lambda _: PartitionSpec(rows, None, context), mask)  # [B, 1, blocks of S, ...]
+    else:
+      window = windows_of(self.spec)[number]
+      mask = splash(q.shape[1], N // tensor, by_columns, window=window, cap=cap)
+      of_mask, read = mask.manual_sharding_spec(by_columns), read_segments
+    mine, whole = PartitionSpec(rows, context, heads), PartitionSpec(rows, None, heads)
+    specs = of_mask, mine, whole, whole, PartitionSpec(rows, context), PartitionSpec(rows)
+    read = jax.shard_map(
+      partial(read, scale=scale), mesh=mesh, in_specs=specs, out_specs=mine, check_vma=False
+    )
+    return read(mask, q, k, v, self.segment, self.segment)
+
+
+def windows_of(s: Spec) -> list[int]:
+  """Returns the sizes of the model's windows, each once; 0 is none."""
+  return sorted(set(s.windows))
+
+
+def view(
+  backend: str, s: Spec, mesh: Mesh, rules: sharding.Rules, segment, frequencies, response=None
+) -> View:
+  """Returns the view that whole sequences have of themselves; as `attention.sequence_view`."""
+  if backend == "splash" and response is None:
+    return View(backend, s, mesh, rules, segment, *angles(positions(segment), frequencies))
+  seen = sequence_view(segment, frequencies, mesh, response)
+  masks = [seen.mask & (seen.distance < window) if window else seen.mask for window in windows_of(s)]
+  if backend == "splash":
+    masks = [splash_of_rows(mask, mesh, s.attention_softcap) for mask in masks]
+  return View(backend, s, mesh, rules, segment, seen.cos, seen.sin, tuple(masks))
 
 
 def rotate_by_product(x, rope):
@@ -139,13 +191,33 @@ def rotate_by_product(x, rope):
   return x * jnp.broadcast_to(cos, x.shape) + other * jnp.broadcast_to(sin, x.shape)
 
 
-def splash(columns: int, heads: int, by_columns: NamedSharding, *, window: int, scale: float, cap: float):
-  """Returns (kernel, local): local(kernel, q [B, S, N, H], k, v [B, columns, K, H], their segments) -> as q.
+def splash(columns: int, heads: int, by_columns: NamedSharding, *, window: int, cap: float):
+  """Returns the kernel of whole segments, whose mask is causal and known to the compiler."""
+  shards = _column_shards(by_columns)
+  shape = columns, columns
+  mask = splash_attention.CausalMask(shape, shard_count=shards)
+  if window:
+    mask = splash_attention.LocalMask(shape, (window - 1, 0), 0, shard_count=shards)
+  heads = splash_attention.MultiHeadMask([mask] * heads)
+  return splash_attention.make_splash_mha(heads, **_splash_options(by_columns.mesh, columns, shards, cap))
+
+
+def splash_of_rows(mask, mesh: Mesh, cap: float):
+  """Returns a kernel for each row, its arrays stacked, by mask [B, S, S] bool, which all heads share."""
+  columns = mask.shape[-1]
+  options = _splash_options(mesh, columns, sharding.column_shards(mesh, len(mask)), cap)
+  kernel = jax.vmap(lambda mask: splash_attention.make_splash_mha(mask[None], **options))(mask)
+  infos = kernel.fwd_mask_info, kernel.dq_mask_info, kernel.dkv_mask_info
+  infos = (info._replace(is_dynamic_mask=None) for info in infos)  # read as a bool, which a stack is not
+  return splash_attention.splash_attention_kernel.SplashAttentionKernel(*infos, **kernel.kwargs)
+
+
+def _splash_options(mesh: Mesh, columns: int, shards: int, cap: float) -> dict:
+  """Returns how splash computes `columns` of keys, with queries cut in `shards`.
 
   The backward pass is two kernels, which compute the scores twice.  A single kernel would leave gradients
   of the queries for each block of keys: memory quadratic in the length, and as long to add them up.
   """
-  shards = _column_shards(by_columns)
   keys = block(columns, shards)
   queries, computed = min(keys, QUERIES), min(keys, QUERIES // 2)
   sizes = splash_attention.BlockSizes(
@@ -153,48 +225,46 @@ def splash(columns: int, heads: int, by_columns: NamedSharding, *, window: int, 
     block_q_dkv=queries, block_kv_dkv=keys, block_kv_dkv_compute=computed,
     block_q_dq=queries, block_kv_dq=keys, use_fused_bwd_kernel=False,
   )  # fmt: skip
-  shape = columns, columns
-  mask = splash_attention.CausalMask(shape, shard_count=shards)
-  if window:
-    mask = splash_attention.LocalMask(shape, (window - 1, 0), 0, shard_count=shards)
-  kernel = splash_attention.make_splash_mha(
-    splash_attention.MultiHeadMask([mask] * heads),
+  return dict(
     head_shards=1,
     q_seq_shards=shards,
     block_sizes=sizes,
     attn_logits_soft_cap=cap or None,
     residual_checkpoint_name="attention",  # the outputs and their normalisers, for parts.REMAT
-    interpret=by_columns.mesh.devices.flat[0].platform != "tpu",
+    interpret=mesh.devices.flat[0].platform != "tpu",
   )
 
-  def local(kernel, q, k, v, of_q, of_k):
-    one = lambda q, k, v, *ids: kernel(q, k, v, segment_ids=splash_attention.SegmentIds(*ids))
-    k = (k.astype(jnp.float32) * scale).astype(k.dtype)  # of both, the smaller
-    return jax.vmap(one)(*(x.swapaxes(1, 2) for x in (q, k, v)), of_q, of_k).swapaxes(1, 2)
 
-  return kernel, local
+def read_segments(kernel, q, k, v, of_q, of_k, *, scale: float):
+  """Returns what q [B, S, N, H] reads of k, v [B, columns, K, H] by a kernel of `splash`.
+
+  `of_q` [B, S] and `of_k` [B, columns] are their segments.
+  """
+  one = lambda q, k, v, *ids: kernel(q, k, v, segment_ids=splash_attention.SegmentIds(*ids))
+  q, k, v = _for_splash(q, k, v, scale)
+  return jax.vmap(one)(q, k, v, of_q, of_k).swapaxes(1, 2)
+
+
+def read_rows(kernels, q, k, v, of_q, of_k, *, scale: float):
+  """Returns what `read_segments` does, by a kernel for each row, of `splash_of_rows`, one after the other."""
+  del of_q, of_k  # the masks know
+  one = lambda row: row[0](*row[1:])
+  return jax.lax.map(one, (kernels, *_for_splash(q, k, v, scale))).swapaxes(1, 2)
+
+
+def _for_splash(q, k, v, scale: float):
+  k = (k.astype(jnp.float32) * scale).astype(k.dtype)  # of both, the smaller
+  return tuple(x.swapaxes(1, 2) for x in (q, k, v))
 
 
 def _column_shards(by_columns: NamedSharding) -> int:
   return by_columns.mesh.shape["context"] if by_columns.spec[1] else 1
 
 
-def cudnn(
-  columns: int, heads: int, by_columns: NamedSharding, *, window: int, scale: float, cap: float,
-  implementation: str = "cudnn",
-):  # fmt: skip
-  """Returns (None, local), local as that of `splash`: cuDNN has no kernel object to hand over."""
-  del heads, cap  # 0: see `obstacle`
-
-  def local(_, q, k, v, of_q, of_k):
-    S = q.shape[1]
-    first = jax.lax.axis_index("context") * S if _column_shards(by_columns) > 1 else 0
-    distance = first + jnp.arange(S)[:, None] - jnp.arange(columns)[None]
-    near = (distance >= 0) & (distance < (window or columns))
-    mask = near[None] & (of_q[:, :, None] == of_k[:, None, :])
-    read = jax.nn.dot_product_attention(
-      q, k, v, mask=mask[:, None], scale=scale, implementation=implementation
-    )
-    return checkpoint_name(read, "attention")
-
-  return None, local
+def cudnn(mask, q, k, v, of_q, of_k, *, scale: float, implementation: str = "cudnn"):
+  """Returns what q [B, S, N, H] reads of k, v [B, columns, K, H] through mask [B, S, columns]."""
+  del of_q, of_k  # the mask knows
+  read = jax.nn.dot_product_attention(
+    q, k, v, mask=mask[:, None], scale=scale, implementation=implementation
+  )
+  return checkpoint_name(read, "attention")

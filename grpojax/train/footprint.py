@@ -14,7 +14,7 @@ from ml_collections import ConfigDict
 
 from grpojax.learner import rows
 from grpojax.learner.packing import PackSpec
-from grpojax.models import Model
+from grpojax.models import Model, kernels
 from grpojax.rollout import sampler, turns
 from grpojax.rollout.sampler import kv_budget, weights
 from grpojax.runtime import sharding
@@ -101,6 +101,10 @@ def update(sizes: Sizes, kept: dict[str, float]) -> Phase:
     "activations kept": activations(sizes),
     "a layer, or logits": max(_layer(sizes), _logits(sizes)),
   }
+  if sizes.packed and sizes.packed.shared and sizes.model.attention != "reference":
+    rows_here = sizes.packed.rows * sizes.packed.shards // sharding.batch_shards(sizes.mesh)
+    of_row = kernels.mask_bytes(sizes.model.attention, sizes.model.spec, sizes.packed.columns)
+    parts["masks"] = rows_here * of_row / sizes.mesh.shape["context"]
   if sizes.mesh.shape["context"] > 1 and "context" not in sharding.mesh_axes(sizes.model.rules["embed"]):
     parts[SUMMED] = trained  # 72B on v5p:4x4x8, 16 x 8: without it 96 GiB, and the compiler asked for 102
   return Phase("update", kept | parts)

@@ -61,9 +61,7 @@ def _build(
   dtype = config.model.dtype
   spec = models.from_folder(folder, dtype, dtype, config.model.head_dtype)
   model = models.from_spec(spec, mesh, config.mesh.rules.to_dict())
-  shared = pack is not None and pack.shared  # a row's prompt is one for several responses: any mask
-  attention = "reference" if shared else kernels.choose(config.attention, spec, mesh)[0]
-  model = model._replace(attention=attention)
+  model = model._replace(attention=kernels.choose(config.attention, spec, mesh)[0])
   by_prompt = sharding.batch_sharding(mesh)
   where = sharding.param_shardings(mesh, model.axes, model.shapes, model.rules)
   logp = aot_jit(

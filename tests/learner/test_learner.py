@@ -183,7 +183,7 @@ def test_padding_of_an_update_is_counted_in_its_own_columns():
 
 
 def test_as_many_responses_share_a_prompt_as_save_products():
-  """All where matrices cost most; one, where attention does; and one for a kernel."""
+  """All where matrices cost most; one, where attention does; kernels share where their mask has room."""
   config = base.get_config("mini")
   config.data.prompt_budget = config.rollout.max_tokens = 64
   mesh = make_mesh({})
@@ -192,8 +192,14 @@ def test_as_many_responses_share_a_prompt_as_save_products():
   assert width(hidden_size=512, intermediate_size=1536) == 64 + 8 * 63
   config.data.prompt_budget = config.rollout.max_tokens = 4096
   assert width() == 2 * 4096 - 1
-  kernel = rows.pack_spec(config, MODEL._replace(attention="splash"), mesh)
-  assert (kernel.columns, kernel.shared) == (2 * 4096 - 1, False)
+  of_kernel = lambda name: rows.pack_spec(config, model(**large)._replace(attention=name), mesh)
+  large = dict(hidden_size=512, intermediate_size=1536, num_attention_heads=4)
+  assert of_kernel("splash")[3:] == (2 * 4096 - 1, True)  # three responses, if they are half as long
+  config.data.prompt_budget = config.rollout.max_tokens = 512
+  assert of_kernel("splash")[3:] == (512 + 8 * 511, True)
+  assert of_kernel("cudnn")[3:] == (512 + 7 * 511, True)  # which scores every pair of a row
+  config.rollout.max_tokens = 8192
+  assert of_kernel("splash")[3:] == (512 + 8191, False) == of_kernel("cudnn")[3:]
 
 
 def test_log_probs_of_packed_sequences_are_those_of_a_row_each():

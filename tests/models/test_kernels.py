@@ -34,6 +34,12 @@ def segments(columns: int = S):
   return jnp.asarray((np.arange(columns)[None, None] >= ends[..., None]).sum(axis=1, dtype=np.int32))
 
 
+def responses():
+  """Of every segment 17 columns are a prompt, behind which stand responses of 23 columns."""
+  since = attention.positions(segments()) - 17
+  return jnp.where(since < 0, 0, 1 + since // 23)
+
+
 @cache
 def inputs():
   shape = lambda heads: (B, S, heads, H)
@@ -54,29 +60,38 @@ def outputs(view, window, cap: float):
 
 
 @cache
-def expected(window: int, cap: float):
-  column = jnp.arange(S)
-  mask, distance = attention.causal_mask(segments()), (column[:, None] - column[None])[None]
-  return outputs(attention.view(mask, distance, segments(), jnp.ones((1, H // 2))), jnp.int32(window), cap)
+def expected(window: int, cap: float, shared: bool):
+  view = attention.sequence_view(segments(), jnp.ones((1, H // 2)), None, responses() if shared else None)
+  return outputs(view, jnp.int32(window), cap)
+
+
+CUT = dict(fsdp=2, tensor=2, context=2)  # rows are dealt out
+COLUMNS = dict(data=4, context=2)
 
 
 @pytest.mark.parametrize(
-  ("backend", "sizes", "window", "cap"),
+  ("backend", "sizes", "window", "cap", "shared"),
   [
-    ("splash", {}, 96, 0.0),
-    pytest.param("splash", dict(data=2, tensor=4), 2**30, 2.0, marks=slow),  # fewer kv heads than shards
-    pytest.param("splash", dict(fsdp=2, tensor=2, context=2), 96, 0.0, marks=slow),  # rows are dealt out
-    pytest.param("splash", dict(data=4, context=2), 96, 0.0, marks=slow),  # columns are cut
-    pytest.param("cudnn", dict(data=2, context=4), 2**30, 0.0, marks=slow),
-    pytest.param("cudnn", dict(tensor=2), 96, 0.0, marks=slow),
+    ("splash", {}, 96, 0.0, False),
+    pytest.param("splash", dict(data=2, tensor=4), 2**30, 2.0, False, marks=slow),  # few kv heads
+    pytest.param("splash", CUT, 96, 0.0, False, marks=slow),
+    pytest.param("splash", COLUMNS, 96, 0.0, False, marks=slow),
+    ("splash", {}, 2**30, 0.0, True),
+    pytest.param("splash", dict(data=2, tensor=4), 96, 2.0, True, marks=slow),
+    pytest.param("splash", CUT, 2**30, 0.0, True, marks=slow),
+    pytest.param("splash", COLUMNS, 96, 0.0, True, marks=slow),
+    pytest.param("cudnn", dict(data=2, context=4), 2**30, 0.0, False, marks=slow),
+    pytest.param("cudnn", dict(tensor=2), 96, 0.0, False, marks=slow),
+    pytest.param("cudnn", dict(data=2, context=2), 96, 0.0, True, marks=slow),
   ],
 )
-def test_a_kernel_reads_what_the_reference_reads(backend, sizes, window, cap, monkeypatch):
-  """Forward and backward: packed rows, a layer's window among others, grouped heads, soft-cap, meshes."""
+def test_a_kernel_reads_what_the_reference_reads(backend, sizes, window, cap, shared, monkeypatch):
+  """Forward and backward: packed rows, shared prompts, one of two windows, grouped heads, caps, meshes."""
   monkeypatch.setattr(kernels, "cudnn", partial(kernels.cudnn, implementation="xla"))
-  rope = jnp.ones((1, B, S, H // 2))
-  view = kernels.View(backend, SPEC, mesh(**sizes), sharding.RULES, segments(), rope, rope)
-  for got, want in zip(outputs(view, jnp.int32(window), cap), expected(window, cap), strict=True):
+  spec = dataclasses.replace(SPEC, attention_softcap=cap)
+  rows = segments(), jnp.ones((1, H // 2)), responses() if shared else None
+  view = kernels.view(backend, spec, mesh(**sizes), sharding.RULES, *rows)
+  for got, want in zip(outputs(view, jnp.int32(window), cap), expected(window, cap, shared), strict=True):
     np.testing.assert_allclose(got, want, rtol=0, atol=3e-5 * np.abs(want).max())
 
 
