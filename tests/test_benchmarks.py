@@ -58,9 +58,10 @@ def test_the_accelerators_script_runs_dry_and_counts_what_is_necessary(monkeypat
   steps = [weights + kv * (w.prompts * w.prompt + slots * own) for own in range(1, w.new)]
   assert decode["necessary_bytes"] == sum(steps)
 
-  S, rows = 2 * w.half, 2 * w.rows
-  of_layers = 2 * S * (layers * layer + D) + layers * 2 * N * H * S * S
-  assert found["update:7B"]["necessary_flops"] == 3 * rows * (of_layers + 2 * w.half * V * D)
+  T, columns = w.half, 3 * w.half  # a prompt and two responses, as long as it
+  pairs = T**2 / 2 + 2 * (T**2 + T**2 / 2)
+  of_prompt = 2 * columns * (layers * layer + D) + 4 * layers * N * H * pairs + 2 * 2 * T * V * D
+  assert found["update:7B"]["necessary_flops"] == 3 * w.rows * of_prompt
   assert found["update:7B"]["dtype"] == "float32"
   assert found["step:0.5B"]["rows"] == w.step_prompts * w.group_size
 

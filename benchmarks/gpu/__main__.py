@@ -7,11 +7,11 @@
 
 Random weights in bfloat16, made on the device.  Decoding: prompts of 512 tokens, 16 samples each of
 2,048 tokens, as many slots as memory holds; its necessary bytes are the weights and the live keys and
-values of every token step.  Updating: 16 rows of 4,096 tokens; its necessary work is forward and
-backward, recomputation not counted.  Both are the programs of training.  A whole step samples 4 such
-prompts and updates once, here and in TRL.  Each part is a process, so that none inherits memory; parts
-that no time is left for are named.  Writes benchmarks/results/gpu.json, and the table into
-docs/performance.md.
+values of every token step.  Updating: 16 responses of 2,048 tokens to 8 prompts of as many; its necessary
+work is forward and backward, a prompt once, recomputation not counted.  Both are the programs of training.
+A whole step samples 4 such prompts and updates once, here and in TRL.  Each part is a process, so that none
+inherits memory; parts that no time is left for are named.
+Writes benchmarks/results/gpu.json, and the table into docs/performance.md.
 """
 
 import argparse

@@ -18,14 +18,19 @@ from ml_collections import ConfigDict
 
 from benchmarks import ends
 from grpojax import models, objective
+from grpojax.config.overrides import changed
 from grpojax.learner import batching, logprobs, packing
 from grpojax.learner.rows import pack_spec
+from grpojax.models import kernels
 from grpojax.models import spec as spec_lib
 from grpojax.recipes import base
 from grpojax.rollout import sampler
 from grpojax.runtime import sharding
 from grpojax.tools.podcheck import known
+from grpojax.train import footprint
 from grpojax.train import programs as programs_lib
+from grpojax.train.auto import machine
+from grpojax.train.auto import update as update_choices
 from grpojax.types import Groups, Prompts, Rollout, Scored
 
 SIZES = ("hidden_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads", "head_dim",
@@ -67,25 +72,37 @@ DRY = Work(4, 8, 8, 2, 2, 8, 2, 128, 2**16, 1e9)
 
 
 def build(name: str, dry: bool, param_dtype: str, **rollout):
-  """Returns (Device, Prompts): everything that runs on the device is a run's own; there is no data."""
+  """Returns (Device, Prompts): everything that runs on the device is a run's own; there is no data.
+
+  Attention, pieces, remat and chunks are those of a run that leaves them open.
+  """
   sizes, vocab = TINY if dry else MODELS[name]
   c = base.get_config()
   c.model.update(dict(zip(SIZES, sizes, strict=True)), dtype="bfloat16", rope_theta=1e6)
   prompt = rollout.pop("prompt")
   c.data.prompt_budget = prompt
   c.rollout.update(rollout)
-  c.updates_per_rollout, c.microbatches = 1, rollout["prompts"]
-  c.logprob_chunk = 128
+  c.updates_per_rollout = 1
+  c.update(microbatches=0, logprob_chunk=0, remat="auto")
   c.optimizer.learning_rate = 1e-6
   c.mesh.data = 1
   mesh = sharding.make_mesh(c.mesh)
   spec = replace(spec_lib.from_config(c.model, vocab), param_dtype=param_dtype)
-  model = models.from_spec(spec, mesh)
+  model = models.from_spec(spec, mesh)._replace(attention=kernels.choose(c.attention, spec, mesh)[0])
+  c = _closed(c, model, mesh)
+  model = model._replace(remat=c.remat)
   programs = ends.programs(c, model, None, mesh, (vocab,))  # every response takes all tokens
   ids = np.arange(rollout["prompts"], dtype=np.int32)
   job = Device(c, mesh, model, objective.build(c.objective), programs, pack_spec(c, model, mesh))
   tokens = np.random.default_rng(0).integers(0, vocab, (len(ids), prompt)).astype(np.int32)
   return job, Prompts(tokens, np.full(len(ids), prompt, np.int32), ids, [{}] * len(ids))
+
+
+def _closed(config: ConfigDict, model: models.Model, mesh: Mesh) -> ConfigDict:
+  """Returns the config with what an update leaves open chosen, as `train.auto` does it for accelerators."""
+  least = changed(config, dict(microbatches=1, logprob_chunk=update_choices.CHUNK, remat="full"))
+  state = footprint.state(footprint.sizes(least, model, mesh))
+  return changed(config, update_choices.choose(config, least, machine.here(), model, mesh, state)[1])
 
 
 def initial(job):
@@ -188,13 +205,16 @@ def update(name: str, work: Work, dry: bool) -> dict:
     seconds.append(time.perf_counter() - began)
     if len(seconds) > 1 and time.perf_counter() - start > 60:
       break
-  rows, length, spec = P * G, 2 * work.half, job.model.spec
-  attention = 2 * spec.num_hidden_layers * spec.num_attention_heads * spec.head_dim * length**2  # causal
-  forward = rows * (2 * body * length + 2 * head * T + attention)
+  L, spec = work.half, job.model.spec
+  tokens = P * (L + G * T)  # a prompt once
+  pairs = P * (L**2 / 2 + G * T * (L + T / 2))
+  attention = 4 * spec.num_hidden_layers * spec.num_attention_heads * spec.head_dim * pairs
+  forward = 2 * body * tokens + 2 * head * P * G * T + attention
   took = min(seconds[1:])
   return dict(
-    rows=rows, seconds=took, tokens_per_second=rows * length / took, dtype=dtype,
-    necessary_flops=3 * forward, compile_seconds=seconds[0] - took,
+    rows=P * G, seconds=took, tokens_per_second=P * G * T / took, dtype=dtype, necessary_flops=3 * forward,
+    compile_seconds=seconds[0] - took, attention=job.model.attention, remat=job.config.remat,
+    microbatches=job.config.microbatches, logprob_chunk=job.config.logprob_chunk,
   )  # fmt: skip
 
 

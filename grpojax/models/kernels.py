@@ -83,13 +83,13 @@ def room(backend: str, columns: int, shards: int) -> int:
 def keys_scored(backend: str, columns: int, prompt: float, response: float, shared: bool):
   """Returns how many keys attention scores for a token of a prompt, and of a response to it, on average.
 
-  Of rows of `columns`, of which cuDNN scores every pair, and of the others blocks up to the diagonal.  Splash
-  skips the blocks of other sequences where it reads a mask, as `shared` prompts need it.
+  Of rows of `columns`, whose blocks up to the diagonal all are scored; cuDNN takes 3/4 of the time of all.
+  Splash skips the blocks of other sequences where it reads a mask, as `shared` prompts need it.
   """
   if backend == "splash" and shared:
     begun = block(columns) / 2  # blocks of which a token sees a part: at its prompt's end and its own
     return prompt / 2 + begun, prompt + response / 2 + 2 * begun
-  keys = columns * {"reference": 5 / 8, "splash": 1 / 2, "cudnn": 1}[backend]
+  keys = columns * {"reference": 5 / 8, "splash": 1 / 2, "cudnn": 3 / 4}[backend]
   return keys, keys
 
 
@@ -262,9 +262,14 @@ def _column_shards(by_columns: NamedSharding) -> int:
 
 
 def cudnn(mask, q, k, v, of_q, of_k, *, scale: float, implementation: str = "cudnn"):
-  """Returns what q [B, S, N, H] reads of k, v [B, columns, K, H] through mask [B, S, columns]."""
+  """Returns what q [B, S, N, H] reads of k, v [B, columns, K, H] through mask [B, S, columns].
+
+  Told that nobody looks ahead, which the mask says too, cuDNN skips blocks: 4.4 ms instead of 6.0 for both
+  passes of 2 x 6,144 columns on an H200, 12 heads of 128.  Devices that have a part of the queries cannot.
+  """
   del of_q, of_k  # the mask knows
+  whole = q.shape[1] == k.shape[1]
   read = jax.nn.dot_product_attention(
-    q, k, v, mask=mask[:, None], scale=scale, implementation=implementation
+    q, k, v, mask=mask[:, None], scale=scale, is_causal=whole, implementation=implementation
   )
   return checkpoint_name(read, "attention")
