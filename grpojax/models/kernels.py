@@ -31,7 +31,8 @@ PLATFORMS = {"splash": "a TPU", "cudnn": "an NVIDIA GPU"}
 BLOCKS = (2048, 1024, 512, 256, 128)  # columns of keys that splash reads at a time
 QUERIES = 1024  # at most; scores are computed of half as many keys at a time: benchmarks/attention.py
 PAIR = 2  # cuDNN's backward pass through a mask takes even numbers of columns only
-MASKED = 8192  # columns of a row at most, where a choice needs a mask: 67 MB a copy, of which there are three
+MASKED = 8192  # columns of a row at most, where a choice needs a mask: `mask_bytes`
+MASKED_SCOPE = "masked_attention"  # by which podcheck knows kernels that skip blocks which only data tells
 LANES = 128  # of a TPU's vector registers
 
 
@@ -94,8 +95,12 @@ def keys_scored(backend: str, columns: int, prompt: float, response: float, shar
 
 
 def mask_bytes(backend: str, s: Spec, columns: int) -> int:
-  """Returns bytes of a row's masks, of which splash has one for each of its three kernels."""
-  return {"reference": 1, "splash": 3, "cudnn": 3}[backend] * len(windows_of(s)) * columns**2
+  """Returns bytes of a row's masks and of what kernels make of them in a backward pass.
+
+  Splash has a mask for each of its three kernels, and makes two of them 4 bytes a pair; cuDNN adds bfloat16.
+  """
+  masks, beside = {"splash": (3, 8), "cudnn": (1, 4)}[backend]
+  return (masks * len(windows_of(s)) + beside) * columns**2
 
 
 def _whole(columns: int, unit: int) -> int:
@@ -249,7 +254,8 @@ def read_rows(kernels, q, k, v, of_q, of_k, *, scale: float):
   """Returns what `read_segments` does, by a kernel for each row, of `splash_of_rows`, one after the other."""
   del of_q, of_k  # the masks know
   one = lambda row: row[0](*row[1:])
-  return jax.lax.map(one, (kernels, *_for_splash(q, k, v, scale))).swapaxes(1, 2)
+  with jax.named_scope(MASKED_SCOPE):
+    return jax.lax.map(one, (kernels, *_for_splash(q, k, v, scale))).swapaxes(1, 2)
 
 
 def _for_splash(q, k, v, scale: float):

@@ -157,8 +157,10 @@ def _cached(sizes: Sizes) -> int:
   return c.prompts * L + sizes.slots * kv_budget.ring(c.max_tokens)
 
 
-def _row(sizes: Sizes) -> int:
-  """Returns the columns of one sequence of whole budgets."""
+def columns_of_row(sizes: Sizes) -> int:
+  """Returns the columns of a row, packed or of one sequence of whole budgets."""
+  if sizes.packed:
+    return sizes.packed.columns
   return sizes.config.data.prompt_budget + sizes.config.rollout.max_tokens - 1
 
 
@@ -170,13 +172,13 @@ def _layer(sizes: Sizes) -> float:
   wide = s.intermediate_size if not s.moe else s.moe.num_experts_per_tok * s.moe.intermediate_size
   scores = 0
   if sizes.model.attention == "reference":  # scores and weights of every pair, in float32
-    scores = 2 * 4 * columns * _row(sizes) * s.num_attention_heads / tensor
+    scores = 2 * 4 * columns * columns_of_row(sizes) * s.num_attention_heads / tensor
   return columns * item * (4 * s.hidden_size + 2 * heads + 5 * wide / tensor) + scores
 
 
 def _logits(sizes: Sizes) -> float:
   """Returns bytes of a chunk's logits, their gradient in both precisions, and the head's own gradient."""
-  s, tensor = sizes.model.spec, sizes.mesh.shape["tensor"]
-  chunk = columns_of_piece(sizes) / _row(sizes) * min(sizes.config.logprob_chunk, _row(sizes))
+  s, tensor, row = sizes.model.spec, sizes.mesh.shape["tensor"], columns_of_row(sizes)
+  chunk = columns_of_piece(sizes) / row * min(sizes.config.logprob_chunk, row)
   item = jnp.dtype(s.dtype).itemsize
   return s.vocab_size / tensor * (chunk * (4 + 4 + item) + 4 * s.hidden_size)

@@ -49,7 +49,7 @@ def compile_for(where: Slice, program: Program) -> Compiled:
     text = _dumped(Path(dump)) if where.abstract else done.as_text()
   m = done.memory_analysis()
   needed = m.argument_size_in_bytes + m.output_size_in_bytes - m.alias_size_in_bytes + m.temp_size_in_bytes
-  found = counts.count(hlo.parse(text), program.mesh, program.unknown)
+  found = counts.count(hlo.parse(text), program.mesh, program.unknown, program.scored)
   needed += m.generated_code_size_in_bytes
   return Compiled(seconds, "", needed, m.temp_size_in_bytes, m.argument_size_in_bytes, found)
 

@@ -7,6 +7,7 @@ import jax
 from grpojax.models import Model
 from grpojax.rollout.sampler import kv_budget, shared_prefix
 from grpojax.runtime import sharding
+from grpojax.tools.podcheck import programs
 from grpojax.tools.podcheck.programs import Plan
 
 
@@ -20,12 +21,16 @@ def weights(model: Model) -> tuple[float, float]:
 
 
 def forward(plan: Plan) -> float:
-  """Returns FLOPs of one pass over an update's sequences of whole budget; two per weight and token."""
+  """Returns FLOPs of one pass over an update's sequences of whole budget; two per weight and token.
+
+  A prompt counts once for the responses that share it in a row.
+  """
   s, c = plan.model.spec, plan.config.rollout
   rows = c.prompts // plan.config.updates_per_rollout * c.group_size
   body, head = weights(plan.model)
-  columns = plan.columns // rows
-  pairs = sum(min(w or columns, columns) * columns - min(w or columns, columns) ** 2 / 2 for w in s.windows)
+  columns, L, sharing = plan.columns // rows, plan.config.data.prompt_budget, programs.sharing(plan)
+  seen = lambda n: sum(min(w or n, n) * n - min(w or n, n) ** 2 / 2 for w in s.windows)
+  pairs = seen(L + c.max_tokens - 1) - (1 - 1 / sharing) * seen(L)
   attention = 4 * s.num_attention_heads * s.head_dim * pairs
   return rows * (2 * body * columns + 2 * head * c.max_tokens + attention)
 

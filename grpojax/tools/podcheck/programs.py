@@ -14,6 +14,7 @@ from grpojax.data import text
 from grpojax.learner import logprob_scan, logprobs
 from grpojax.learner.packing import PackSpec
 from grpojax.learner.state import State
+from grpojax.models import kernels
 from grpojax.runtime import sharding
 from grpojax.tools.podcheck import abstract, known
 from grpojax.train import auto, footprint
@@ -51,6 +52,7 @@ class Program(NamedTuple):
   unknown: dict[str, int]  # iterations of loops that data ends, by scope; all responses take their budget
   calls: float  # in one step of training
   mesh: dict[str, int]  # `axes` of what it runs on: the sampler may have its own
+  scored: float = 1.0  # share of a row's causal pairs that attention by a mask scores, by the kernel's blocks
 
 
 def plan(config: ConfigDict, machine: Machine, scratch: Path) -> Plan:
@@ -75,10 +77,30 @@ def plan(config: ConfigDict, machine: Machine, scratch: Path) -> Plan:
 
 def _chunks(config: ConfigDict, mesh: Mesh, spec: PackSpec) -> int:
   """Returns the number of chunks of packed rows' log-probs that responses of the whole budget need."""
-  T, L = spec.response_budget, config.data.prompt_budget
   shards = sharding.column_shards(mesh, spec.shards * spec.rows)
   _, size = logprob_scan.cut(spec.columns, config.logprob_chunk, shards)
-  return math.ceil(T * max(1, (spec.columns - L) // max(1, T - 1)) / size)
+  return math.ceil(spec.response_budget * _sharing(config, spec) / size)
+
+
+def _sharing(config: ConfigDict, spec: PackSpec) -> int:
+  """Returns the number of responses of the whole budget in a row."""
+  return max(1, (spec.columns - config.data.prompt_budget) // max(1, spec.response_budget - 1))
+
+
+def sharing(plan: Plan) -> int:
+  """Returns the number of responses of the whole budget for which a prompt is computed once."""
+  return _sharing(plan.config, plan.packed) if plan.packed and plan.packed.shared else 1
+
+
+def _scored(plan: Plan) -> float:
+  """Returns Program.scored of rows in which all has its whole budget."""
+  spec, L = plan.packed, plan.config.data.prompt_budget
+  if not spec or not spec.shared:
+    return 1.0
+  T, columns = spec.response_budget, spec.columns
+  of_prompt, of_response = kernels.keys_scored(plan.model.attention, columns, L, T, True)
+  pairs = L * of_prompt + _sharing(plan.config, spec) * T * of_response
+  return min(1.0, 2 * pairs / columns**2)
 
 
 def state(plan: Plan):
@@ -91,7 +113,8 @@ def update(plan: Plan) -> Program:
   frozen = model.shapes if model.lora else {}
   args = state(plan)[0], objective.build(config.objective), abstract.batch(config, model), frozen
   call = plan.programs.update
-  return _program(plan.mesh, call, args, plan.open_loops, config.updates_per_rollout)
+  program = _program(plan.mesh, call, args, plan.open_loops, config.updates_per_rollout)
+  return program._replace(scored=_scored(plan))
 
 
 def log_probs(plan: Plan) -> Program:
@@ -102,7 +125,8 @@ def log_probs(plan: Plan) -> Program:
     batch.packing_index, batch.context, batch.kept,
   )  # fmt: skip
   call = plan.programs.logp
-  return _program(plan.mesh, call, args, plan.open_loops, log_prob_passes(config))
+  program = _program(plan.mesh, call, args, plan.open_loops, log_prob_passes(config))
+  return program._replace(scored=_scored(plan))
 
 
 def log_prob_passes(config: ConfigDict) -> int:

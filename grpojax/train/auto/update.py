@@ -87,8 +87,9 @@ def pieces_of(config: ConfigDict, model: Model, mesh: Mesh) -> list[int]:
 
 
 def _chunks(config: ConfigDict, model: Model, mesh: Mesh, least: int) -> list[int]:
-  """Returns tokens of a row whose logits exist at once, the most first; no more than a response has."""
-  row = config.data.prompt_budget + config.rollout.max_tokens - 1
-  of_device = max(1, footprint.columns_of_piece(footprint.sizes(config, model, mesh)) // row)
-  most = max(CHUNK, int(TOKENS // of_device)) if least == CHUNK else least
-  return sorted({min(n, config.rollout.max_tokens) for n in (most, least)}, reverse=True)
+  """Returns tokens of a row whose logits exist at once, the most first; no more than its responses have."""
+  sizes = footprint.sizes(config, model, mesh)
+  rows_of_device = max(1, footprint.columns_of_piece(sizes) // footprint.columns_of_row(sizes))
+  most = max(CHUNK, int(TOKENS // rows_of_device)) if least == CHUNK else least
+  responses = footprint.columns_of_row(sizes) - config.data.prompt_budget + 1
+  return sorted({min(n, responses) for n in (most, least)}, reverse=True)

@@ -7,6 +7,7 @@ import re
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from grpojax.models.kernels import MASKED_SCOPE
 from grpojax.tools.podcheck.roofline import collectives, flops, kernels, loops, traffic
 from grpojax.tools.podcheck.roofline.collectives import Collective
 from grpojax.tools.podcheck.roofline.hlo import Computation, Instruction, Module
@@ -31,14 +32,19 @@ class Counts(NamedTuple):
   open_loops: list[str]  # sources of loops that data ends
 
 
-def count(module: Module, mesh: dict[str, int], unknown: Mapping[str, int] | None = None) -> Counts:
+def count(
+  module: Module, mesh: dict[str, int], unknown: Mapping[str, int] | None = None, scored: float = 1.0
+) -> Counts:
   """Counts instructions; `unknown` are iterations of loops that data ends, by `jax.named_scope` (else 1).
 
-  Of a conditional's branches, the costliest is counted.
+  Of a conditional's branches, the costliest is counted.  Of the pairs that a causal mask leaves, kernels of
+  attention with a mask of their own score the share `scored`.
   """
   found = Counts([], [])
   _walk(module, module.computations[module.entry], mesh, unknown or {}, 1.0, {}, found)
-  return found
+  masked = lambda row: bool(row.kernel) and MASKED_SCOPE in row.source
+  rows = [row._replace(flops=scored * row.flops) if masked(row) else row for row in found.rows]
+  return found._replace(rows=rows)
 
 
 def _walk(
