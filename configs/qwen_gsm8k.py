@@ -26,11 +26,14 @@ def get_config(arg: str = "gpu") -> ConfigDict:
   c.steps = 234  # two epochs of 7,473 questions
   c.rollout.update(prompts=64, group_size=8, max_tokens=512, slots=256, segment=64)
   c.updates_per_rollout = 2
+  c.microbatches = 16
+  c.remat = "attention"
   c.optimizer.learning_rate = 3e-6  # between verl's 1e-6 for 7B and the 1e-5 of configs/smollm2.py for 0.1B
   c.eval.update(every=39, prompts=256, samples=8)  # as many as group_size: the rollout's program serves both
   c.checkpoint.update(every=39, keep=1)  # 6 GB, and as much again while the next one is written
   if arg == "v5e8":
     c.rollout.slots = 512  # all completions of a rollout
+    c.microbatches = 4
     c.mesh.update(data=1, fsdp=-1)
     c.mesh.sampler.tensor = 1  # each chip decodes its own prompts, from a copy in bfloat16
   if arg == "v5e1":

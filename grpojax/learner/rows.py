@@ -4,6 +4,7 @@ single   a row for each sequence: the padded prompt, then the padded response
 packed   sequences share rows, of which only those in use are computed; so do responses their prompt, once
 """
 
+import math
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -61,8 +62,8 @@ def _responses_in_a_row(config: ConfigDict, model: Model) -> int:
   """Returns the number of the longest responses behind one prompt that a row has room for, at most G.
 
   The more, the less often a prompt is computed, and the more pairs attention may score.  The number with the
-  fewest FLOPs over sequences of half of their budgets and of all; 0: no prompt is shared, as kernels of
-  attention may have it, whose rows need no mask then.
+  fewest FLOPs of a group, of sequences of half of their budgets and of all, where nothing fits behind them in
+  a row; 0: no prompt is shared, as kernels of attention may have it, whose rows need no mask then.
   """
   L, T, G, s = config.data.prompt_budget, config.rollout.max_tokens, config.rollout.group_size, model.spec
   heads = (2 * s.num_attention_heads + 2 * s.num_key_value_heads) * s.head_dim
@@ -72,11 +73,14 @@ def _responses_in_a_row(config: ConfigDict, model: Model) -> int:
 
   def flops(room: int) -> float:
     columns, needed = L + max(1, room) * (T - 1), 0.0
+    of_mask = kernels.MASK_FLOPS[model.attention] * columns if room else 0
     for prompt, response in ((L / 2, T / 2), (L, T)):
       sharing = min(G, max(1, (columns - prompt) // max(1, response - 1))) if room else 1
+      prompts = math.ceil(G / sharing)
+      computed = prompts * (columns if prompt == L else prompt) + (prompt < L) * G * response
       of_prompt, of_response = kernels.keys_scored(model.attention, columns, prompt, response, bool(room))
-      needed += prompt / sharing * (of_column + of_pair * of_prompt)
-      needed += response * (of_column + of_pair * of_response)
+      needed += computed * (of_column + of_mask)
+      needed += of_pair * (prompts * prompt * of_prompt + G * response * of_response)
     return needed
 
   rooms = range(1, G + 1)

@@ -12,6 +12,7 @@ Only `Decoder.forward` reads whole sequences; prompts that are sampled from and 
 the reference, whose caches have layouts of their own.
 """
 
+import math
 from functools import partial
 from typing import NamedTuple
 
@@ -32,6 +33,8 @@ BLOCKS = (2048, 1024, 512, 256, 128)  # columns of keys that splash reads at a t
 QUERIES = 1024  # at most; scores are computed of half as many keys at a time: benchmarks/attention.py
 PAIR = 2  # cuDNN's backward pass through a mask takes even numbers of columns only
 MASKED = 8192  # columns of a row at most, where a choice needs a mask: `mask_bytes`
+# What a pair of a mask costs, in FLOPs of a forward pass: 20 bytes, at a v5e's rates; cuDNN always has masks.
+MASK_FLOPS = {"reference": 0, "cudnn": 0, "splash": 1200}
 MASKED_SCOPE = "masked_attention"  # by which podcheck knows kernels that skip blocks which only data tells
 LANES = 128  # of a TPU's vector registers
 
@@ -251,11 +254,27 @@ def read_segments(kernel, q, k, v, of_q, of_k, *, scale: float):
 
 
 def read_rows(kernels, q, k, v, of_q, of_k, *, scale: float):
-  """Returns what `read_segments` does, by a kernel for each row, of `splash_of_rows`, one after the other."""
+  """Returns what `read_segments` does, by kernels of `splash_of_rows`: all rows' heads are one kernel's."""
   del of_q, of_k  # the masks know
-  one = lambda row: row[0](*row[1:])
+  B, _, N, _ = q.shape
+  joined = [_joined(info, N) for info in (kernels.fwd_mask_info, kernels.dq_mask_info, kernels.dkv_mask_info)]
+  kernel = splash_attention.splash_attention_kernel.SplashAttentionKernel(*joined, **kernels.kwargs)
   with jax.named_scope(MASKED_SCOPE):
-    return jax.lax.map(one, (kernels, *_for_splash(q, k, v, scale))).swapaxes(1, 2)
+    read = kernel(*(x.reshape(-1, *x.shape[2:]) for x in _for_splash(q, k, v, scale)))
+  return read.reshape(B, N, *read.shape[1:]).swapaxes(1, 2)
+
+
+def _joined(info, heads: int):
+  """Returns the mask of all rows' heads, row after row; `info` has arrays [B, 1, blocks, blocks, ...]."""
+  B, _, *blocks = info.block_mask.shape
+  first = jnp.arange(B)[:, None, None, None] * math.prod(blocks)  # of a row's blocks among those of all
+  each = lambda x: jnp.repeat(x[:, 0], heads, axis=0)
+  return info._replace(
+    data_next=each(info.data_next),
+    block_mask=each(info.block_mask),
+    mask_next=each(first + info.mask_next),
+    partial_mask_blocks=info.partial_mask_blocks.reshape(-1, *info.partial_mask_blocks.shape[-2:]),
+  )
 
 
 def _for_splash(q, k, v, scale: float):

@@ -52,7 +52,7 @@ class Program(NamedTuple):
   unknown: dict[str, int]  # iterations of loops that data ends, by scope; all responses take their budget
   calls: float  # in one step of training
   mesh: dict[str, int]  # `axes` of what it runs on: the sampler may have its own
-  scored: float = 1.0  # share of a row's causal pairs that attention by a mask scores, by the kernel's blocks
+  scored: float = 1.0  # share of a row's causal pairs that attention by a mask scores
 
 
 def plan(config: ConfigDict, machine: Machine, scratch: Path) -> Plan:
@@ -93,14 +93,19 @@ def sharing(plan: Plan) -> int:
 
 
 def _scored(plan: Plan) -> float:
-  """Returns Program.scored of rows in which all has its whole budget."""
+  """Returns Program.scored of rows in which all has its whole budget, by the kernel's blocks."""
   spec, L = plan.packed, plan.config.data.prompt_budget
-  if not spec or not spec.shared:
+  if sharing(plan) == 1 or plan.model.attention != "splash":
     return 1.0
-  T, columns = spec.response_budget, spec.columns
-  of_prompt, of_response = kernels.keys_scored(plan.model.attention, columns, L, T, True)
-  pairs = L * of_prompt + _sharing(plan.config, spec) * T * of_response
-  return min(1.0, 2 * pairs / columns**2)
+  own, block = spec.response_budget - 1, kernels.block(spec.columns)
+  of_prompt = range(-(-L // block))
+  scored = {(query, key) for query in of_prompt for key in range(query + 1)}
+  for number in range(_sharing(plan.config, spec)):
+    begin = L + number * own
+    for query in range(begin // block, (begin + own - 1) // block + 1):
+      scored |= {(query, key) for key in (*of_prompt, *range(begin // block, query + 1))}
+  blocks = -(-spec.columns // block)
+  return len(scored) / (blocks * (blocks + 1) / 2)
 
 
 def state(plan: Plan):
