@@ -33,8 +33,8 @@ BLOCKS = (2048, 1024, 512, 256, 128)  # columns of keys that splash reads at a t
 QUERIES = 1024  # at most; scores are computed of half as many keys at a time: benchmarks/attention.py
 PAIR = 2  # cuDNN's backward pass through a mask takes even numbers of columns only
 MASKED = 8192  # columns of a row at most, where a choice needs a mask: `mask_bytes`
-# What a pair of a mask costs, in FLOPs of a forward pass: 20 bytes, at a v5e's rates; cuDNN always has masks.
-MASK_FLOPS = {"reference": 0, "cudnn": 0, "splash": 1200}
+# What a pair of a mask costs, in FLOPs of a forward pass, by programs for a v5e; cuDNN has masks in any case.
+MASK_FLOPS = {"reference": 0, "cudnn": 0, "splash": 500}
 MASKED_SCOPE = "masked_attention"  # by which podcheck knows kernels that skip blocks which only data tells
 LANES = 128  # of a TPU's vector registers
 
@@ -98,12 +98,8 @@ def keys_scored(backend: str, columns: int, prompt: float, response: float, shar
 
 
 def mask_bytes(backend: str, s: Spec, columns: int) -> int:
-  """Returns bytes of a row's masks and of what kernels make of them in a backward pass.
-
-  Splash has a mask for each of its three kernels, and makes two of them 4 bytes a pair; cuDNN adds bfloat16.
-  """
-  masks, beside = {"splash": (3, 8), "cudnn": (1, 4)}[backend]
-  return (masks * len(windows_of(s)) + beside) * columns**2
+  """Returns bytes of a row's masks: bools, of which splash has one for each of its three kernels."""
+  return {"splash": 3, "cudnn": 1}[backend] * len(windows_of(s)) * columns**2
 
 
 def _whole(columns: int, unit: int) -> int:

@@ -102,9 +102,8 @@ def update(sizes: Sizes, kept: dict[str, float]) -> Phase:
     "a layer, or logits": max(_layer(sizes), _logits(sizes)),
   }
   if sizes.packed and sizes.packed.shared and sizes.model.attention != "reference":
-    rows_here = sizes.packed.rows * sizes.packed.shards // sharding.batch_shards(sizes.mesh)
     of_row = kernels.mask_bytes(sizes.model.attention, sizes.model.spec, sizes.packed.columns)
-    parts["masks"] = rows_here * of_row / sizes.mesh.shape["context"]
+    parts["masks"] = columns_of_piece(sizes) / sizes.packed.columns * of_row
   if sizes.mesh.shape["context"] > 1 and "context" not in sharding.mesh_axes(sizes.model.rules["embed"]):
     parts[SUMMED] = trained  # 72B on v5p:4x4x8, 16 x 8: without it 96 GiB, and the compiler asked for 102
   return Phase("update", kept | parts)
@@ -177,8 +176,7 @@ def _layer(sizes: Sizes) -> float:
 
 
 def _logits(sizes: Sizes) -> float:
-  """Returns bytes of a chunk's logits, their gradient in both precisions, and the head's own gradient."""
+  """Returns float32 bytes of the head's gradient and a chunk's logits, whose place their gradient takes."""
   s, tensor, row = sizes.model.spec, sizes.mesh.shape["tensor"], columns_of_row(sizes)
   chunk = columns_of_piece(sizes) / row * min(sizes.config.logprob_chunk, row)
-  item = jnp.dtype(s.dtype).itemsize
-  return s.vocab_size / tensor * (chunk * (4 + 4 + item) + 4 * s.hidden_size)
+  return s.vocab_size / tensor * 4 * (chunk + s.hidden_size)

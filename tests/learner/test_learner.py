@@ -193,7 +193,7 @@ def test_as_many_responses_share_a_prompt_as_save_products():
   config.data.prompt_budget = config.rollout.max_tokens = 4096
   assert width() == 2 * 4096 - 1
   of_kernel = lambda name: rows.pack_spec(config, model(**large)._replace(attention=name), mesh)
-  large = dict(hidden_size=512, intermediate_size=1536, num_attention_heads=4)
+  large = dict(hidden_size=2048, intermediate_size=6144, num_attention_heads=4)
   assert of_kernel("splash")[3:] == (2 * 4096 - 1, True)  # three responses, if they are half as long
   config.data.prompt_budget = config.rollout.max_tokens = 512
   assert of_kernel("splash")[3:] == of_kernel("cudnn")[3:] == (512 + 8 * 511, True)

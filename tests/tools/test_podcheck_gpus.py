@@ -52,10 +52,10 @@ def test_half_a_billion_parameters_fit_24_gb_and_not_8(tmp_path, monkeypatch):
   monkeypatch.delenv(gpus.FRACTION, raising=False)
   config = qwen("gpu")
   assert gpus.check(config, a_gpu("24"), tmp_path).verdict == "fits"
-  assert gpus.check(config, a_gpu("20"), tmp_path).verdict == "may fit"
+  assert gpus.check(config, a_gpu("14"), tmp_path).verdict == "may fit"
   assert gpus.check(config, a_gpu("8"), tmp_path).verdict == "does not fit"
   monkeypatch.setenv(gpus.FRACTION, "0.95")
-  assert gpus.check(config, a_gpu("20"), tmp_path).verdict == "fits"
+  assert gpus.check(config, a_gpu("14"), tmp_path).verdict == "fits"
 
 
 def test_state_is_what_adam_in_float32_takes_and_kv_what_a_token_has(tmp_path):
@@ -96,7 +96,7 @@ def test_the_largest_values_fit_and_twice_as_much_does_not(tmp_path, monkeypatch
 
 def test_what_does_not_fit_is_changed_until_it_does(tmp_path, monkeypatch):
   monkeypatch.delenv(gpus.FRACTION, raising=False)
-  config, where = qwen("gpu"), a_gpu("16")
+  config, where = qwen("gpu"), a_gpu("14")
   found = gpus.check(config, where, tmp_path)
   tried = [(change, gpus.check(config, where, tmp_path, change).verdict) for change in gpus.changes(found)]
   assert found.verdict != "fits" and tried[0] == ({"microbatches": 32}, "may fit")
