@@ -34,9 +34,9 @@ def segments(columns: int = S):
   return jnp.asarray((np.arange(columns)[None, None] >= ends[..., None]).sum(axis=1, dtype=np.int32))
 
 
-def responses():
+def responses(columns: int = S):
   """Of every segment 17 columns are a prompt, behind which stand responses of 23 columns."""
-  since = attention.positions(segments()) - 17
+  since = attention.positions(segments(columns)) - 17
   return jnp.where(since < 0, 0, 1 + since // 23)
 
 
@@ -106,23 +106,26 @@ def test_halves_exchanged_by_a_product_are_the_same_numbers(dtype):
 
 
 @slow
-def test_a_decoder_may_take_a_kernel_for_its_updates():
+@pytest.mark.parametrize("shared", [False, True])
+def test_a_decoder_may_take_a_kernel_for_its_updates(shared):
   """70 columns in a block of 128; hidden states and all gradients are the reference's."""
   spec = dataclasses.replace(SPEC, num_attention_heads=2, num_key_value_heads=1, windows=(30, 30))
   tokens = jax.random.randint(jax.random.key(1), (B, 70), 0, 32)
 
   def loss(params, model):
-    hidden, _ = model.bind(params).forward(tokens, segments(70))
+    response = responses(70) if shared else None
+    hidden, _ = model.bind(params).forward(tokens, segments(70), response=response)
     return (hidden * jnp.arange(16.0)[None, None]).sum(), hidden
 
   reference = models.from_spec(spec, mesh())._replace(remat="attention")
   params = reference.init(jax.random.key(0))
   run = lambda model: jax.jit(jax.value_and_grad(partial(loss, model=model), has_aux=True))(params)
   splash = reference._replace(attention="splash")
-  for policy in "attention", "full":  # the kernel's normalisers [layers, B, heads, columns] are kept, or not
+  kept = f"f32[2,{2 * B},128]" if shared else f"f32[2,{B},2,128]"  # normalisers
+  for policy in "attention", "full":  # they are kept, or not
     of_policy = splash._replace(remat=policy)
     traced = jax.make_jaxpr(jax.grad(partial(loss, model=of_policy), has_aux=True))(params)
-    assert (f"f32[2,{B},2,128]" in str(traced)) == (policy == "attention")
+    assert (kept in str(traced)) == (policy == "attention")
   got, want = run(splash), run(reference)
   for x, y in zip(jax.tree.leaves(got), jax.tree.leaves(want), strict=True):
     np.testing.assert_allclose(x, y, rtol=0, atol=1e-4 * np.abs(y).max())
