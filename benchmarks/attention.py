@@ -55,10 +55,11 @@ def schedules(name: str, dumps: Path) -> dict[str, Schedule]:
   on_one = SingleDeviceSharding(mesh.devices[0])
   shape = lambda *s, dtype=jnp.bfloat16: jax.ShapeDtypeStruct(s, dtype, sharding=on_one)
   by_columns = NamedSharding(mesh, PartitionSpec(None, None))
-  kernel, local = kernels.splash(COLUMNS, HEADS, by_columns, window=0, scale=WIDTH**-0.5, cap=0.0)
+  kernel = kernels.splash(COLUMNS, HEADS, by_columns, window=0, cap=0.0)
 
   def backward(kernel, q, k, v, segment, ct):
-    return jax.vjp(lambda *qkv: local(kernel, *qkv, segment, segment), q, k, v)[1](ct)
+    read = lambda *qkv: kernels.read_segments(kernel, *qkv, segment, segment, scale=WIDTH**-0.5)
+    return jax.vjp(read, q, k, v)[1](ct)
 
   wide = shape(1, COLUMNS, HEADS, WIDTH)
   described = jax.tree.map(lambda x: shape(*x.shape, dtype=x.dtype), kernel)
