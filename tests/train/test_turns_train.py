@@ -7,13 +7,11 @@ from ml_collections import ConfigDict
 from test_train import comparable, final_tree, start, tiny
 from turn_toys import Scripted
 
-from grpojax import models, train
+from grpojax import train
 from grpojax.config import check, schema
-from grpojax.learner import rows
 from grpojax.recipes import base
 from grpojax.rollout import sampler, turns
 from grpojax.rollout.envs.interface import Turn
-from grpojax.runtime import sharding
 from grpojax.tools.evaluate import benchmark
 from grpojax.tools.podcheck import check as podcheck
 from grpojax.train import programs as programs_lib
@@ -166,14 +164,6 @@ def test_a_slot_has_room_for_the_longest_context_by_hand():
     c.env.memory = memory
     assert turns.build.context_tokens(c, spec, between=3) == room
     assert turns.build.budgets(c, spec, between=3).context_tokens == room
-
-
-def test_contexts_are_refused_where_a_kernel_attends():
-  c = base.get_config("tiny")
-  c.env.update(name="frozen_lake", memory=2)
-  model = models.build(c.model, 32)._replace(attention="splash")
-  with pytest.raises(ValueError, match=r"config.env.memory = 2 .*, which attention by 'splash' cannot"):
-    rows.build(c, model, sharding.make_mesh(c.mesh))
 
 
 def test_a_template_without_a_second_turn_is_refused_before_anything_compiles(cache, tmp_path, monkeypatch):
