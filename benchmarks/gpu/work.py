@@ -27,10 +27,9 @@ from grpojax.recipes import base
 from grpojax.rollout import sampler
 from grpojax.runtime import sharding
 from grpojax.tools.podcheck import known
-from grpojax.train import footprint
 from grpojax.train import programs as programs_lib
 from grpojax.train.auto import machine
-from grpojax.train.auto import update as update_choices
+from grpojax.train.auto.choose import accelerated
 from grpojax.types import Groups, Prompts, Rollout, Scored
 
 SIZES = ("hidden_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads", "head_dim",
@@ -89,20 +88,13 @@ def build(name: str, dry: bool, param_dtype: str, **rollout):
   mesh = sharding.make_mesh(c.mesh)
   spec = replace(spec_lib.from_config(c.model, vocab), param_dtype=param_dtype)
   model = models.from_spec(spec, mesh)._replace(attention=kernels.choose(c.attention, spec, mesh)[0])
-  c = _closed(c, model, mesh)
+  c = changed(c, accelerated(c, machine.here(), model, mesh)[1])
   model = model._replace(remat=c.remat)
   programs = ends.programs(c, model, None, mesh, (vocab,))  # every response takes all tokens
   ids = np.arange(rollout["prompts"], dtype=np.int32)
   job = Device(c, mesh, model, objective.build(c.objective), programs, pack_spec(c, model, mesh))
   tokens = np.random.default_rng(0).integers(0, vocab, (len(ids), prompt)).astype(np.int32)
   return job, Prompts(tokens, np.full(len(ids), prompt, np.int32), ids, [{}] * len(ids))
-
-
-def _closed(config: ConfigDict, model: models.Model, mesh: Mesh) -> ConfigDict:
-  """Returns the config with what an update leaves open chosen, as `train.auto` does it for accelerators."""
-  least = changed(config, dict(microbatches=1, logprob_chunk=update_choices.CHUNK, remat="full"))
-  state = footprint.state(footprint.sizes(least, model, mesh))
-  return changed(config, update_choices.choose(config, least, machine.here(), model, mesh, state)[1])
 
 
 def initial(job):

@@ -53,9 +53,13 @@ def pack_spec(config: ConfigDict, model: Model, mesh: Mesh) -> PackSpec | None:
 
 def most_rows(config: ConfigDict, spec: PackSpec) -> int:
   """Returns the number of rows on a shard that one update needs if all sequences are as long as can be."""
-  L, T, G = config.data.prompt_budget, spec.response_budget, config.rollout.group_size
-  responses = max(1, (spec.columns - L) // max(1, T - 1))
+  G, responses = config.rollout.group_size, whole_responses(config, spec)
   return config.rollout.prompts // config.updates_per_rollout // spec.shards * -(-G // responses)
+
+
+def whole_responses(config: ConfigDict, spec: PackSpec) -> int:
+  """Returns the number of responses of the whole budget that lie in a row behind a whole prompt."""
+  return max(1, (spec.columns - config.data.prompt_budget) // max(1, spec.response_budget - 1))
 
 
 def _responses_in_a_row(config: ConfigDict, model: Model) -> int:
@@ -74,10 +78,10 @@ def _responses_in_a_row(config: ConfigDict, model: Model) -> int:
   def flops(room: int) -> float:
     columns, needed = L + max(1, room) * (T - 1), 0.0
     of_mask = kernels.MASK_FLOPS[model.attention] * columns if room else 0
-    for prompt, response in ((L / 2, T / 2), (L, T)):
+    for prompt, response, whole in ((L / 2, T / 2, False), (L, T, True)):
       sharing = min(G, max(1, (columns - prompt) // max(1, response - 1))) if room else 1
       prompts = math.ceil(G / sharing)
-      computed = prompts * (columns if prompt == L else prompt) + (prompt < L) * G * response
+      computed = prompts * columns if whole else prompts * prompt + G * response
       of_prompt, of_response = kernels.keys_scored(model.attention, columns, prompt, response, bool(room))
       needed += computed * (of_column + of_mask)
       needed += of_pair * (prompts * prompt * of_prompt + G * response * of_response)

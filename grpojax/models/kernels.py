@@ -13,6 +13,7 @@ the reference, whose caches have layouts of their own.
 """
 
 import math
+from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple
 
@@ -197,7 +198,7 @@ def rotate_by_product(x, rope):
 
 def splash(columns: int, heads: int, by_columns: NamedSharding, *, window: int, cap: float):
   """Returns the kernel of whole segments, whose mask is causal and known to the compiler."""
-  shards = _column_shards(by_columns)
+  shards = by_columns.mesh.shape["context"] if by_columns.spec[1] else 1
   shape = columns, columns
   mask = splash_attention.CausalMask(shape, shard_count=shards)
   if window:
@@ -211,8 +212,12 @@ def splash_of_rows(mask, mesh: Mesh, cap: float):
   columns = mask.shape[-1]
   options = _splash_options(mesh, columns, sharding.column_shards(mesh, len(mask)), cap)
   kernel = jax.vmap(lambda mask: splash_attention.make_splash_mha(mask[None], **options))(mask)
-  infos = kernel.fwd_mask_info, kernel.dq_mask_info, kernel.dkv_mask_info
-  infos = (info._replace(is_dynamic_mask=None) for info in infos)  # read as a bool, which a stack is not
+  return _with_masks(kernel, lambda info: info._replace(is_dynamic_mask=None))  # it would be read as a bool
+
+
+def _with_masks(kernel, change: Callable):
+  """Returns splash's kernel with a change of the masks of its three programs."""
+  infos = map(change, (kernel.fwd_mask_info, kernel.dq_mask_info, kernel.dkv_mask_info))
   return splash_attention.splash_attention_kernel.SplashAttentionKernel(*infos, **kernel.kwargs)
 
 
@@ -253,33 +258,28 @@ def read_rows(kernels, q, k, v, of_q, of_k, *, scale: float):
   """Returns what `read_segments` does, by kernels of `splash_of_rows`: all rows' heads are one kernel's."""
   del of_q, of_k  # the masks know
   B, _, N, _ = q.shape
-  joined = [_joined(info, N) for info in (kernels.fwd_mask_info, kernels.dq_mask_info, kernels.dkv_mask_info)]
-  kernel = splash_attention.splash_attention_kernel.SplashAttentionKernel(*joined, **kernels.kwargs)
+  kernel = _with_masks(kernels, partial(_joined, heads=N))
   with jax.named_scope(MASKED_SCOPE):
     read = kernel(*(x.reshape(-1, *x.shape[2:]) for x in _for_splash(q, k, v, scale)))
   return read.reshape(B, N, *read.shape[1:]).swapaxes(1, 2)
 
 
 def _joined(info, heads: int):
-  """Returns the mask of all rows' heads, row after row; `info` has arrays [B, 1, blocks, blocks, ...]."""
+  """Returns the mask of all rows' heads, row after row; `info` has arrays [B, 1, blocks, blocks, ...].
+
+  Splash numbers the blocks with a mask of their own through all that it gets.
+  """
   B, _, *blocks = info.block_mask.shape
   first = jnp.arange(B)[:, None, None, None] * math.prod(blocks)  # of a row's blocks among those of all
   each = lambda x: jnp.repeat(x[:, 0], heads, axis=0)
   return info._replace(
-    data_next=each(info.data_next),
-    block_mask=each(info.block_mask),
-    mask_next=each(first + info.mask_next),
-    partial_mask_blocks=info.partial_mask_blocks.reshape(-1, *info.partial_mask_blocks.shape[-2:]),
+    data_next=each(info.data_next), block_mask=each(info.block_mask), mask_next=each(first + info.mask_next)
   )
 
 
 def _for_splash(q, k, v, scale: float):
   k = (k.astype(jnp.float32) * scale).astype(k.dtype)  # of both, the smaller
   return tuple(x.swapaxes(1, 2) for x in (q, k, v))
-
-
-def _column_shards(by_columns: NamedSharding) -> int:
-  return by_columns.mesh.shape["context"] if by_columns.spec[1] else 1
 
 
 def cudnn(mask, q, k, v, of_q, of_k, *, scale: float, implementation: str = "cudnn"):

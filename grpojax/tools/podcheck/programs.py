@@ -11,7 +11,7 @@ from ml_collections import ConfigDict
 from grpojax import models, objective
 from grpojax.config import check as config_lib
 from grpojax.data import text
-from grpojax.learner import logprob_scan, logprobs
+from grpojax.learner import logprob_scan, logprobs, rows
 from grpojax.learner.packing import PackSpec
 from grpojax.learner.state import State
 from grpojax.models import kernels
@@ -79,28 +79,24 @@ def _chunks(config: ConfigDict, mesh: Mesh, spec: PackSpec) -> int:
   """Returns the number of chunks of packed rows' log-probs that responses of the whole budget need."""
   shards = sharding.column_shards(mesh, spec.shards * spec.rows)
   _, size = logprob_scan.cut(spec.columns, config.logprob_chunk, shards)
-  return math.ceil(spec.response_budget * _sharing(config, spec) / size)
-
-
-def _sharing(config: ConfigDict, spec: PackSpec) -> int:
-  """Returns the number of responses of the whole budget in a row."""
-  return max(1, (spec.columns - config.data.prompt_budget) // max(1, spec.response_budget - 1))
+  return math.ceil(spec.response_budget * rows.whole_responses(config, spec) / size)
 
 
 def sharing(plan: Plan) -> int:
   """Returns the number of responses of the whole budget for which a prompt is computed once."""
-  return _sharing(plan.config, plan.packed) if plan.packed and plan.packed.shared else 1
+  return rows.whole_responses(plan.config, plan.packed) if plan.packed and plan.packed.shared else 1
 
 
 def _scored(plan: Plan) -> float:
   """Returns Program.scored of rows in which all has its whole budget, by the kernel's blocks."""
   spec, L = plan.packed, plan.config.data.prompt_budget
-  if sharing(plan) == 1 or plan.model.attention != "splash":
+  responses = sharing(plan)
+  if responses == 1 or plan.model.attention != "splash":
     return 1.0
   own, block = spec.response_budget - 1, kernels.block(spec.columns)
   of_prompt = range(-(-L // block))
   scored = {(query, key) for query in of_prompt for key in range(query + 1)}
-  for number in range(_sharing(plan.config, spec)):
+  for number in range(responses):
     begin = L + number * own
     for query in range(begin // block, (begin + own - 1) // block + 1):
       scored |= {(query, key) for key in (*of_prompt, *range(begin // block, query + 1))}
@@ -118,8 +114,7 @@ def update(plan: Plan) -> Program:
   frozen = model.shapes if model.lora else {}
   args = state(plan)[0], objective.build(config.objective), abstract.batch(config, model), frozen
   call = plan.programs.update
-  program = _program(plan.mesh, call, args, plan.open_loops, config.updates_per_rollout)
-  return program._replace(scored=_scored(plan))
+  return _program(plan.mesh, call, args, plan.open_loops, config.updates_per_rollout, _scored(plan))
 
 
 def log_probs(plan: Plan) -> Program:
@@ -130,8 +125,7 @@ def log_probs(plan: Plan) -> Program:
     batch.packing_index, batch.context, batch.kept,
   )  # fmt: skip
   call = plan.programs.logp
-  program = _program(plan.mesh, call, args, plan.open_loops, log_prob_passes(config))
-  return program._replace(scored=_scored(plan))
+  return _program(plan.mesh, call, args, plan.open_loops, log_prob_passes(config), _scored(plan))
 
 
 def log_prob_passes(config: ConfigDict) -> int:
@@ -166,8 +160,10 @@ def sampling(plan: Plan) -> dict[str, Program]:
   return found
 
 
-def _program(mesh: Mesh, call, args: tuple, unknown: dict[str, int], calls: float) -> Program:
-  return Program(call, args, call.lower(*args), unknown, calls, axes(mesh))
+def _program(
+  mesh: Mesh, call, args: tuple, unknown: dict[str, int], calls: float, scored: float = 1.0
+) -> Program:
+  return Program(call, args, call.lower(*args), unknown, calls, axes(mesh), scored)
 
 
 def axes(mesh: Mesh) -> dict[str, int]:

@@ -37,7 +37,7 @@ def choose(config: ConfigDict, machine: Machine, tokenizer) -> ConfigDict:
     trial = changed(config, where)
     mesh = sharding.make_mesh(trial.mesh, machine.devices)
     model = build_model(trial, machine, tokenizer, mesh)
-    seconds, values = (_accelerated if machine.accelerated else _processor)(trial, machine, model, mesh)
+    seconds, values = (accelerated if machine.accelerated else _processor)(trial, machine, model, mesh)
     found.setdefault(seconds, changed(trial, values))
   config = found[min(found)]
   config_lib.check(config, len(machine.devices))
@@ -65,7 +65,7 @@ def _processor(config: ConfigDict, machine: Machine, model: Model, mesh: Mesh) -
   return 0.0, {key: value for key, value in values.items() if key in open_keys(config)}
 
 
-def _accelerated(config: ConfigDict, machine: Machine, model: Model, mesh: Mesh) -> tuple[float, dict]:
+def accelerated(config: ConfigDict, machine: Machine, model: Model, mesh: Mesh) -> tuple[float, dict]:
   """Returns (seconds of a step that choices cost, values) for GPUs and TPUs, whose memory decides."""
   closed = changed(config, _closed(config))  # what one phase does not read may be anything
   state = footprint.state(footprint.sizes(closed, model, mesh))
