@@ -1,7 +1,7 @@
 """Gradient accumulation: sums over the microbatches of one optimiser batch.
 
 The objective's weights are made before the batch is cut, so gradients, loss and metrics only add up.
-`gradient(score, objective, batch)` is that of `score(policy) -> logp, entropy, Routed`.
+`gradient(policy, score, objective, batch)` is that of `score(policy) -> logp, entropy, Routed`.
 """
 
 from collections.abc import Callable
@@ -9,26 +9,28 @@ from collections.abc import Callable
 import jax
 import jax.numpy as jnp
 import optax
+from jax.sharding import Mesh, PartitionSpec
 
 from grpojax.learner import packing
 from grpojax.learner.packing import PackSpec
+from grpojax.runtime import sharding
 from grpojax.types import Batch
 
 _SHARES = ("mask", "weight", "token_mean_weight", "component_weight", "preference")  # of one sum
 
 
 def over_microbatches(logp_fn: Callable, microbatches: int, beside: tuple[str, ...] = ()) -> Callable:
-  """Returns accumulate(gradient, objective, batch) -> gradients, metrics, logp [P, G, T].
+  """Returns accumulate(gradient, policy, objective, batch) -> gradients, metrics, logp [P, G, T].
 
   Microbatches have prompts of their own, so that several tell the gradient's noise.  `beside` are the names
   in Batch.extra of what `logp_fn` reads last.
   """
 
-  def accumulate(gradient, objective, batch: Batch):
+  def accumulate(gradient, policy, objective, batch: Batch):
     def one(part):
       more = [part.extra[name] for name in beside]
       score = lambda policy: logp_fn(policy, *inputs(part), part.context, part.kept, *more)
-      (loss, (metrics, logp)), grads = gradient(score, objective, part)
+      (loss, (metrics, logp)), grads = gradient(policy, score, objective, part)
       return (grads, metrics | {"loss": loss}, optax.global_norm(grads) ** 2), logp
 
     if microbatches == 1:
@@ -73,7 +75,7 @@ def over_packed_rows(logp_fn: Callable, spec: PackSpec) -> Callable:
   loop, so that it may run as often as the batch asks for.
   """
 
-  def accumulate(gradient, objective, batch: Batch):
+  def accumulate(gradient, policy, objective, batch: Batch):
     seen = *inputs(batch), batch.packing_index, batch.context, batch.kept
     logp_of = packing.microbatch_logp(spec, logp_fn, *seen)
 
@@ -83,7 +85,7 @@ def over_packed_rows(logp_fn: Callable, spec: PackSpec) -> Callable:
       kept = {name: jax.tree.map(keep, getattr(batch, name)) for name in _SHARES}
       part = batch._replace(**kept)
       score = lambda policy: logp_of(policy, number)
-      (loss, (metrics, logp)), grads = gradient(score, objective, part)
+      (loss, (metrics, logp)), grads = gradient(policy, score, objective, part)
       return grads, metrics | {"loss": loss}, keep(logp)
 
     add = lambda number, total: jax.tree.map(jnp.add, total, one(number))
@@ -92,6 +94,26 @@ def over_packed_rows(logp_fn: Callable, spec: PackSpec) -> Callable:
       return jax.lax.fori_loop(0, n, add, packing.zeros_of(one, 0))
 
   return accumulate
+
+
+def on_each_device(accumulate: Callable, mesh: Mesh) -> Callable:
+  """Returns the same of devices that each have the whole policy and their own prompts.
+
+  `accumulate` is of one device, which adds up its own microbatches; what all have found is summed once, where
+  the partitioner would sum it in every layer of every microbatch.
+  """
+  by_prompt = PartitionSpec(sharding.batch_axes(mesh))
+
+  def on_mesh(gradient, policy, objective, batch: Batch):
+    def own(policy, objective, batch):
+      grads, metrics, logp = accumulate(gradient, policy, objective, batch)
+      return *jax.lax.psum((grads, metrics), mesh.axis_names), logp
+
+    whole = PartitionSpec()
+    cut = dict(in_specs=(whole, whole, by_prompt), out_specs=(whole, whole, by_prompt), check_vma=False)
+    return jax.shard_map(own, mesh=mesh, **cut)(policy, objective, batch)
+
+  return on_mesh
 
 
 def inputs(batch: Batch) -> tuple:

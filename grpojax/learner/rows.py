@@ -12,6 +12,7 @@ import jax.numpy as jnp
 from jax.sharding import Mesh
 from ml_collections import ConfigDict
 
+from grpojax import models
 from grpojax.learner import accumulate, logprobs, packing
 from grpojax.learner.packing import PackSpec
 from grpojax.models import Model, kernels
@@ -29,14 +30,14 @@ class Rows(NamedTuple):
 
 def build(config: ConfigDict, model: Model, mesh: Mesh) -> Rows:
   """Returns the layout that `config.rows` names, for batches of this run."""
-  return of(config, model, pack_spec(config, model, mesh))
+  return of(config, model, mesh, pack_spec(config, model, mesh))
 
 
-def of(config: ConfigDict, model: Model, spec: PackSpec | None) -> Rows:
+def of(config: ConfigDict, model: Model, mesh: Mesh, spec: PackSpec | None) -> Rows:
   """Returns the layout of rows packed by `spec`, or of single ones; `model` may be the policy's teacher."""
   c = dict(temperature=config.rollout.temperature, chunk=config.logprob_chunk)
   if spec:
-    return packed(logprobs.make_packed_logp(model, **c), spec)
+    return packed_on(mesh, model, spec, **c)
   logp = logprobs.make_logp(model, response_budget=config.rollout.max_tokens, **c)
   return single(logp, config.microbatches)
 
@@ -117,6 +118,33 @@ def packed(logp_fn: Callable, spec: PackSpec) -> Rows:
 
   logp = lambda params, *inputs: packing.batch_logp(spec, logp_fn, params, *inputs)
   return Rows(logp, accumulate.over_packed_rows(logp_fn, spec), padding)
+
+
+def packed_on(mesh: Mesh, model: Model, spec: PackSpec, **how) -> Rows:
+  """Returns the layout of packed rows on a mesh; `how` is as `logprobs.make_packed_logp` takes it.
+
+  Devices that each have the whole policy add up their gradients alone: data parallelism, as on a processor.
+  """
+  layout = packed(logprobs.make_packed_logp(model, **how), spec)
+  if not add_up_alone(mesh, model):
+    return layout
+  own = packed(logprobs.make_packed_logp(_without_mesh(model), **how), spec._replace(shards=1))
+  return layout._replace(accumulate=accumulate.on_each_device(own.accumulate, mesh))
+
+
+def add_up_alone(mesh: Mesh, model: Model) -> bool:
+  """Returns True where devices cut nothing but packed rows; each then has the whole policy and its gradient.
+
+  Kernels of attention are written for a mesh, and stay with the partitioner.
+  """
+  cut = any("data" in sharding.mesh_axes(rule) for rule in model.rules.values())
+  return mesh.size == mesh.shape["data"] > 1 and not cut and model.attention == "reference"
+
+
+def _without_mesh(model: Model) -> Model:
+  """Returns the model for programs of one device, which has the whole of it."""
+  alone = models.from_spec(model.spec, rules=model.rules)
+  return alone._replace(lora=model.lora, attention=model.attention, remat=model.remat)
 
 
 def _ignore_index(logp_fn: Callable) -> Callable:

@@ -101,10 +101,14 @@ def update(sizes: Sizes, kept: dict[str, float]) -> Phase:
     "activations kept": activations(sizes),
     "a layer, or logits": max(_layer(sizes), _logits(sizes)),
   }
-  if sizes.packed and sizes.packed.shared and sizes.model.attention != "reference":
-    of_row = kernels.mask_bytes(sizes.model.attention, sizes.model.spec, sizes.packed.columns)
-    parts["masks"] = columns_of_piece(sizes) / sizes.packed.columns * of_row
-  if sizes.mesh.shape["context"] > 1 and "context" not in sharding.mesh_axes(sizes.model.rules["embed"]):
+  masked = (sizes.packed and sizes.packed.shared) or sizes.config.env.memory  # prompts or contexts are shared
+  if masked and sizes.model.attention != "reference":
+    columns = columns_of_row(sizes)
+    of_row = kernels.mask_bytes(sizes.model.attention, sizes.model.spec, columns)
+    parts["masks"] = columns_of_piece(sizes) / columns * of_row
+  embed = sharding.mesh_axes(sizes.model.rules["embed"])
+  alone = sizes.packed and rows.add_up_alone(sizes.mesh, sizes.model)
+  if alone or (sizes.mesh.shape["context"] > 1 and "context" not in embed):
     parts[SUMMED] = trained  # 72B on v5p:4x4x8, 16 x 8: without it 96 GiB, and the compiler asked for 102
   return Phase("update", kept | parts)
 

@@ -8,6 +8,7 @@ The workdir, records, checkpoints and evaluations are those of any run.
 import math
 from collections.abc import Callable, Iterator
 
+from jax.sharding import Mesh
 from ml_collections import ConfigDict
 
 from grpojax.config import recipe
@@ -66,7 +67,7 @@ def with_split(job: Job, split: Split, section: str, completions: int) -> Job:
   pack = pack_spec(c, sharding.batch_shards(mesh), section, completions)
   schedule = supervised.cosine(c.optimizer.learning_rate, c.optimizer.warmup_steps, c.steps)
   tx = optimizer.make_optimizer(c.optimizer, schedule, model.trained.axes)
-  layout = _layout(c, model, pack)
+  layout = _layout(c, model, mesh, pack)
   programs = job.programs._replace(
     update=supervised.program(f"{section} update", model, mesh, layout, tx, schedule),
     logp=programs_lib.build_logp(model, mesh, layout),
@@ -94,11 +95,11 @@ def pack_spec(config: ConfigDict, shards: int, section: str, completions: int = 
   return PackSpec(T, shards, of_microbatch, config.data.prompt_budget + T - 1, shared=False)
 
 
-def _layout(config: ConfigDict, model, pack: PackSpec | None) -> Rows:
+def _layout(config: ConfigDict, model, mesh: Mesh, pack: PackSpec | None) -> Rows:
   """Returns the layout of sequences in rows."""
   how = dict(temperature=1.0, chunk=config.logprob_chunk)
   if pack:
-    return rows.packed(logprobs.make_packed_logp(model, **how), pack)
+    return rows.packed_on(mesh, model, pack, **how)
   logp = logprobs.make_logp(model, response_budget=config.rollout.max_tokens, **how)
   return rows.single(logp, config.microbatches)
 

@@ -71,7 +71,7 @@ def update_fn(mesh_sizes=None, microbatches=1, optimizer=None, how=None):
   schedule = optax.constant_schedule(1e-2)
   tx = optimizer or optimizer_lib.make_optimizer(CONFIG.optimizer, schedule, MODEL.axes)
   if how:
-    layout = rows.packed(logprobs.make_packed_logp(model, temperature=1.0, chunk=4), how)
+    layout = rows.packed_on(mesh or make_mesh({}), model, how, temperature=1.0, chunk=4)
   else:
     layout = rows.single(logprobs.make_logp(model, **LOGP), microbatches)
   update = make_update(layout, tx, schedule)
@@ -133,6 +133,9 @@ def test_microbatches_change_nothing(recipe, microbatches):
     pytest.param(None, P, 4, marks=slow),
     pytest.param(dict(fsdp=2, tensor=2), 2, 4, marks=slow),
     (dict(data=2, context=4), 2, 3),
+    (dict(data=2), 2, 3),  # as any with `data` alone: devices add up alone, each as often as it needs
+    pytest.param(dict(data=4), 1, 0, marks=slow),
+    pytest.param(dict(data=8), 1, 2, marks=slow),
   ],
 )
 def test_packing_changes_nothing(sizes, rows, sharing):
@@ -140,10 +143,22 @@ def test_packing_changes_nothing(sizes, rows, sharing):
 
   All recipes, without the model: test_objective_devices.
   """
-  batch, how = packed(make_batch(), 2 if sizes else 1, rows, sharing)
+  shards = sharding.batch_shards(make_mesh(sizes)) if sizes else 1
+  batch, how = packed(make_batch(), shards, rows, sharing)
   if sizes:
     batch = sharding.to_device(make_mesh(sizes), batch)
   assert_same(plain(gspo), gradient_of(gspo, batch, mesh_sizes=sizes, how=how), tol=1e-6)
+
+
+def test_devices_that_have_the_whole_policy_talk_to_each_other_once_an_update():
+  """What all devices have found is summed behind the loop over microbatches, in none of its turns."""
+  batch, how = packed(make_batch(), 2, 1, 2)
+  batch = sharding.to_device(make_mesh(dict(data=2)), batch)
+  update, state = update_fn(dict(data=2), how=how)
+  objective = objective_lib.build(gspo.get_config("tiny").objective)
+  text = update.lower(state, objective, batch).compile().as_text()
+  sums = re.findall(r'= .* all-reduce\(.*op_name="([^"]*)"', text)
+  assert sums and not [name for name in sums if "/while/" in name]
 
 
 @slow

@@ -14,6 +14,7 @@ from ml_collections import ConfigDict
 from objective_toys import RECIPES, accumulate, one_of_each, random_batch
 
 from grpojax import objective as lib
+from grpojax.learner import accumulate as accumulate_lib
 from grpojax.learner import packing
 from grpojax.learner import rows as rows_lib
 from grpojax.learner.state import create
@@ -98,24 +99,25 @@ def test_the_learners_program_over_devices_and_pieces_is_that_of_one(name, devic
   entry = lambda table, tokens: (table["logp"].ravel()[tokens], table["entropy"].ravel()[tokens], None)
   look_up = lambda table, tokens, *_: entry(table, tokens[..., 1:])
   (batch, *_), _ = shuffled()
-  layout = rows_lib.single(look_up, microbatches)
+  layouts, mesh = [rows_lib.single(look_up, microbatches)], mesh_of(devices)
   if rows:
     look_up = lambda table, piece: entry(table, piece.target)
     spec = packing.PackSpec(T, devices, rows, T, shared=False)
-    layout = rows_lib.packed(look_up, spec)
+    together, own = rows_lib.packed(look_up, spec), rows_lib.packed(look_up, spec._replace(shards=1))
+    alone = accumulate_lib.on_each_device(own.accumulate, mesh)
+    layouts = [together, together._replace(accumulate=alone)]
     place = packing.pack_sequences(batch.prompt_length, batch.length, spec)
     batch = batch._replace(packing_index=place)
   keep = optax.trace(decay=0.0)  # an optimiser whose state is the gradient
-  update = make_update(layout, keep, optax.constant_schedule(0.0))
-  mesh = mesh_of(devices)
   everywhere = sharding.replicated(mesh)
-  update = jax.jit(
-    update, in_shardings=(everywhere, everywhere, sharding.batch_sharding(mesh)), out_shardings=everywhere
-  )
+  where = everywhere, everywhere, sharding.batch_sharding(mesh)
   _, logp, entropy = made()
   state = create(dict(logp=logp, entropy=entropy), keep)
-  after, seen = update(state, OBJECTIVES[name], sharding.to_device(mesh, batch))
-  grads = after.opt_state.trace
-  expected = whole(name)
-  got = (seen["loss"], {key: seen[key] for key in expected[1]}, grads["logp"], grads["entropy"])
-  assert_same(got, expected)
+  for layout in layouts:
+    update = make_update(layout, keep, optax.constant_schedule(0.0))
+    update = jax.jit(update, in_shardings=where, out_shardings=everywhere)
+    after, seen = update(state, OBJECTIVES[name], sharding.to_device(mesh, batch))
+    grads = after.opt_state.trace
+    expected = whole(name)
+    got = (seen["loss"], {key: seen[key] for key in expected[1]}, grads["logp"], grads["entropy"])
+    assert_same(got, expected)

@@ -83,6 +83,17 @@ def test_attention_without_a_kernel_makes_its_scores(tmp_path):
   assert plain["a layer, or logits"] > kernel["a layer, or logits"]
 
 
+def test_devices_that_add_up_alone_hold_what_they_sum_twice(tmp_path):
+  """Their own gradient and the sum; where parameters are cut, or a kernel needs the mesh, the sum alone."""
+  config = lambda **cut: qwen("gpu", **{"mesh.data": 1, **{f"mesh.{axis}": n for axis, n in cut.items()}})
+  machine = lambda attention="": Machine(jax.devices()[:2], 24e9, attention=attention)
+  parts = lambda c, where: footprint.phases(programs.plan(c, where, tmp_path))[0].parts
+  alone = parts(config(data=2), machine())
+  assert alone[footprint.SUMMED] == alone["gradients"] > 0
+  assert footprint.SUMMED not in parts(config(fsdp=2), machine())
+  assert footprint.SUMMED not in parts(config(data=2), machine("cudnn"))
+
+
 def test_the_largest_values_fit_and_twice_as_much_does_not(tmp_path, monkeypatch):
   monkeypatch.delenv(gpus.FRACTION, raising=False)
   config, where = qwen("gpu"), a_gpu("40")
