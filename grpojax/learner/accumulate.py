@@ -9,6 +9,7 @@ from collections.abc import Callable
 import jax
 import jax.numpy as jnp
 import optax
+from jax.flatten_util import ravel_pytree
 from jax.sharding import Mesh, PartitionSpec
 
 from grpojax.learner import packing
@@ -107,7 +108,9 @@ def on_each_device(accumulate: Callable, mesh: Mesh) -> Callable:
   def on_mesh(gradient, policy, objective, batch: Batch):
     def own(policy, objective, batch):
       grads, metrics, logp = accumulate(gradient, policy, objective, batch)
-      return *jax.lax.psum((grads, metrics), mesh.axis_names), logp
+      numbers, to_metrics = ravel_pytree(metrics)  # each array is a sum of its own, and waits for all devices
+      grads, numbers = jax.lax.psum((grads, numbers), mesh.axis_names)
+      return grads, to_metrics(numbers), logp
 
     whole = PartitionSpec()
     cut = dict(in_specs=(whole, whole, by_prompt), out_specs=(whole, whole, by_prompt), check_vma=False)

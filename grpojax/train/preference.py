@@ -42,13 +42,13 @@ def run_config(config: ConfigDict) -> ConfigDict:
   return c
 
 
-def prepare(config: ConfigDict, workdir: str | Path) -> Job:
+def prepare(config: ConfigDict, workdir: str | Path, build: Callable | None = None) -> Job:
   """Returns the run, ready to start: its `data.train` are the pairs that it learns.
 
-  Raises ValueError for all that can be wrong, as setup.prepare does.
+  Raises ValueError for all that can be wrong, as setup.prepare does; `build` is as it takes it.
   """
   found = pairs.read(config.preference.path)
-  job = setup.prepare(run_config(config), workdir)
+  job = setup.prepare(run_config(config), workdir, build=build)
   c, tokenizer = job.config, job.data.tokenizer
   form = setup.prompt_form(c, tokenizer)
   split = pipeline.encode_split(c.data, "preference", found, tokenizer, form, ())

@@ -23,13 +23,13 @@ def run_config(config: ConfigDict) -> ConfigDict:
   return offline.run_config(config, "sft", supervised.OBJECTIVE)
 
 
-def prepare(config: ConfigDict, workdir: str | Path) -> Job:
+def prepare(config: ConfigDict, workdir: str | Path, build: Callable | None = None) -> Job:
   """Returns the run, ready to start: its `data.train` are the rows that it learns.
 
-  Raises ValueError for all that can be wrong, as setup.prepare does.
+  Raises ValueError for all that can be wrong, as setup.prepare does; `build` is as it takes it.
   """
   rows_of_file = messages.read(config.sft.path) if config.sft.path else None
-  job = setup.prepare(run_config(config), workdir)
+  job = setup.prepare(run_config(config), workdir, build=build)
   c = job.config
   split = job.data.train if rows_of_file is None else _encoded(c, rows_of_file, job.data.tokenizer)
   demonstrations.check(split, c.sft.batch_size, "sft")

@@ -50,10 +50,12 @@ class Job(NamedTuple):
 
 
 def prepare(
-  config: ConfigDict, checkpoint: str, wanted: list[str], limit: int | None, best_of: str = ""
-) -> Job:
+  config: ConfigDict, checkpoint: str, wanted: list[str], limit: int | None, best_of: str = "",
+  build: Callable | None = None,
+) -> Job:  # fmt: skip
   """Checks the config and the checkpoint's name, and reads the questions.  Raises ValueError.
 
+  `build` is as setup.prepare takes it.
   Collective: all processes must have the same code, config, checkpoint and questions.
   """
   flags = {"--checkpoint": checkpoint, "--suite": wanted, "--limit": limit, "--best_of": best_of}
@@ -83,7 +85,7 @@ def prepare(
   mesh = sharding.make_mesh(config.mesh)
   data_shards.check_sampler(mesh, sharding.sampler_mesh(config.mesh, mesh))
   model = policy_lib.build_model(config, tokenizer, mesh)._replace(lora=None)  # merged when they are read
-  sample = programs_lib.build(config, model, tokenizer, mesh).sample_eval
+  sample = (build or programs_lib.build)(config, model, tokenizer, mesh).sample_eval
   return Job(config, evaluated, chosen, notes, train, tokenizer, scorer, best_of, mesh, model, sample)
 
 

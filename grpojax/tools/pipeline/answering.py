@@ -1,7 +1,7 @@
 """Where a stage works, and how a stage that trains nothing asks questions and records it."""
 
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -12,10 +12,11 @@ from grpojax.tools.evaluate import benchmark
 
 
 class Place(NamedTuple):
-  """Folder of a stage, and the policies and data that it is given."""
+  """Folder of a stage, and the policies, data and programs that it is given."""
 
   folder: Path
   policy: str  # folder; "" of the base
+  build: Callable  # programs.build, which builds those that stages share once
   rows: tuple[Path, ...] = ()  # samples.jsonl of the stages whose rows it learns
   reference: str = ""  # folder of a policy of its own; "": as config.reference says
   teachers: dict[str, str] = {}  # key of config.teacher -> folder  # noqa: RUF012 (never changed)
@@ -23,7 +24,7 @@ class Place(NamedTuple):
 
 def answers(config: ConfigDict, place: Place, suites: list[str], limit: int | None):
   """Returns (the evaluation, suite -> items on process 0); goes on where it was stopped."""
-  job = benchmark.prepare(config, place.policy, suites, limit)
+  job = benchmark.prepare(config, place.policy, suites, limit, build=place.build)
   params, done = benchmark.begin(job, place.folder)
   answered = benchmark.run(job, place.folder, params, done)
   return job, answered

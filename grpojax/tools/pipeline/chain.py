@@ -111,8 +111,11 @@ def choose(chain: Chain, since: str, only: str) -> list[Stage]:
   return wanted
 
 
-def run(chain: Chain, wanted: list[Stage]) -> bool:
-  """Collective: runs these stages.  Returns False where one was asked to stop, and has saved."""
+def run(chain: Chain, wanted: list[Stage], build: Callable) -> bool:
+  """Collective: runs these stages.  Returns False where one was asked to stop, and has saved.
+
+  `build` is shared.sharing's.
+  """
   what = f"--workdir={chain.workdir} has a pipeline that goes on"
   with contextlib.ExitStack() as stack:
     hold = lambda: stack.enter_context(lock.hold(chain.workdir / ".lock", what))
@@ -121,7 +124,7 @@ def run(chain: Chain, wanted: list[Stage]) -> bool:
       if chain.states[stage.name].what == STALE:
         processes.on_process_0(partial(_replace, chain.workdir, stage.name))
     for stage in wanted:
-      if not _run(chain, stage):
+      if not _run(chain, stage, build):
         return False
   return True
 
@@ -135,7 +138,7 @@ def _replace(workdir: Path, name: str) -> None:
   console.say(f"stage '{name}' was stale and is now {aside / f'{name}-{number}'}")
 
 
-def _run(chain: Chain, stage: Stage) -> bool:
+def _run(chain: Chain, stage: Stage, build: Callable) -> bool:
   """Collective: runs a stage and draws the chain's report.  Returns False where it was asked to stop."""
   folder = chain.workdir / stage.name
   _say(f"stage '{stage.name}' ({stage.kind}), from {stage.init or 'nothing'}")
@@ -147,7 +150,7 @@ def _run(chain: Chain, stage: Stage) -> bool:
       if manifest.edited(chain.workdir, name):
         console.say(f"note: {name}/{ROWS} was edited since stage '{name}' wrote it; it is learned as it is")
     teachers = {key: _policy(stage, of, chain.workdir) for key, of in stage.teachers}
-    left = KINDS[stage.kind](stage, Place(folder, policy, rows, reference, teachers))
+    left = KINDS[stage.kind](stage, Place(folder, policy, build, rows, reference, teachers))
   except ValueError as error:
     if jax.process_index() == 0 and (folder / manifest.NAME).exists():
       _draw_stage(chain, stage, str(error))

@@ -5,7 +5,7 @@ What is not of that form is no judgement: it is counted, and takes no part in th
 language models, https://arxiv.org/abs/2401.10020
 """
 
-from pathlib import Path
+from collections.abc import Callable
 
 import numpy as np
 from ml_collections import ConfigDict
@@ -17,24 +17,25 @@ from grpojax.rewards import judged
 from grpojax.tools.evaluate import benchmark, suites
 from grpojax.tools.evaluate.suites import Suite
 from grpojax.tools.pipeline import pairing
+from grpojax.tools.pipeline.answering import Place
 from grpojax.train import policy as policy_lib
-from grpojax.train import programs as programs_lib
 
 NAME = "judge"  # of the suite of rubrics, and of the folder of its items
 Scores = dict[tuple[str, str], float]  # (id of the question, text of the answer) -> mean score
 
 
 def judge(
-  answering: benchmark.Job, config: ConfigDict, items: list[dict], out: Path
+  answering: benchmark.Job, config: ConfigDict, items: list[dict], place: Place
 ) -> tuple[dict[tuple[str, str], list[dict]], int]:
   """Collective: judges each answer that may be in a pair, once each text of a question.
 
   `answering` is the evaluation that made the items.  Returns (answer -> its judgements, {} but on process 0;
   answers whose rubric is over the budget); goes on where it was stopped.
   """
-  job, of_rubric, dropped = _prepare(answering, config, items)
-  params, done = benchmark.begin(job, out / NAME)
-  found = benchmark.run(job, out / NAME, params, done).get(NAME, [])
+  job, of_rubric, dropped = _prepare(answering, config, items, place.build)
+  out = place.folder / NAME
+  params, done = benchmark.begin(job, out)
+  found = benchmark.run(job, out, params, done).get(NAME, [])
   return {of_rubric[item["id"]]: item["samples"] for item in found}, dropped
 
 
@@ -91,7 +92,7 @@ def sentence(found: dict[str, float]) -> str:
   )
 
 
-def _prepare(answering: benchmark.Job, config: ConfigDict, items: list[dict]):
+def _prepare(answering: benchmark.Job, config: ConfigDict, items: list[dict], build: Callable):
   """Returns (the evaluation that asks the rubrics, id -> (question's id, text), rubrics over the budget)."""
   c = config.judge
   asked = config.copy_and_resolve_references()
@@ -128,7 +129,7 @@ def _prepare(answering: benchmark.Job, config: ConfigDict, items: list[dict]):
   take = lambda rows: [rows[i] for i in fits]
   numbers = np.array([suites.number(f"{NAME}/{one}") for one in ids], np.int32)
   split = Split(NAME, take(rubrics), take(prompts), numbers, c.prompt_budget, len(prompts) - len(fits))
-  sample = programs_lib.build(asked, answering.model, answering.tokenizer, answering.mesh).sample_eval
+  sample = build(asked, answering.model, answering.tokenizer, answering.mesh).sample_eval
   job = answering._replace(
     config=asked, suites=[Suite(NAME, split, ids)], scorer=rewards.build(asked.reward), sample=sample
   )

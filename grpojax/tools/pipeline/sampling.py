@@ -26,7 +26,7 @@ def sample(stage: Stage, place: Place) -> list[str]:
   by_judge, judgements, overlong = c.rows == "pairs" and c.by == "judge", {}, 0
   if by_judge:
     written = metrics.read(place.folder, "items")  # by process 0; all need the texts to judge them
-    judgements, overlong = judge.judge(job, config, written, place.folder)
+    judgements, overlong = judge.judge(job, config, written, place)
 
   def leave():
     (suite,) = job.suites

@@ -50,7 +50,7 @@ def run(flags: list[str], workdir: str, build) -> None:
   console.say_once.cache_clear()  # once a run
   if chains.is_chain(config):
     chain = chain_lib.find(config, Path(workdir))
-    errors.to_the_end(workdir, lambda: chain_lib.run(chain, chain_lib.choose(chain, "", "")))
+    errors.to_the_end(workdir, lambda: chain_lib.run(chain, chain_lib.choose(chain, "", ""), build))
     return
   job = train.prepare(config, workdir, build=build)
   errors.to_the_end(workdir, lambda: train.run(job))
