@@ -33,10 +33,9 @@ FLAGS = {
 
 def run(count: int, cache: Path) -> dict:
   """Returns seconds by phase, and rewards, of the steps that count, of a run of `count` processes."""
-  with socket.socket() as free, tempfile.TemporaryDirectory() as workdir:
-    free.bind(("127.0.0.1", 0))
+  with socket.create_server(("127.0.0.1", 0)) as free:
     address = f"127.0.0.1:{free.getsockname()[1]}"
-    free.close()
+  with tempfile.TemporaryDirectory() as workdir:
     flags = FLAGS | {"cache_dir": cache, "mesh.cpu_devices": DEVICES // count}
     command = [sys.executable, "-m", "grpojax.main", "--config=configs/base.py", f"--workdir={workdir}/run"]
     command += [f"--config.{key}={value}" for key, value in flags.items()]

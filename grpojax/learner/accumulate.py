@@ -1,7 +1,8 @@
 """Gradient accumulation: sums over the microbatches of one optimiser batch.
 
 The objective's weights are made before the batch is cut, so gradients, loss and metrics only add up.
-`gradient(policy, score, objective, batch)` is that of `score(policy) -> logp, entropy, Routed`.
+`gradient(*policy, score, objective, batch)` is that of `score(params) -> logp, entropy, Routed`; a policy
+is a pair of parameters, those that are frozen (or None) and those that are trained.
 """
 
 from collections.abc import Callable
@@ -30,8 +31,8 @@ def over_microbatches(logp_fn: Callable, microbatches: int, beside: tuple[str, .
   def accumulate(gradient, policy, objective, batch: Batch):
     def one(part):
       more = [part.extra[name] for name in beside]
-      score = lambda policy: logp_fn(policy, *inputs(part), part.context, part.kept, *more)
-      (loss, (metrics, logp)), grads = gradient(policy, score, objective, part)
+      score = lambda params: logp_fn(params, *inputs(part), part.context, part.kept, *more)
+      (loss, (metrics, logp)), grads = gradient(*policy, score, objective, part)
       return (grads, metrics | {"loss": loss}, optax.global_norm(grads) ** 2), logp
 
     if microbatches == 1:
@@ -85,8 +86,8 @@ def over_packed_rows(logp_fn: Callable, spec: PackSpec) -> Callable:
       keep = lambda x: jnp.where(present, x, 0.0)
       kept = {name: jax.tree.map(keep, getattr(batch, name)) for name in _SHARES}
       part = batch._replace(**kept)
-      score = lambda policy: logp_of(policy, number)
-      (loss, (metrics, logp)), grads = gradient(policy, score, objective, part)
+      score = lambda params: logp_of(params, number)
+      (loss, (metrics, logp)), grads = gradient(*policy, score, objective, part)
       return grads, metrics | {"loss": loss}, keep(logp)
 
     add = lambda number, total: jax.tree.map(jnp.add, total, one(number))

@@ -24,7 +24,7 @@ class Rows(NamedTuple):
   """A layout of sequences in rows, as the functions that depend on it."""
 
   logp: Callable  # update.make_old_logp's arguments, of a batch -> logp, entropy [P, G, T] and Routed
-  accumulate: Callable  # (gradient, objective, batch) -> gradients, metrics, logp [P, G, T]; accumulate.py
+  accumulate: Callable  # as accumulate.py has it, of a batch -> gradients, metrics, logp [P, G, T]
   padding: Callable  # batch -> [] share of the computed columns in which no token of a sequence is
 
 

@@ -62,8 +62,7 @@ def make_update(
     padding = rows.padding(batch)
     batch = objective_lib.prepare(objective, batch, _moved_logp(rows, objective, state, batch, frozen))
     gradient = jax.value_and_grad(loss_fn, argnums=1, has_aux=True)
-    policy = frozen, state.params
-    grads, metrics, logp = rows.accumulate(lambda p, *rest: gradient(*p, *rest), policy, objective, batch)
+    grads, metrics, logp = rows.accumulate(gradient, (frozen, state.params), objective, batch)
     updates, opt_state = tx.update(grads, state.opt_state, state.params)
     metrics |= objective_lib.describe(batch, logp)
     if ess.rule:

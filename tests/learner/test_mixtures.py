@@ -64,9 +64,10 @@ def test_a_mixture_trains_resumes_and_is_the_same_on_four_devices_in_two_pieces(
   four.mesh.expert = 4
   alone = tiny(cache)  # each device has all experts, and adds up its own gradient
   alone.mesh.data = 4
-  for config, folder, more in ((four, "four", {"grad_noise"}), (alone, "alone", set())):
+  noise = {"grad_noise"}  # of two pieces that are not packed
+  for config, folder, more in ((four, "four", noise), (alone, "alone", set())):
     for a, b in zip(start(config, tmp_path / folder), whole, strict=True):
-      assert a.keys() - b.keys() == more  # of two pieces that are not packed
+      assert a.keys() - b.keys() == more
       assert a["reward"] == b["reward"] and a["num_tokens"] == b["num_tokens"]
       for name in ("loss", "loss/load_balance", "grad_norm", "entropy"):
         assert a[name] == pytest.approx(b[name], rel=1e-3, abs=1e-6), name

@@ -113,11 +113,11 @@ def test_the_learners_program_over_devices_and_pieces_is_that_of_one(name, devic
   where = everywhere, everywhere, sharding.batch_sharding(mesh)
   _, logp, entropy = made()
   state = create(dict(logp=logp, entropy=entropy), keep)
+  expected = whole(name)
   for layout in layouts:
     update = make_update(layout, keep, optax.constant_schedule(0.0))
     update = jax.jit(update, in_shardings=where, out_shardings=everywhere)
     after, seen = update(state, OBJECTIVES[name], sharding.to_device(mesh, batch))
     grads = after.opt_state.trace
-    expected = whole(name)
     got = (seen["loss"], {key: seen[key] for key in expected[1]}, grads["logp"], grads["entropy"])
     assert_same(got, expected)
