@@ -8,6 +8,7 @@ forked.
 import gc
 import json
 import os
+import runpy
 import sys
 
 import grpojax.__main__ as commands
@@ -16,7 +17,7 @@ import grpojax.train.loop  # noqa: F401
 
 
 def become(words: list[str], environment: dict[str, str], out: str, err: str) -> None:
-  """Runs `python -m WORDS` in this process, a fork."""
+  """Runs `python -m WORDS`, a command or a study, in this process, a fork."""
   os.environ.clear()
   os.environ.update(environment)
   sys.path[:0] = environment["PYTHONPATH"].split(os.pathsep)
@@ -24,6 +25,10 @@ def become(words: list[str], environment: dict[str, str], out: str, err: str) ->
     os.dup2(os.open(path, os.O_RDWR | os.O_CREAT), number)
   module, *flags = words
   sys.orig_argv = [sys.executable, "-m", *words]
+  if not module.startswith("grpojax"):
+    sys.argv = [module, *flags]
+    runpy.run_module(module, run_name="__main__", alter_sys=True)
+    return
   sys.argv = ["grpojax", *(["train"] if module == "grpojax.main" else []), *flags]
   commands.main()
 

@@ -104,8 +104,9 @@ def command(cache, out, *more) -> list[str]:
   ]  # fmt: skip
 
 
-def run(arguments: list[str]) -> subprocess.CompletedProcess:
-  return subprocess.run(arguments, env=subprocesses.environment(), capture_output=True, text=True)
+def run(arguments: list[str]) -> subprocesses.Ended:
+  """How the command ends, from a parent that has imported the product."""
+  return subprocesses.forked([arguments[1:]], [subprocesses.environment()])[0]
 
 
 @pytest.fixture(scope="module")
@@ -113,11 +114,11 @@ def undisturbed(own_cache, tmp_path_factory):
   """(folder of a finished study, programs in the cache after its first row, and after the second)"""
   out = tmp_path_factory.mktemp("undisturbed")
   one = run([*command(own_cache, out), "--rows=2"])
-  assert one.returncode == 0, one.stderr
+  assert one.code == 0, one.err
   first = programs(own_cache)
   done = run(command(own_cache, out))
-  assert done.returncode == 0, done.stderr
-  assert "1 to do" in done.stdout  # the first row was there
+  assert done.code == 0, done.err
+  assert "1 to do" in done.out  # the first row was there
   return out, first, programs(own_cache)
 
 
@@ -154,7 +155,7 @@ def test_the_papers_scale_runs_end_to_end_at_a_fraction_of_every_size(tmp_path):
       *(f"--config.{key}={value}" for key, value in sizes.items()),
     ]
   )  # fmt: skip
-  assert done.returncode == 0, done.stdout + done.stderr
+  assert done.code == 0, done.out + done.err
   log = (tmp_path / "out/runs/dynamic-sampling/seed0/log.txt").read_text()
   assert "mesh data 1 x fsdp 1 x tensor 1 x expert 1 x context 4 on 4 of 4 cpu" in log
   assert "sampler: mesh data 1 x fsdp 1 x tensor 4" in log and "aime2024: 30 of 30 rows" in log
@@ -178,13 +179,13 @@ def test_rows_and_seeds_in_one_process_share_its_programs_and_have_the_numbers_o
   out, _, _ = undisturbed
   asked = [*command(own_cache, tmp_path), "--seeds=2", "--rows=3"]
   done = run(asked)
-  assert done.returncode == 0, done.stderr
+  assert done.code == 0, done.err
   first, second = (tmp_path / f"runs/clip-higher/seed{seed}/log.txt" for seed in (0, 1))
   assert "compiling update" in first.read_text() and "compiling" not in second.read_text()
   alone = json.loads((tmp_path / "results.json").read_text())["rows"][0]["command"]
   words = [f"--workdir={tmp_path / 'alone'}" if "--workdir" in word else word for word in shlex.split(alone)]
   words = [word.replace("seed=0", "seed=1") for word in words]
-  assert run([sys.executable, *words[1:]]).returncode == 0
+  assert run([sys.executable, *words[1:]]).code == 0
   for workdir, same in (tmp_path / "runs/clip-higher/seed1", tmp_path / "alone"), (
     tmp_path / "runs/clip-higher/seed0", out / "runs/clip-higher/seed0",
   ):  # fmt: skip
@@ -213,7 +214,7 @@ def test_a_killed_study_resumes_to_the_same_bytes(undisturbed, own_cache, tmp_pa
     wait_for(lambda d=workdir: not alive(d), None)
     assert not (tmp_path / "results.json").exists()
   last = run(command(own_cache, tmp_path))
-  assert last.returncode == 0, last.stderr
+  assert last.code == 0, last.err
   texts = [
     (folder / "results.json").read_text().replace(str(folder), "OUT") for folder in (want, tmp_path)
   ]
@@ -237,7 +238,7 @@ def test_a_tiny_study_runs_and_concludes(study, rows, section, cache, tmp_path):
   asked = ["--scale=tiny", "--seeds=1", "--parallel=1", f"--rows={rows}", f"--out={tmp_path}"]
   asked += [f"--config.cache_dir={cache}", "--config.data.train=64"]
   done = run([sys.executable, "-m", f"experiments.{study}", *asked])
-  assert done.returncode == 0, done.stdout + done.stderr
+  assert done.code == 0, done.out + done.err
   assert section in (tmp_path / "table.md").read_text() and (tmp_path / "report.html").exists()
   assert len(json.loads((tmp_path / "results.json").read_text())["rows"]) == len(rows.split(","))
 
@@ -249,7 +250,7 @@ def test_credit_for_turns_is_compared_at_equal_environment_steps(cache, tmp_path
   asked += [f"--config.cache_dir={cache}", "--config.steps=3", "--config.eval.every=3"]
   asked += ["--config.cold_start.steps=20", f"--out={tmp_path}"]
   done = run([sys.executable, "-m", "experiments.credit", *asked])
-  assert done.returncode == 0, done.stdout + done.stderr
+  assert done.code == 0, done.out + done.err
   first, essa = json.loads((tmp_path / "results.json").read_text())["rows"]
   assert first["label"] == "desk: trajectory"
   assert essa["over_first_at_equal_environment_steps"]["low"] is not None
@@ -281,10 +282,10 @@ def test_a_run_that_fails_is_said_and_the_others_are_shown(own_cache, tmp_path):
   broken.parent.mkdir(parents=True)
   broken.write_text("in the way")
   done = run(command(own_cache, tmp_path))
-  assert done.returncode == 1 and "1 of 2 runs failed" in done.stderr
+  assert done.code == 1 and "1 of 2 runs failed" in done.err
   found = json.loads((tmp_path / "results.json").read_text())
   assert [row["name"] for row in found["rows"]] == ["+ clip-higher"]
-  assert found["missing"] == ["+ overlong filtering, seed 0"] and "see " in done.stdout
+  assert found["missing"] == ["+ overlong filtering, seed 0"] and "see " in done.out
 
 
 # In a browser.
