@@ -30,15 +30,15 @@ class Rows(NamedTuple):
 
 def build(config: ConfigDict, model: Model, mesh: Mesh) -> Rows:
   """Returns the layout that `config.rows` names, for batches of this run."""
-  return of(config, model, mesh, pack_spec(config, model, mesh))
+  return of(config, model, mesh, pack_spec(config, model, mesh), config.rollout.temperature)
 
 
-def of(config: ConfigDict, model: Model, mesh: Mesh, spec: PackSpec | None) -> Rows:
+def of(config: ConfigDict, model: Model, mesh: Mesh, spec: PackSpec | None, temperature: float) -> Rows:
   """Returns the layout of rows packed by `spec`, or of single ones; `model` may be the policy's teacher."""
-  c = dict(temperature=config.rollout.temperature, chunk=config.logprob_chunk)
+  how = dict(temperature=temperature, chunk=config.logprob_chunk)
   if spec:
-    return packed_on(mesh, model, spec, **c)
-  logp = logprobs.make_logp(model, response_budget=config.rollout.max_tokens, **c)
+    return packed_on(mesh, model, spec, **how)
+  logp = logprobs.make_logp(model, response_budget=config.rollout.max_tokens, **how)
   return single(logp, config.microbatches)
 
 

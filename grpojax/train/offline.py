@@ -8,14 +8,12 @@ The workdir, records, checkpoints and evaluations are those of any run.
 import math
 from collections.abc import Callable, Iterator
 
-from jax.sharding import Mesh
 from ml_collections import ConfigDict
 
 from grpojax.config import recipe
 from grpojax.data.pipeline import Split
-from grpojax.learner import logprobs, optimizer, rows
+from grpojax.learner import optimizer, rows
 from grpojax.learner.packing import PackSpec
-from grpojax.learner.rows import Rows
 from grpojax.runtime import sharding
 from grpojax.train import policy as policy_lib
 from grpojax.train import programs as programs_lib
@@ -67,7 +65,7 @@ def with_split(job: Job, split: Split, section: str, completions: int) -> Job:
   pack = pack_spec(c, sharding.batch_shards(mesh), section, completions)
   schedule = supervised.cosine(c.optimizer.learning_rate, c.optimizer.warmup_steps, c.steps)
   tx = optimizer.make_optimizer(c.optimizer, schedule, model.trained.axes)
-  layout = _layout(c, model, mesh, pack)
+  layout = rows.of(c, model, mesh, pack, temperature=1.0)
   programs = job.programs._replace(
     update=supervised.program(f"{section} update", model, mesh, layout, tx, schedule),
     logp=programs_lib.build_logp(model, mesh, layout),
@@ -93,15 +91,6 @@ def pack_spec(config: ConfigDict, shards: int, section: str, completions: int = 
   T = config.rollout.max_tokens
   of_microbatch = math.ceil(size * completions / shards / config.microbatches)
   return PackSpec(T, shards, of_microbatch, config.data.prompt_budget + T - 1, shared=False)
-
-
-def _layout(config: ConfigDict, model, mesh: Mesh, pack: PackSpec | None) -> Rows:
-  """Returns the layout of sequences in rows."""
-  how = dict(temperature=1.0, chunk=config.logprob_chunk)
-  if pack:
-    return rows.packed_on(mesh, model, pack, **how)
-  logp = logprobs.make_logp(model, response_budget=config.rollout.max_tokens, **how)
-  return rows.single(logp, config.microbatches)
 
 
 def run(

@@ -66,7 +66,7 @@ def _build(
   where = sharding.param_shardings(mesh, model.axes, model.shapes, model.rules)
   logp = aot_jit(
     "teacher's log-probs",
-    make_old_logp(rows.of(config, model, mesh, pack), False),
+    make_old_logp(rows.of(config, model, mesh, pack, config.rollout.temperature), False),
     in_shardings=(where, *[by_prompt] * 7),
     out_shardings=by_prompt,
     compiler_options=compiler_options.options(mesh),
