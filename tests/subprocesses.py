@@ -82,12 +82,12 @@ def run(commands: list[list[str]], own: list[dict] | None = None) -> list[Ended]
 
 
 def run_one(*words: str) -> Ended:
-  """How `python -m grpojax.main ...` or `python -m grpojax COMMAND ...` ends, alone."""
+  """How `python -m WORDS`, a command or a study, ends, alone."""
   return forked([["-m", *words]], [environment()])[0]
 
 
 def forked(commands: list[list[str]], environments: list[dict[str, str]], timeout: int = 240) -> list[Ended]:
-  """How commands of grpojax end that run side by side, each a fork of a parent that has imported the product.
+  """How commands and studies end that run side by side, each a fork of one parent with the product imported.
 
   Importing costs as much as all else in a command that refuses its flags.
   """

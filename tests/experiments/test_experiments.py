@@ -98,25 +98,20 @@ def own_cache(tmp_path_factory):
 
 def command(cache, out, *more) -> list[str]:
   return [
-    sys.executable, "-m", "experiments.dapo_ablation", "--scale=tiny", "--rows=2,3", "--seeds=1",
-    "--parallel=1", f"--out={out}", f"--config.cache_dir={cache}", "--config.steps=4",
+    "experiments.dapo_ablation", "--scale=tiny", "--rows=2,3", "--seeds=1", "--parallel=1",
+    f"--out={out}", f"--config.cache_dir={cache}", "--config.steps=4",
     "--config.checkpoint.every=1", "--config.eval.every=2", "--config.data.train=64", *more,
   ]  # fmt: skip
-
-
-def run(arguments: list[str]) -> subprocesses.Ended:
-  """How the command ends, from a parent that has imported the product."""
-  return subprocesses.forked([arguments[1:]], [subprocesses.environment()])[0]
 
 
 @pytest.fixture(scope="module")
 def undisturbed(own_cache, tmp_path_factory):
   """(folder of a finished study, programs in the cache after its first row, and after the second)"""
   out = tmp_path_factory.mktemp("undisturbed")
-  one = run([*command(own_cache, out), "--rows=2"])
+  one = subprocesses.run_one(*command(own_cache, out), "--rows=2")
   assert one.code == 0, one.err
   first = programs(own_cache)
-  done = run(command(own_cache, out))
+  done = subprocesses.run_one(*command(own_cache, out))
   assert done.code == 0, done.err
   assert "1 to do" in done.out  # the first row was there
   return out, first, programs(own_cache)
@@ -146,14 +141,11 @@ def test_the_papers_scale_runs_end_to_end_at_a_fraction_of_every_size(tmp_path):
     "reward.accuracy.fn": "study_toys:coin",
     "model.dtype": "float32",  # XLA's CPU compiler fails on some all-reduces in bfloat16
   }  # fmt: skip
-  done = run(
-    [
-      sys.executable, "-m", "experiments.dapo_ablation", "--scale=paper", "--rows=1,6", "--seeds=1",
-      "--parallel=1", f"--out={tmp_path / 'out'}", f"--config.model.path={folder}",
-      f"--config.data.path={train}",
-      f"--config.data.test.aime2024.path={test}", f"--config.cache_dir={tmp_path / 'cache'}",
-      *(f"--config.{key}={value}" for key, value in sizes.items()),
-    ]
+  done = subprocesses.run_one(
+    "experiments.dapo_ablation", "--scale=paper", "--rows=1,6", "--seeds=1", "--parallel=1",
+    f"--out={tmp_path / 'out'}", f"--config.model.path={folder}", f"--config.data.path={train}",
+    f"--config.data.test.aime2024.path={test}", f"--config.cache_dir={tmp_path / 'cache'}",
+    *(f"--config.{key}={value}" for key, value in sizes.items()),
   )  # fmt: skip
   assert done.code == 0, done.out + done.err
   log = (tmp_path / "out/runs/dynamic-sampling/seed0/log.txt").read_text()
@@ -177,15 +169,14 @@ def test_rows_and_seeds_in_one_process_share_its_programs_and_have_the_numbers_o
 ):
   """The second row, after the first one in a worker, against its command; the worker compiled once."""
   out, _, _ = undisturbed
-  asked = [*command(own_cache, tmp_path), "--seeds=2", "--rows=3"]
-  done = run(asked)
+  done = subprocesses.run_one(*command(own_cache, tmp_path), "--seeds=2", "--rows=3")
   assert done.code == 0, done.err
   first, second = (tmp_path / f"runs/clip-higher/seed{seed}/log.txt" for seed in (0, 1))
   assert "compiling update" in first.read_text() and "compiling" not in second.read_text()
   alone = json.loads((tmp_path / "results.json").read_text())["rows"][0]["command"]
   words = [f"--workdir={tmp_path / 'alone'}" if "--workdir" in word else word for word in shlex.split(alone)]
   words = [word.replace("seed=0", "seed=1") for word in words]
-  assert run([sys.executable, *words[1:]]).code == 0
+  assert subprocesses.run_one(*words[2:]).code == 0
   for workdir, same in (tmp_path / "runs/clip-higher/seed1", tmp_path / "alone"), (
     tmp_path / "runs/clip-higher/seed0", out / "runs/clip-higher/seed0",
   ):  # fmt: skip
@@ -206,14 +197,15 @@ def test_a_killed_study_resumes_to_the_same_bytes(undisturbed, own_cache, tmp_pa
   for row, how in ("overlong-filtering", signal.SIGKILL), ("clip-higher", signal.SIGTERM):
     workdir = tmp_path / "runs" / row / "seed0"
     env = subprocesses.environment()
-    process = subprocess.Popen(command(own_cache, tmp_path), env=env, stdout=subprocess.PIPE, text=True)
+    words = [sys.executable, "-m", *command(own_cache, tmp_path)]
+    process = subprocess.Popen(words, env=env, stdout=subprocess.PIPE, text=True)
     wait_for(lambda d=workdir: sum(r["kind"] == "train" for r in metrics.read(d)) >= 2, process)
     process.send_signal(how)
     said = process.communicate(timeout=60)[0]
     assert process.returncode == (-signal.SIGKILL if how is signal.SIGKILL else os.EX_TEMPFAIL), said
     wait_for(lambda d=workdir: not alive(d), None)
     assert not (tmp_path / "results.json").exists()
-  last = run(command(own_cache, tmp_path))
+  last = subprocesses.run_one(*command(own_cache, tmp_path))
   assert last.code == 0, last.err
   texts = [
     (folder / "results.json").read_text().replace(str(folder), "OUT") for folder in (want, tmp_path)
@@ -237,7 +229,7 @@ def test_a_tiny_study_runs_and_concludes(study, rows, section, cache, tmp_path):
   """Two rows of each, and long chains, whose task is the experiments' own; distillation's are pipelines."""
   asked = ["--scale=tiny", "--seeds=1", "--parallel=1", f"--rows={rows}", f"--out={tmp_path}"]
   asked += [f"--config.cache_dir={cache}", "--config.data.train=64"]
-  done = run([sys.executable, "-m", f"experiments.{study}", *asked])
+  done = subprocesses.run_one(f"experiments.{study}", *asked)
   assert done.code == 0, done.out + done.err
   assert section in (tmp_path / "table.md").read_text() and (tmp_path / "report.html").exists()
   assert len(json.loads((tmp_path / "results.json").read_text())["rows"]) == len(rows.split(","))
@@ -249,7 +241,7 @@ def test_credit_for_turns_is_compared_at_equal_environment_steps(cache, tmp_path
   asked = ["--scale=tiny", "--seeds=2", "--parallel=1", "--rows=desk: trajectory,desk: ESSA"]
   asked += [f"--config.cache_dir={cache}", "--config.steps=3", "--config.eval.every=3"]
   asked += ["--config.cold_start.steps=20", f"--out={tmp_path}"]
-  done = run([sys.executable, "-m", "experiments.credit", *asked])
+  done = subprocesses.run_one("experiments.credit", *asked)
   assert done.code == 0, done.out + done.err
   first, essa = json.loads((tmp_path / "results.json").read_text())["rows"]
   assert first["label"] == "desk: trajectory"
@@ -281,7 +273,7 @@ def test_a_run_that_fails_is_said_and_the_others_are_shown(own_cache, tmp_path):
   broken = tmp_path / "runs" / "overlong-filtering" / "seed0" / "checkpoints"
   broken.parent.mkdir(parents=True)
   broken.write_text("in the way")
-  done = run(command(own_cache, tmp_path))
+  done = subprocesses.run_one(*command(own_cache, tmp_path))
   assert done.code == 1 and "1 of 2 runs failed" in done.err
   found = json.loads((tmp_path / "results.json").read_text())
   assert [row["name"] for row in found["rows"]] == ["+ clip-higher"]
