@@ -4,6 +4,7 @@ A reward is a function, and the name of its first parameter says what the functi
   fn(sample, *, knobs) -> float | None                      one completion
   fn(samples, *, knobs) -> list[float | Exception | None]   all completions, to grade them side by side
   fn(group, accuracy, *, knobs) -> list[float | None]       the G completions of one prompt
+Each may be `async def`; of a sample or samples it is then asked while the device goes on sampling.
 None means that the reward abstains, as it must where the truth is unknown; an exception, raised or in
 the list, that it failed.  In the config, `fn` is
 'rules:integer_answer' (a function of grpojax/rewards/rules.py) or 'my.module:my_reward'.  A reward
@@ -23,13 +24,14 @@ import importlib.util
 import inspect
 import numbers
 from collections.abc import Callable, Mapping
+from concurrent.futures import Future
 from math import isfinite  # the name `math` is that of grpojax/rewards/math.py here
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from grpojax.rewards import routing
+from grpojax.rewards import awaited, routing
 from grpojax.rewards.shaping import load_scorer as load_scorer
 
 OURS = ("fn", "weight", "only")  # keys of a reward in the config that are no knobs of its function
@@ -54,6 +56,7 @@ class Reward(NamedTuple):
   needs: tuple[str, ...]
   answer: Callable  # text -> str | None, knobs bound
   only: routing.Only  # the rows on which it is asked
+  awaits: bool  # `fn` returns a coroutine
 
 
 class Rewards(NamedTuple):
@@ -123,14 +126,16 @@ def _build_one(key: str, name: str, slot, fn: Callable) -> Reward:
     raise ValueError(f"{key}.weight = {weight!r} must be a finite number.")
   knobs = {k: v for k, v in slot.items() if k not in OURS}
   _check_knobs(key, fn, knobs, ["group", "accuracy"] if sees == "group" else [sees])
+  awaits = awaited.is_async(fn)
   return Reward(
     name=name,
-    fn=functools.partial(fn, **knobs),
+    fn=functools.partial(awaited.waiting(fn) if awaits and sees == "group" else fn, **knobs),
     sees=sees,
     weight=float(weight),
     needs=tuple(getattr(fn, "needs", ())),
     answer=functools.partial(fn.answer, **knobs) if hasattr(fn, "answer") else str.strip,
     only=routing.read(key, slot.get("only", {})),
+    awaits=awaits and sees != "group",
   )
 
 
@@ -194,19 +199,38 @@ def samples(examples, completions, lengths, ended) -> list[list[Sample]]:
   ]
 
 
-def score(rewards: Rewards, groups: list[list[Sample]]) -> Graded:
+def begin(rewards: Rewards, groups: list[list[Sample]]) -> dict[str, Future]:
+  """Asks the rewards that are `async def` about completions [P][G], and waits for no answer.
+
+  Returns name -> future of what its calls returned or raised: one for each completion that it is asked
+  about, or one for all.
+  """
+  begun = {}
+  for reward in rewards.all:
+    if reward.awaits:
+      asked = [one for group in groups if routing.asks(reward.only, group[0].example) for one in group]
+      together = [asked] if asked else []
+      begun[reward.name] = awaited.begin(map(reward.fn, together if reward.sees == "samples" else asked))
+  return begun
+
+
+def score(
+  rewards: Rewards, groups: list[list[Sample]], begun: Mapping[str, Future] | None = None
+) -> Graded:  # fmt: skip
   """Runs every reward on every completion [P][G]; an error in a reward costs a row, not the run.
 
   A row for which some reward that is asked raised, abstained, or gave no finite number is not valid and has
-  reward 0, and is counted.
+  reward 0, and is counted.  `begun` is what `begin` returned for these completions, None: begin now.
   """
   shape = len(groups), len(groups[0])
   total, valid = np.zeros(shape, np.float32), np.ones(shape, bool)
+  begun = begin(rewards, groups) if begun is None else begun
   parts, known, counts, first_error = {}, {}, {}, ""
   for reward in rewards.all:
     asked = np.array([routing.asks(reward.only, group[0].example) for group in groups])
     accuracy = parts.get("accuracy", total)[asked].tolist()
-    graded = _grade_all(reward, [group for group, on in zip(groups, asked, strict=True) if on], accuracy)
+    fn = awaited.told(begun[reward.name]) if reward.awaits else reward.fn
+    graded = _grade_all(reward, fn, [group for group, on in zip(groups, asked, strict=True) if on], accuracy)
     part, gave = np.full(shape, np.nan, np.float32), np.zeros(shape, bool)
     if graded:
       part[asked] = [[value for value, _ in row] for row in graded]
@@ -225,15 +249,15 @@ def score(rewards: Rewards, groups: list[list[Sample]]) -> Graded:
   )
 
 
-def _grade_all(reward: Reward, groups: list[list[Sample]], accuracy: list) -> list[list]:
-  """Returns [P][G] of (value, ""), or (0, why the completion has no value)."""
+def _grade_all(reward: Reward, fn: Callable, groups: list[list[Sample]], accuracy: list) -> list[list]:
+  """Returns [P][G] of (value, ""), or (0, why the completion has no value), as `fn` grades for the reward."""
   if not groups:
     return []
   if reward.sees == "sample":
-    return [[_number(*_call(reward.fn, sample)) for sample in group] for group in groups]
+    return [[_number(*_call(fn, sample)) for sample in group] for group in groups]
   if reward.sees == "group":
-    return [_grade_list(reward.fn, *seen) for seen in zip(groups, accuracy, strict=True)]
-  graded = iter(_grade_list(reward.fn, [sample for group in groups for sample in group]))
+    return [_grade_list(fn, *seen) for seen in zip(groups, accuracy, strict=True)]
+  graded = iter(_grade_list(fn, [sample for group in groups for sample in group]))
   return [[next(graded) for _ in group] for group in groups]
 
 

@@ -8,13 +8,13 @@ Either may be `async def`.  Completions are texts.  Functions of `sample`, `samp
 package's own are, stay as they are.
 """
 
-import asyncio
 import inspect
 import json
-from collections.abc import Callable, Coroutine, Iterable, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any
+
+from grpojax.rewards import awaited
 
 OWN = ("sample", "samples", "group")  # first parameters of the package's own rewards
 FIELDS = {"prompt": "question", "prompts": "question"}  # what a parameter may be called -> field of the row
@@ -65,7 +65,9 @@ def check(fn: Callable, fields: Mapping[str, str], examples: list[dict]) -> None
 
 
 def adapt(fn: Callable, fields: Mapping[str, str]) -> Callable:
-  """Returns the function as a reward of `samples`; `fields` are more names of columns -> fields of a row.
+  """Returns the function as a reward of `samples` or of a `sample`.
+
+  `fields` are more names of columns -> fields of a row.
 
   Raises ValueError for a function that takes neither `completion` nor `completions`.
   """
@@ -73,7 +75,6 @@ def adapt(fn: Callable, fields: Mapping[str, str]) -> Callable:
   if next(iter(parameters), "") in OWN:
     return fn
   asked = columns_of(fn)
-  awaits = inspect.iscoroutinefunction(fn) or inspect.iscoroutinefunction(getattr(fn, "__call__", None))  # noqa: B004
   if "completions" not in parameters and "completion" not in parameters:
     raise ValueError(
       f"The reward {name_of(fn)} takes {', '.join(parameters) or 'nothing'}; its parameters must have"
@@ -85,36 +86,23 @@ def adapt(fn: Callable, fields: Mapping[str, str]) -> Callable:
     missing = {name: None for name, need in asked.items() if need and name not in row}
     return missing | {name: value for name, value in row.items() if name in asked or "*" in asked}
 
-  def all_of(samples):
+  def batch_of(samples) -> dict[str, list]:
     rows = [row_of(sample) for sample in samples]
     names = dict.fromkeys(name for row in rows for name in row)
     columns = {name: [row.get(name) for row in rows] for name in names}
-    found = fn(completions=[sample.text for sample in samples], **columns)
-    return _wait([found])[0] if awaits else found
+    return dict(completions=[sample.text for sample in samples], **columns)
 
-  def each_of(samples):
-    if awaits:
-      return _wait([fn(completion=sample.text, **row_of(sample)) for sample in samples])
-    return [_attempt(fn, completion=sample.text, **row_of(sample)) for sample in samples]
+  async def ask_of_all(samples):
+    return await fn(**batch_of(samples))
 
-  return all_of if "completions" in parameters else each_of
+  async def ask_of_one(sample):
+    return await fn(completion=sample.text, **row_of(sample))
 
+  def all_of(samples):
+    return fn(**batch_of(samples))
 
-def _attempt(fn: Callable, **knobs) -> float | Exception | None:
-  try:
-    return fn(**knobs)
-  except Exception as error:  # costs this completion its reward, not the others theirs
-    return error
+  def one_of(sample):
+    return fn(completion=sample.text, **row_of(sample))
 
-
-def _wait(calls: Iterable[Coroutine]) -> list:
-  """Returns what the calls give, or the exception that each raised; they wait for others side by side.
-
-  In a thread of its own, as a notebook's has an event loop that already runs.
-  """
-
-  async def together():
-    return await asyncio.gather(*calls, return_exceptions=True)
-
-  with ThreadPoolExecutor(1) as thread:
-    return thread.submit(asyncio.run, together()).result()
+  of_all, of_one = (ask_of_all, ask_of_one) if awaited.is_async(fn) else (all_of, one_of)
+  return of_all if "completions" in parameters else of_one

@@ -1,6 +1,7 @@
 """Prompts -> scored groups, pulled from one stream by training, dynamic sampling and the survey."""
 
 import contextlib
+from collections import deque
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
@@ -10,7 +11,7 @@ import numpy as np
 from grpojax.rollout.context import RolloutContext
 from grpojax.rollout.groups import concatenate, gather_prompts, take
 from grpojax.rollout.sampler.engine import ALL, PromptQueue
-from grpojax.rollout.score import score
+from grpojax.rollout.score import Asked, ask, score
 from grpojax.types import Groups, Prompts
 
 
@@ -100,6 +101,12 @@ class ScoredStream:
     self.batches.append(prompts)
 
   def __iter__(self) -> Iterator[tuple[np.ndarray, Groups]]:
+    with contextlib.closing(self.ended()) as ended:
+      for numbers, asked in ended:
+        yield numbers, asked and self.graded(asked)
+
+  def ended(self) -> Iterator[tuple[np.ndarray, Asked]]:
+    """Yields what iterating does, with what the groups' rewards were asked in the place of the groups."""
     context = self.context
     stream = context.engine.stream(self.pending.decode_state, context.counters, self.queue)
     with contextlib.closing(stream) as ended:
@@ -108,14 +115,27 @@ class ScoredStream:
           yield numbers, None
           continue
         with context.timer.phase("reward"):
-          prompts = gather_prompts(self.batches, numbers)
-          groups = Groups(prompts, rollout, score(context, prompts, rollout))
-        yield numbers, groups
+          asked = ask(context, gather_prompts(self.batches, numbers), rollout)
+        yield numbers, asked
+
+  def graded(self, asked: Asked) -> Groups:
+    """Returns the groups with their rewards; waits for answers."""
+    with self.context.timer.phase("reward"):
+      return Groups(asked.prompts, asked.rollout, score(self.context, asked))
 
 
 def generate_and_score(context: RolloutContext, pending: PendingRollout) -> Groups:
-  """Collective: all groups of what is pending, in order of the prompts."""
-  ended = [one for one in ScoredStream(context, pending) if one[1]]
-  numbers, parts = zip(*ended, strict=True)
-  groups = take(concatenate(parts), np.argsort(np.concatenate(numbers)))
+  """Collective: all groups of what is pending, in order of the prompts.
+
+  While answers are waited for the device samples the rest; groups are graded in the order in which they end.
+  """
+  stream, order, waiting, parts = ScoredStream(context, pending), [], deque(), []
+  for numbers, asked in stream.ended():
+    if asked:
+      order.append(numbers)
+      waiting.append(asked)
+    while waiting and waiting[0].answered:
+      parts.append(stream.graded(waiting.popleft()))
+  parts += map(stream.graded, waiting)
+  groups = take(concatenate(parts), np.argsort(np.concatenate(order)))
   return groups._replace(scored=context.shards.broadcast_from_owner(groups.scored))

@@ -1,5 +1,8 @@
 """Completions -> what the rewards say of them.  Failures and abstentions are counted here."""
 
+from concurrent.futures import Future
+from typing import NamedTuple
+
 import numpy as np
 
 from grpojax import rewards
@@ -17,18 +20,40 @@ def samples_of(tokenizer, prompts: Prompts, rollout: Rollout) -> tuple[list[list
   return texts, rewards.samples(prompts.example, texts, rollout.length, rollout.ended)
 
 
-def score(context: RolloutContext, prompts: Prompts, rollout: Rollout) -> Scored:
+class Asked(NamedTuple):
+  """Completions whose `async def` rewards have been asked."""
+
+  prompts: Prompts
+  rollout: Rollout
+  completions: list  # [P][G] samples; none of trajectories, which have the rewards of their environments
+  begun: dict[str, Future]  # as `rewards.begin` returns them
+
+  @property
+  def answered(self) -> bool:
+    """Returns True if `score` has nothing to wait for."""
+    return all(answers.done() for answers in self.begun.values())
+
+
+def ask(context: RolloutContext, prompts: Prompts, rollout: Rollout) -> Asked:
+  """Asks the rewards that wait for others, and waits for no answer."""
+  if rollout.turns is not None:
+    return Asked(prompts, rollout, [], {})
+  _, completions = samples_of(context.data.tokenizer, prompts, rollout)
+  return Asked(prompts, rollout, completions, rewards.begin(context.scorer, completions))
+
+
+def score(context: RolloutContext, asked: Asked) -> Scored:
   """Returns rewards [P, G] and, for process supervision, the scores of steps [P, G, K].
 
   A reward that raises, abstains or is not finite makes its completion not `valid` and is counted in
   `context.counters`; the first error is printed.  A trajectory has the rewards of its environment.
   """
+  _, rollout, completions, begun = asked
   if rollout.turns is not None:
     context.counters.update(outcome.count(rollout))
     return outcome.score(rollout, context.config.env.success)
   tokenizer, c = context.data.tokenizer, context.config.process
-  texts, completions = samples_of(tokenizer, prompts, rollout)
-  result = rewards.score(context.scorer, completions)
+  result = rewards.score(context.scorer, completions, begun)
   reward, valid, extra = result.reward, result.valid, {}
   if context.config.objective.advantage.get("fn") == "gdpo":
     reward, valid, extra = _apart(context.scorer, result)
@@ -42,7 +67,7 @@ def score(context: RolloutContext, prompts: Prompts, rollout: Rollout) -> Scored
     console.say_once(result.first_error)
   context.counters.update(result.counts)
   context.counters["rewards/graded"] += rollout.length.size
-  answers = [context.scorer.answer(text) for group in texts for text in group]
+  answers = [context.scorer.answer(one.text) for group in completions for one in group]
   context.counters["rewards/answered"] += sum(map(bool, answers))
   return Scored(reward, result.accuracy, valid, result.parts, extra)
 

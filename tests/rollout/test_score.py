@@ -8,7 +8,7 @@ from objective_toys import recipe
 
 from grpojax import rewards
 from grpojax.data import text
-from grpojax.rollout.score import score
+from grpojax.rollout.score import ask, score
 from grpojax.types import Prompts, Rollout
 
 LENGTH = np.array([[1, 2, 3, 4]], np.int32)
@@ -42,7 +42,7 @@ def scored(advantage: str):
   )
   prompts = Prompts(np.zeros((1, 2), np.int32), np.array([2]), np.array([0]), [{}])
   rollout = Rollout(np.full((1, 4, 4), 5, np.int32), LENGTH, LENGTH < 4, *np.zeros((2, 1, 4, 4), np.float32))
-  return score(context, prompts, rollout), counters
+  return score(context, ask(context, prompts, rollout)), counters
 
 
 def test_for_a_sum_a_completion_lacks_no_reward():

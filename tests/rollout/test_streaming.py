@@ -1,5 +1,6 @@
 """Dynamic sampling that submits prompts as places free up, against the same in rounds."""
 
+import asyncio
 import copy
 import importlib
 from types import SimpleNamespace
@@ -12,12 +13,12 @@ from hypothesis import strategies as st
 from test_dynamic_sampling import P as SIZE
 from test_dynamic_sampling import config, world
 
-from grpojax import train
-from grpojax.rollout import dynamic_sampling, evaluate, turns
+from grpojax import rewards, train
+from grpojax.rollout import dynamic_sampling, evaluate, generate, turns
 from grpojax.rollout.context import RolloutContext
 from grpojax.rollout.groups import concatenate, take
 from grpojax.rollout.prefetch import Prefetcher
-from grpojax.rollout.score import score
+from grpojax.rollout.score import ask, score
 
 
 def odd(sample):
@@ -59,7 +60,7 @@ def test_a_step_that_streams_has_the_groups_of_one_in_rounds(job, monkeypatch):
       np.testing.assert_allclose(x, y, atol=1e-5)
     for x, y in zip(seen, all_seen, strict=True):
       np.testing.assert_array_equal(x, y[: len(x)])
-    again = score(job.rollout, a.prompts, a.rollout)
+    again = score(job.rollout, ask(job.rollout, a.prompts, a.rollout))
     np.testing.assert_array_equal(again.reward, a.scored.reward)  # all at once, or as they ended
     tries.add(want["dynamic_sampling/tries"])
     work = np.add(work, [s["rollout/decode_steps"] for s in (stats, want)])
@@ -67,6 +68,31 @@ def test_a_step_that_streams_has_the_groups_of_one_in_rounds(job, monkeypatch):
     assert needed == want["num_tokens"] - want["dynamic_sampling/wasted_tokens"]
     assert stats["dynamic_sampling/cancelled_groups"] >= 0
   assert len(tries) > 1 and work[0] < work[1], work
+
+
+def test_sampling_goes_on_while_a_reward_is_waited_for(job):
+  """Nobody answers before all are asked, so that waiting for those which ended first would last for ever."""
+  params, prompts = jax.jit(job.model.init)(jax.random.key(3)), job.data.stream.next()
+  context, asked = job.rollout, []
+
+  def groups(context):
+    own = generate.synced(context, {}, params)
+    return generate.generate_and_score(context, generate.start(context, own, params, prompts, 1, 0, 0))
+
+  plain = groups(context)
+
+  async def odd_at_last(sample):
+    asked.append(sample)
+    async with asyncio.timeout(60):
+      while len(asked) < plain.rollout.length.size:
+        await asyncio.sleep(0.001)
+    return odd(sample)
+
+  first, *others = context.scorer.all
+  awaited = first._replace(fn=odd_at_last, awaits=True)
+  found = groups(context._replace(scorer=rewards.Rewards((awaited, *others))))
+  jax.tree.map(np.testing.assert_array_equal, found, plain)
+  assert len(asked) == plain.rollout.length.size > context.config.rollout.slots
 
 
 def test_an_evaluation_of_many_batches_has_the_numbers_of_one_batch_at_a_time(job, monkeypatch):
