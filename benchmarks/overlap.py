@@ -4,14 +4,15 @@
 
 Eight devices of this machine's processor, the default job's model, data and cold start, whose responses end
 where the policy ends them.  Verdicts take a second: all of a step's, one after the other, as a processor's
-would; or every call, of all that has ended, as those of another machine would.  Or the policy plays four
-turns, and the environment of each trajectory takes a second.  5 steps of `train.run` in each way, in turns, 5
-rounds; the medians of all but the first two steps come from metrics.jsonl, and so do rewards, which must be
-those of the same staleness.  Writes
+would; or every call, of all that has ended, as those of another machine would, by a plain function and by an
+`async def`.  Or the policy plays four turns, and the environment of each trajectory takes a second.  5 steps
+of `train.run` in each way, in turns, 5 rounds; the medians of all but the first two steps come from
+metrics.jsonl, and so do rewards, which must be those of the same staleness.  Writes
 benchmarks/results/overlap.json, and the table into docs/performance.md.
 """
 
 import argparse
+import asyncio
 import contextlib
 import io
 import tempfile
@@ -52,7 +53,18 @@ def together(samples) -> list[float]:
   return [float(sample.ended) for sample in samples]
 
 
-WAITS = {"a step's verdicts": each, "a call's verdicts": together, "a trajectory's environment": None}
+async def together_awaited(samples) -> list[float]:
+  """Returns what `together` does, and lets others go on."""
+  await asyncio.sleep(SECONDS)
+  return [float(sample.ended) for sample in samples]
+
+
+WAITS = {
+  "a step's verdicts": each,
+  "a call's verdicts": together,
+  "a call's verdicts, `async def`": together_awaited,
+  "a trajectory's environment": None,
+}
 
 
 def ways_of(wait: str) -> list[str]:
