@@ -99,8 +99,8 @@ def keys_scored(backend: str, columns: int, prompt: float, response: float, shar
 
 
 def mask_bytes(backend: str, s: Spec, columns: int) -> int:
-  """Returns bytes of a row's masks: bools, of which splash has one for each of its three kernels."""
-  return {"splash": 3, "cudnn": 1}[backend] * len(windows_of(s)) * columns**2
+  """Returns bytes of a row's masks: bools, of splash's three kernels, and those of two of them 4 bytes wide."""
+  return {"splash": 3 + 2 * 4, "cudnn": 1}[backend] * len(windows_of(s)) * columns**2
 
 
 def _whole(columns: int, unit: int) -> int:
@@ -212,7 +212,8 @@ def splash_of_rows(mask, mesh: Mesh, cap: float):
   columns = mask.shape[-1]
   options = _splash_options(mesh, columns, sharding.column_shards(mesh, len(mask)), cap)
   kernel = jax.vmap(lambda mask: splash_attention.make_splash_mha(mask[None], **options))(mask)
-  return _with_masks(kernel, lambda info: info._replace(is_dynamic_mask=None))  # it would be read as a bool
+  kernel = _with_masks(kernel, lambda info: info._replace(is_dynamic_mask=None))  # it would be read as a bool
+  return _with_masks(kernel, jax.lax.optimization_barrier)  # or XLA makes the masks anew in every layer
 
 
 def _with_masks(kernel, change: Callable):

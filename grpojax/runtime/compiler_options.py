@@ -9,6 +9,7 @@ from jax.sharding import Mesh
 PIECE = 36 * 2**20  # bytes: several of a decode loop's arrays lie beside a TPU's cores at a time
 UPDATE_VMEM = {"v5": 64, "v6": 112, "7x": 48}  # MiB, where passes over whole sequences are bound by products
 DECODE_VMEM = 16  # MiB
+INFLATION = 8.0  # times what it is made of, that a value may be large which all passes of a loop share
 # Widens sums of bfloat16 over a CPU's devices, and aborts the process at the copies in them (jaxlib 0.10.2).
 PROMOTION = "all-reduce-promotion"
 
@@ -25,6 +26,8 @@ def options(mesh: Mesh, decoding: bool = False) -> dict[str, str] | None:
   generation = _generation(mesh)
   if not generation:
     return found
+  if not decoding:  # masks of attention's kernels are widened to 4 bytes once, not in every layer
+    found["xla_tpu_licm_size_inflation_ratio"] = str(INFLATION)
   vmem = DECODE_VMEM if decoding else UPDATE_VMEM[generation]
   found["xla_tpu_scoped_vmem_limit_kib"] = str(vmem * 1024)
   if decoding:  # prefetches are chosen by the time that an instruction takes, not by its bytes
