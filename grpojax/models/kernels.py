@@ -99,7 +99,7 @@ def keys_scored(backend: str, columns: int, prompt: float, response: float, shar
 
 
 def mask_bytes(backend: str, s: Spec, columns: int) -> int:
-  """Returns bytes of a row's masks: bools, of splash's three kernels, and those of two of them 4 bytes wide."""
+  """Returns bytes of a row's masks: of splash's three kernels, as bools, and of two of them 4 bytes wide."""
   return {"splash": 3 + 2 * 4, "cudnn": 1}[backend] * len(windows_of(s)) * columns**2
 
 
