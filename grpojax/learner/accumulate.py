@@ -6,6 +6,7 @@ is a pair of parameters, those that are frozen (or None) and those that are trai
 """
 
 from collections.abc import Callable
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -29,6 +30,7 @@ def over_microbatches(logp_fn: Callable, microbatches: int, beside: tuple[str, .
   """
 
   def accumulate(gradient, policy, objective, batch: Batch):
+    @partial(jax.jit, inline=True)  # traced once: for its sums' shapes, and for the loop
     def one(part):
       more = [part.extra[name] for name in beside]
       score = lambda params: logp_fn(params, *inputs(part), part.context, part.kept, *more)
@@ -81,6 +83,7 @@ def over_packed_rows(logp_fn: Callable, spec: PackSpec) -> Callable:
     seen = *inputs(batch), batch.packing_index, batch.context, batch.kept
     logp_of = packing.microbatch_logp(spec, logp_fn, *seen)
 
+    @partial(jax.jit, inline=True)  # traced once: for its sums' shapes, and for the loop
     def one(number):
       present = packing.in_microbatch(spec, batch.packing_index, number)[..., None]
       keep = lambda x: jnp.where(present, x, 0.0)

@@ -166,7 +166,7 @@ def batch_logp(
 ):  # fmt: skip
   """Returns logp, entropy [P, G, T] and Routed of a whole batch; no routing where nothing is read."""
   inputs = tokens, prompt_length, routing, balance_mask
-  logp_of = microbatch_logp(spec, logp_fn, *inputs, packing_index, context, kept)
+  logp_of = jax.jit(microbatch_logp(spec, logp_fn, *inputs, packing_index, context, kept), inline=True)
 
   def add(number, total):
     present = in_microbatch(spec, packing_index, number)

@@ -227,6 +227,27 @@ def test_log_probs_of_packed_sequences_are_those_of_a_row_each():
     np.testing.assert_allclose(x * batch.mask, y * batch.mask, atol=2e-6)
 
 
+@pytest.mark.parametrize("layout", ["packed", "packed on devices", "microbatches"])
+def test_a_policy_is_traced_once_a_program(layout, monkeypatch):
+  """Python's part of compiling: the pieces of a batch have one program, whose sums have its shapes."""
+  traced, name = [], "response_logprobs" if layout == "microbatches" else "packed_logprobs"
+  logp = getattr(logprobs, name)
+  monkeypatch.setattr(logprobs, name, lambda *args, **kwargs: traced.append(1) or logp(*args, **kwargs))
+  sizes = dict(data=2) if layout == "packed on devices" else None
+  batch, how = make_batch(), dict(microbatches=2)
+  if layout != "microbatches":
+    batch, spec = packed(batch, 2 if sizes else 1, 2, 3)
+    how = dict(mesh_sizes=sizes, how=spec)
+  update, state = update_fn(**how)
+  update.trace(state, objective_lib.build(gspo.get_config("tiny").objective), batch)
+  assert len(traced) == 1
+  if layout == "packed":
+    in_rows = rows.packed(logprobs.make_packed_logp(MODEL, temperature=0.7, chunk=4), spec)
+    seen = state.params, batch.tokens, batch.prompt_length, None, None, batch.packing_index
+    jax.jit(make_old_logp(in_rows, False)).trace(*seen)
+    assert len(traced) == 2
+
+
 @slow
 def test_a_packed_update_needs_no_more_memory_than_one_of_as_many_rows():
   """Compiled; also that it computes for all of the worst case, in the one program."""
