@@ -11,6 +11,8 @@ from pathlib import Path
 
 import jax
 
+from grpojax.tools.study.machine import here
+
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "benchmarks" / "results"
 
@@ -23,7 +25,7 @@ def setting(module: str) -> dict:
     "command": " ".join([f"python -m {module}", *map(_short, sys.argv[1:])]),
     "date": time.strftime("%Y-%m-%d"),
     "commit": commit,
-    "machine": f"{os.cpu_count()} CPU cores, {platform.machine()}",
+    "machine": here()["processor"],
     "load": os.getloadavg()[0],
     "versions": {"python": platform.python_version(), "jax": jax.__version__},
   }
