@@ -127,9 +127,10 @@ def main():
     one = lambda wait, way: run(config_of(WAYS[way], wait, args.steps, cache))
     _, *rounds = [{of: one(*of) for of in asked} for _ in range(args.rounds + 1)]
   _, ahead, apart, _ = WAYS
-  for wait, _ in [of for of in asked if of[1] == apart and (of[0], ahead) in asked]:
-    rewards = [rounds[0][wait, way]["rewards"] for way in (ahead, apart)]
-    assert rewards[0] == rewards[1], "whoever samples, the numbers are the same"
+  for wait in WAITS:
+    if (wait, ahead) in asked and (wait, apart) in asked:
+      same = rounds[0][wait, ahead]["rewards"] == rounds[0][wait, apart]["rewards"]
+      assert same, "whoever samples, the numbers are the same"
   found = {}
   for wait, way in asked:
     seconds = np.concatenate([r[wait, way]["seconds"] for r in rounds])

@@ -83,7 +83,6 @@ def over_packed_rows(logp_fn: Callable, spec: PackSpec) -> Callable:
     seen = *inputs(batch), batch.packing_index, batch.context, batch.kept
     logp_of = packing.microbatch_logp(spec, logp_fn, *seen)
 
-    @partial(jax.jit, inline=True)  # traced once: for its sums' shapes, and for the loop
     def one(number):
       present = packing.in_microbatch(spec, batch.packing_index, number)[..., None]
       keep = lambda x: jnp.where(present, x, 0.0)
@@ -93,10 +92,8 @@ def over_packed_rows(logp_fn: Callable, spec: PackSpec) -> Callable:
       (loss, (metrics, logp)), grads = gradient(*policy, score, objective, part)
       return grads, metrics | {"loss": loss}, keep(logp)
 
-    add = lambda number, total: jax.tree.map(jnp.add, total, one(number))
-    with jax.named_scope("microbatches"):
-      n = packing.num_microbatches(spec, batch.packing_index)
-      return jax.lax.fori_loop(0, n, add, packing.zeros_of(one, 0))
+    add = lambda number, total, new: jax.tree.map(jnp.add, total, new)
+    return packing.over_those_in_use(spec, batch.packing_index, one, add)
 
   return accumulate
 

@@ -166,21 +166,26 @@ def batch_logp(
 ):  # fmt: skip
   """Returns logp, entropy [P, G, T] and Routed of a whole batch; no routing where nothing is read."""
   inputs = tokens, prompt_length, routing, balance_mask
-  logp_of = jax.jit(microbatch_logp(spec, logp_fn, *inputs, packing_index, context, kept), inline=True)
+  logp_of = microbatch_logp(spec, logp_fn, *inputs, packing_index, context, kept)
 
-  def add(number, total):
+  def add(number, total, new):
     present = in_microbatch(spec, packing_index, number)
     keep = lambda new, old: jnp.where(present.reshape(*present.shape, *[1] * (new.ndim - 2)), new, old)
-    logp, entropy, routed = logp_of(params, number)
-    old_logp, old_entropy, old = total
+    (logp, entropy, routed), (old_logp, old_entropy, old) = new, total
     if routed is not None:
       load = None if routed.load is None else old.load + routed.load
       routed = routed._replace(experts=keep(routed.experts, old.experts), load=load)
     return keep(logp, old_logp), keep(entropy, old_entropy), routed
 
+  return over_those_in_use(spec, packing_index, lambda number: logp_of(params, number), add)
+
+
+def over_those_in_use(spec: PackSpec, packing_index, one: Callable, add: Callable):
+  """Folds the microbatches in use: returns total, from zeros on total = add(number, total, one(number))."""
+  one = jax.jit(one, inline=True)  # traced once: for the shapes of a total, and for the loop
+  step = lambda number, total: add(number, total, one(number))
   with jax.named_scope("microbatches"):
-    n = num_microbatches(spec, packing_index)
-    return jax.lax.fori_loop(0, n, add, zeros_of(logp_of, params, 0))
+    return jax.lax.fori_loop(0, num_microbatches(spec, packing_index), step, zeros_of(one, 0))
 
 
 def zeros_of(fn: Callable, *args):
