@@ -374,7 +374,7 @@ def _pocket(c):
   c.updates_per_rollout = 1
   c.microbatches = 4  # more would read and write all gradients as often; fewer need more memory
   c.remat = "projections"
-  c.logprob_chunk = 32
+  c.logprob_chunk = 64  # the gradient of the head is read and written once a chunk
   c.optimizer.update(learning_rate=1e-5, warmup_steps=0, state_dtype="bfloat16")
   c.eval.update(every=25, prompts=64, samples=8)  # as many as group_size: the rollout's program serves both
   c.checkpoint.update(every=25, keep=1)

@@ -21,7 +21,7 @@ def get_config(what: str = "0.0"):
   c.rollout.prefill_chunk = 4 * w.PROMPT  # a device's prompts of one rollout
   c.mesh.cpu_devices = 1 if w.REAL else 2  # one a core; a large model's parameters would be there twice
   c.updates_per_rollout, c.microbatches = 1, 4  # a prompt of a device at a time: it stays in the caches
-  c.logprob_chunk = w.NEW
+  c.logprob_chunk = 4 * w.NEW if w.REAL else w.NEW  # a chunk reads and writes the gradient of the whole head
   c.optimizer.update(
     learning_rate=w.LEARNING_RATE, warmup_steps=0, b1=w.B1, b2=w.B2, clip_norm=w.CLIP_NORM,
     state_dtype="float32",

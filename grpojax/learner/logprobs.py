@@ -12,13 +12,14 @@ from grpojax.learner.logprob_scan import token_logprobs
 from grpojax.types import Batch
 
 
-def packed_logprobs(decoder, rows, **kwargs):
+def packed_logprobs(decoder, rows, longest=None, **kwargs):
   """Returns logp, entropy [B, C] of the response tokens of `packing.PackedRows`, and Routed, as below.
 
-  Chunks of columns in which no row has a response token left are not computed.
+  Chunks of columns in which no row has a response token left are not computed.  `longest`: `Decoder.forward`.
   """
   routing = None if rows.routing is None else models.by_layers(rows.routing)
-  hidden, routed = decoder.forward(rows.tokens, rows.segment, routing, rows.balance_mask, rows.response)
+  inputs = rows.tokens, rows.segment, routing, rows.balance_mask, rows.response, longest
+  hidden, routed = decoder.forward(*inputs)
   hidden = jax.vmap(lambda h, column: h[column])(hidden, rows.column)
   how = dict(cap=decoder.spec.logit_softcap, wanted=rows.wanted, kept=rows.kept, mesh=decoder.mesh)
   outs = token_logprobs(hidden, decoder.unembedding(), rows.target, **how, **kwargs)

@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.ad_checkpoint import checkpoint_name
 from jax.sharding import Mesh
 
@@ -48,15 +49,22 @@ def sequence_view(segment, frequencies, mesh: Mesh | None = None, response=None)
   Of prompts with several responses behind them, `response` [B, S] is 0 in a prompt, which all of them see
   and begin behind, and elsewhere one number for each response of the `segment` [B, S].
   """
-  mask, at, column = causal_mask(segment), positions(segment), jnp.arange(segment.shape[1])[None]
+  mask, at, column = causal_mask(segment), sequence_positions(segment, response), jnp.arange(segment.shape[1])
   if response is None:
-    return view(mask, column[:, :, None] - column[:, None], at, frequencies, mesh)
+    return view(mask, (column[:, None] - column[None])[None], at, frequencies, mesh)
   of_key, of_query = response[:, None, :], response[:, :, None]
-  behind_prompt = jax.lax.cummax(jnp.where(response == 0, column + 1, 0), axis=1)
-  begun = column - at  # first column of the segment
-  at = jnp.where(response == 0, at, behind_prompt - begun + positions(response))
   seen = mask & ((of_key == 0) | (of_key == of_query))
   return view(seen, at[:, :, None] - at[:, None, :], at, frequencies, mesh)
+
+
+def sequence_positions(segment, response=None):
+  """Returns the position [B, S] int32 of each column in its sequence, which `sequence_view` describes."""
+  at, column = positions(segment), jnp.arange(segment.shape[1])[None]
+  if response is None:
+    return at
+  behind_prompt = jax.lax.cummax(jnp.where(response == 0, column + 1, 0), axis=1)
+  begun = column - at  # first column of the segment
+  return jnp.where(response == 0, at, behind_prompt - begun + positions(response))
 
 
 def angles(positions, frequencies):
@@ -92,6 +100,17 @@ def rotate(x, rope):
   return jnp.concatenate([a * cos - b * sin, b * cos + a * sin], axis=-1)
 
 
+def rotate_by_product(x, rope):
+  """Returns the numbers of `rotate`, whose halves of heads leave half of a TPU's lanes empty.
+
+  A product with 0, 1 and -1 exchanges the halves instead; the compiler fuses it into its neighbours.
+  """
+  cos, sin = (jnp.tile(r.astype(x.dtype), 2)[:, :, None] for r in rope)
+  exchange = np.kron([[0, 1], [-1, 0]], np.eye(x.shape[-1] // 2)).astype(x.dtype)  # (a, b) -> (-b, a)
+  other = jnp.matmul(x, exchange, precision="highest")  # exact also in float32
+  return x * jnp.broadcast_to(cos, x.shape) + other * jnp.broadcast_to(sin, x.shape)
+
+
 def attend_causally(q, k, v, mask, scale: float, cap: float = 0.0):
   """Attends from the last S columns to those before and up to each, mask [B, S, keys]; see `attend`.
 
@@ -110,14 +129,17 @@ def attend_causally(q, k, v, mask, scale: float, cap: float = 0.0):
 def attend(q, k, v, mask, scale: float, cap: float = 0.0):
   """Returns softmax(scale q k) v [B, S, N, H].  q [B, S, N, H]; k, v [B, keys, K, H]; mask [B, S, keys].
 
-  Scores and softmax are float32.  A query that sees no key averages all keys: finite, and unused.
+  Scores and softmax are float32.  A query that sees no key averages all keys: finite, and unused.  Queries
+  are turned before they meet the keys, or XLA would turn their scores, which are many more.
   """
   B, S, N, H = q.shape
-  K = k.shape[2]
-  q = q.reshape(B, S, K, N // K, H)
-  scores = jnp.einsum("bskgh,btkh->bkgst", q, k, preferred_element_type=jnp.float32)
-  scores = softcap(scores * scale, cap)
-  mask = jnp.broadcast_to(mask[:, None, None], scores.shape)
+  K, keys, G = k.shape[2], k.shape[1], N // k.shape[2]
+  q = q.reshape(B, S, K, G, H).swapaxes(1, 2).reshape(B, K, S * G, H)  # columns first: a mesh may cut them
+  k, v = k.swapaxes(1, 2), v.swapaxes(1, 2)
+  scores = jnp.einsum("bkqh,bkth->bkqt", q, k, preferred_element_type=jnp.float32)
+  scores = softcap(scores * scale, cap).reshape(B, K, S, G, keys)
+  mask = jnp.broadcast_to(mask[:, None, :, None], scores.shape)
   scores = jnp.where(mask, scores, jnp.finfo(jnp.float32).min)
-  weights = jax.nn.softmax(scores, axis=-1).astype(v.dtype)
-  return jnp.einsum("bkgst,btkh->bskgh", weights, v).reshape(B, S, N, H)
+  weights = jax.nn.softmax(scores, axis=-1).astype(v.dtype).reshape(B, K, S * G, keys)
+  read = jnp.einsum("bkqt,bkth->bkqh", weights, v, preferred_element_type=jnp.float32).astype(v.dtype)
+  return read.reshape(B, K, S, G, H).swapaxes(1, 2).reshape(B, S, N, H)

@@ -23,18 +23,10 @@ from flax import nnx
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from ml_collections import ConfigDict
 
-from grpojax.models import int8, kernels
+from grpojax.models import bands, int8, kernels
 from grpojax.models import lora as lora_lib
 from grpojax.models import spec as spec_lib
-from grpojax.models.attention import (
-  View,
-  angles,
-  attend,
-  left_padded,
-  rotate,
-  sequence_view,
-  view,
-)
+from grpojax.models.attention import View, angles, attend, left_padded, rotate, sequence_view, view
 from grpojax.models.block import Block
 from grpojax.models.lora import Lora
 from grpojax.models.parts import in_pieces, matrix, rematerialised, rms_norm, softcap, vector
@@ -72,18 +64,19 @@ class Decoder(nnx.Module):
     """Returns hidden [B, S, D] after the final norm; tokens [B, S] int32, first [B]."""
     return self.forward(tokens, left_padded(tokens.shape[1], first))[0]
 
-  def forward(self, tokens, segment, routing=None, counted=None, response=None):
+  def forward(self, tokens, segment, routing=None, counted=None, response=None, longest=None):
     """Returns hidden [B, S, D] and the mixtures' Routed ([layers, ...]) or None; tokens, segment [B, S].
 
     A token sees the tokens before it with its own number in `segment`; one number's columns are contiguous.
-    With `response` [B, S] (`attention.sequence_view`) these are a prompt and several responses.
+    With `response` [B, S] (`attention.sequence_view`) these are a prompt and several responses; `longest`
+    are the most columns of either.
     `routing` [layers, B, S, k] int32 replays a choice of experts, -1 routes normally; `counted`
     [B, S] bool are the tokens whose load is summed up for `moe.load_balance_loss`.
     """
     S = tokens.shape[1]
     inputs = self._with_room(tokens, segment, routing, counted, response)
     tokens, segment, routing, counted, response = inputs
-    x, routed = self._through(tokens, self._view_of(segment, response), routing, counted)
+    x, routed = self._through(tokens, self._view_of(segment, response, longest), routing, counted)
     if routed is not None:
       routed = routed._replace(experts=routed.experts[:, :, :S])
     return sharding.whole_columns(self.mesh, x)[:, :S], routed
@@ -299,8 +292,11 @@ class Decoder(nnx.Module):
   def _view(self, segment, response=None):
     return sequence_view(segment, self._frequencies(), self.mesh, response)
 
-  def _view_of(self, segment, response) -> View | kernels.View:
+  def _view_of(self, segment, response, longest) -> View | bands.View | kernels.View:
     if self.attention == "reference":
+      cut = bands.cut(segment.shape[1], *longest) if longest else None
+      if cut and sharding.column_shards(self.mesh, len(segment)) == 1:
+        return bands.view(cut, segment, self._frequencies(), response)
       return self._view(segment, response)
     model = self.attention, self.spec, self.mesh, dict(self.rules)
     return kernels.view(*model, segment, self._frequencies(), response)

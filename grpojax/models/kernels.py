@@ -19,12 +19,12 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax.ad_checkpoint import checkpoint_name
 from jax.experimental.pallas.ops.tpu import splash_attention
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from grpojax.models.attention import angles, positions, rotate, sequence_view
+from grpojax.models import bands
+from grpojax.models.attention import angles, positions, rotate, rotate_by_product, sequence_view
 from grpojax.models.spec import Spec
 from grpojax.runtime import sharding
 
@@ -85,16 +85,19 @@ def room(backend: str, columns: int, shards: int) -> int:
   return _whole(columns, shards * units[backend])
 
 
-def keys_scored(backend: str, columns: int, prompt: float, response: float, shared: bool):
+def keys_scored(backend: str, columns: int, prompt: float, response: float, shared: bool, longest):
   """Returns how many keys attention scores for a token of a prompt, and of a response to it, on average.
 
   Of rows of `columns`, whose blocks up to the diagonal all are scored; cuDNN takes 3/4 of the time of all.
-  Splash skips the blocks of other sequences where it reads a mask, as `shared` prompts need it.
+  Splash skips the blocks of other sequences where it reads a mask, as `shared` prompts need it; the reference
+  scores what a prompt and a response that are as long as `longest` need.
   """
   if backend == "splash" and shared:
     begun = block(columns) / 2  # blocks of which a token sees a part: at its prompt's end and its own
     return prompt / 2 + begun, prompt + response / 2 + 2 * begun
-  keys = columns * {"reference": 5 / 8, "splash": 1 / 2, "cudnn": 3 / 4}[backend]
+  if backend == "reference":
+    return (bands.keys_scored(columns, *longest),) * 2
+  keys = columns * {"splash": 1 / 2, "cudnn": 3 / 4}[backend]
   return keys, keys
 
 
@@ -184,17 +187,6 @@ def view(
   if backend == "splash":
     masks = [splash_of_rows(mask, mesh, s.attention_softcap) for mask in masks]
   return View(backend, s, mesh, rules, segment, seen.cos, seen.sin, tuple(masks))
-
-
-def rotate_by_product(x, rope):
-  """Returns the numbers of `attention.rotate`, whose halves of heads leave half of a TPU's lanes empty.
-
-  A product with 0, 1 and -1 exchanges the halves instead; the compiler fuses it into its neighbours.
-  """
-  cos, sin = (jnp.tile(r.astype(x.dtype), 2)[:, :, None] for r in rope)
-  exchange = np.kron([[0, 1], [-1, 0]], np.eye(x.shape[-1] // 2)).astype(x.dtype)  # (a, b) -> (-b, a)
-  other = jnp.matmul(x, exchange, precision="highest")  # exact also in float32
-  return x * jnp.broadcast_to(cos, x.shape) + other * jnp.broadcast_to(sin, x.shape)
 
 
 def splash(columns: int, heads: int, by_columns: NamedSharding, *, window: int, cap: float):

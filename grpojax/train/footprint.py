@@ -14,7 +14,7 @@ from ml_collections import ConfigDict
 
 from grpojax.learner import rows
 from grpojax.learner.packing import PackSpec
-from grpojax.models import Model, kernels
+from grpojax.models import Model, bands, kernels
 from grpojax.rollout import sampler, turns
 from grpojax.rollout.sampler import kv_budget, weights
 from grpojax.runtime import sharding
@@ -174,8 +174,11 @@ def _layer(sizes: Sizes) -> float:
   heads = (2 * s.num_attention_heads + 2 * s.num_key_value_heads) * s.head_dim / tensor
   wide = s.intermediate_size if not s.moe else s.moe.num_experts_per_tok * s.moe.intermediate_size
   scores = 0
-  if sizes.model.attention == "reference":  # scores and weights of every pair, in float32
-    scores = 2 * 4 * columns * columns_of_row(sizes) * s.num_attention_heads / tensor
+  if sizes.model.attention == "reference":  # scores and weights of every pair that is scored, in float32
+    keys = columns_of_row(sizes)
+    if sizes.packed and (cut := bands.cut(keys, *rows.longest_columns(sizes.config))):
+      keys = cut.keys
+    scores = 2 * 4 * columns * keys * s.num_attention_heads / tensor
   return columns * item * (4 * s.hidden_size + 2 * heads + 5 * wide / tensor) + scores
 
 

@@ -18,6 +18,7 @@ from grpojax.learner import logprobs, packing, rows
 from grpojax.learner import optimizer as optimizer_lib
 from grpojax.learner.state import make_init
 from grpojax.learner.update import make_old_logp, make_update
+from grpojax.models import bands
 from grpojax.recipes import base, dapo, grpo, gspo
 from grpojax.runtime import sharding
 from grpojax.train import supervised
@@ -25,6 +26,7 @@ from grpojax.types import Batch
 
 slow = pytest.mark.slow
 V, P, G, L, T = 30, 8, 4, 6, 10
+IN_BANDS = 13  # as many responses as make a row long enough for models/bands.py
 CONFIG = base.get_config("tiny")
 MODEL = models.build(CONFIG.model, V)
 LOGP = dict(response_budget=T, temperature=1.0, chunk=4)
@@ -71,7 +73,8 @@ def update_fn(mesh_sizes=None, microbatches=1, optimizer=None, how=None):
   schedule = optax.constant_schedule(1e-2)
   tx = optimizer or optimizer_lib.make_optimizer(CONFIG.optimizer, schedule, MODEL.axes)
   if how:
-    layout = rows.packed_on(mesh or make_mesh({}), model, how, temperature=1.0, chunk=4)
+    told = dict(longest=(L, T - 1), temperature=1.0, chunk=4)
+    layout = rows.packed_on(mesh or make_mesh({}), model, how, **told)
   else:
     layout = rows.single(logprobs.make_logp(model, **LOGP), microbatches)
   update = make_update(layout, tx, schedule)
@@ -136,6 +139,11 @@ def test_microbatches_change_nothing(recipe, microbatches):
     (dict(data=2), 2, 3),  # as any with `data` alone: devices add up alone, each as often as it needs
     pytest.param(dict(data=4), 1, 0, marks=slow),
     pytest.param(dict(data=8), 1, 2, marks=slow),
+    (None, 1, IN_BANDS),
+    pytest.param(dict(fsdp=2, tensor=2), 2, IN_BANDS, marks=slow),
+    pytest.param(dict(data=2, context=4), 2, IN_BANDS, marks=slow),
+    pytest.param(dict(data=2, context=4), 3, IN_BANDS, marks=slow),  # whose columns are cut
+    pytest.param(dict(data=2), 1, IN_BANDS, marks=slow),
   ],
 )
 def test_packing_changes_nothing(sizes, rows, sharing):
@@ -162,18 +170,21 @@ def test_devices_that_have_the_whole_policy_talk_to_each_other_once_an_update():
 
 
 @slow
-def test_shared_prompts_of_models_whose_layers_differ():
+@pytest.mark.parametrize("sharing", [3, IN_BANDS])
+def test_shared_prompts_of_models_whose_layers_differ(sharing):
   """Windows that end inside the prompt, inside the response and nowhere; rotary tables; soft-caps."""
   ropes = models.spec.Rope(1e4), models.spec.Rope(1e2)
   spec = dataclasses.replace(
     MODEL.spec, num_hidden_layers=3, windows=(4, T + 2, 0), ropes=ropes, rope_of=(0, 1, 0),
     attention_softcap=2.0, logit_softcap=3.0,
   )  # fmt: skip
-  model, (batch, how) = models.from_spec(spec), packed(make_batch(), 1, 3, sharing=3)
+  model, (batch, how) = models.from_spec(spec), packed(make_batch(), 1, 3, sharing)
+  assert (bands.cut(how.columns, L, T - 1) is None) == (sharing == 3)
   params = model.init(jax.random.key(1))
   alone = logprobs.make_logp(model, response_budget=T, temperature=0.7, chunk=4)
   expected = jax.jit(alone)(params, batch.tokens, batch.prompt_length)
-  in_rows = rows.packed(logprobs.make_packed_logp(model, temperature=0.7, chunk=4), how)
+  told = dict(longest=(L, T - 1), temperature=0.7, chunk=4)
+  in_rows = rows.packed(logprobs.make_packed_logp(model, **told), how)
   inputs = batch.tokens, batch.prompt_length, None, None, batch.packing_index
   got = jax.jit(in_rows.logp)(params, *inputs)
   for x, y in zip(expected[:2], got[:2], strict=True):

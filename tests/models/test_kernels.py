@@ -100,7 +100,7 @@ def test_halves_exchanged_by_a_product_are_the_same_numbers(dtype):
   x, ct = (inputs()[i].astype(dtype) for i in (0, 3))
   angle = jax.random.uniform(jax.random.key(2), (B, S, H // 2), maxval=100.0)
   rope = jnp.cos(angle), jnp.sin(angle)
-  turned = [jax.vjp(partial(f, rope=rope), x) for f in (attention.rotate, kernels.rotate_by_product)]
+  turned = [jax.vjp(partial(f, rope=rope), x) for f in (attention.rotate, attention.rotate_by_product)]
   for got, want in zip(*((out, back(ct)[0]) for out, back in turned), strict=True):
     np.testing.assert_array_equal(got, want)
 
