@@ -51,8 +51,10 @@ def read(shared: bool, window: int | None, cut: bands.Cut | None):
   return [np.asarray(x) for x in (out, *grads)]
 
 
+slow = pytest.mark.slow
 CUTS = [
-  bands.Cut(32, 2, PROMPT), bands.Cut(36, 1, PROMPT), bands.Cut(60, 1, PROMPT), bands.Cut(300, 1, PROMPT),
+  bands.Cut(32, 2, PROMPT), bands.Cut(36, 1, PROMPT), pytest.param(bands.Cut(60, 1, PROMPT), marks=slow),
+  pytest.param(bands.Cut(300, 1, PROMPT), marks=slow),  # a block of the whole row
 ]  # fmt: skip
 
 
