@@ -89,7 +89,7 @@ def calls(model, batches: dict) -> dict:
   made = {}
   for name, cut in CUTS.items():
     packed = isinstance(cut, PackSpec)
-    in_rows = logprobs.make_packed_logp(model, **how)
+    in_rows = logprobs.make_packed_logp(model, longest=(L, T - 1), **how)
     layout = rows_lib.packed(in_rows, cut) if packed else rows_lib.single(whole, cut)
     update = jax.jit(make_update(layout, tx, schedule))
     old_logp = jax.jit(make_old_logp(layout, False))
