@@ -86,10 +86,11 @@ def calls(model, batches: dict) -> dict:
   objective = objective_lib.build(c.objective)
   how = dict(temperature=1.0, chunk=c.logprob_chunk)
   whole = logprobs.make_logp(model, response_budget=T, **how)
+  longest = rows_lib.longest_columns(workload.config("packed", microbatches=1))
   made = {}
   for name, cut in CUTS.items():
     packed = isinstance(cut, PackSpec)
-    in_rows = logprobs.make_packed_logp(model, longest=(L, T - 1), **how)
+    in_rows = logprobs.make_packed_logp(model, longest=longest, **how)
     layout = rows_lib.packed(in_rows, cut) if packed else rows_lib.single(whole, cut)
     update = jax.jit(make_update(layout, tx, schedule))
     old_logp = jax.jit(make_old_logp(layout, False))

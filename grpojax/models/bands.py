@@ -20,7 +20,7 @@ LEAST = 32  # queries of a block; with fewer, its keys take longer to gather tha
 
 
 class Cut(NamedTuple):
-  """How rows are cut in blocks of queries."""
+  """Says how rows are cut in blocks of queries."""
 
   size: int  # columns of a block
   before: int  # blocks before its own that it meets
