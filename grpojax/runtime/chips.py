@@ -14,19 +14,21 @@ class Chip(NamedTuple):
   clock: float  # cycles a second, as the compiler counts them; 0: it counts none
   attention: float  # share of the peak that its kernels reach: benchmarks/attention.py; 0: not looked at
   mixture: float  # the same of a mixture's products: benchmarks/mixture.py
+  sparse_cores: bool = False  # beside the TensorCores, that carry out collectives
 
 
 # https://cloud.google.com/tpu/docs/system-architecture-tpu-vm, links by https://jax-ml.github.io/scaling-book
 TPUS = {
   "v4": Chip(275e12, 1228e9, 32 * GIB, 45e9, float("nan"), 1.05e9, 0.54, 0.60),
   "v5e": Chip(197e12, 819e9, 15.75 * GIB, 45e9, 3.125e9, 1.5e9, 0.72, 0.96),
-  "v5p": Chip(459e12, 2765e9, 95.73 * GIB, 90e9, 6.25e9, 1.75e9, 0.68, 0.96),
-  "v6e": Chip(918e12, 1640e9, 32 * GIB, 90e9, 12.5e9, 1.75e9, 0.28, 0.78),
+  "v5p": Chip(459e12, 2765e9, 95.73 * GIB, 90e9, 6.25e9, 1.75e9, 0.68, 0.96, True),
+  "v6e": Chip(918e12, 1640e9, 32 * GIB, 90e9, 12.5e9, 1.75e9, 0.28, 0.78, True),
   # Half a chip: JAX has two devices of each.  https://docs.cloud.google.com/tpu/docs/tpu7x
-  "tpu7x": Chip(1153.5e12, 3690e9, 96 * GIB, 45e9, 6.25e9, 2.2e9, 0.28, 0.88),
+  "tpu7x": Chip(1153.5e12, 3690e9, 96 * GIB, 45e9, 6.25e9, 2.2e9, 0.28, 0.88, True),
 }
 KINDS = {  # as devices name themselves
-  "TPU v4": "v4", "v5 lite": "v5e", "TPU v5": "v5p", "v6 lite": "v6e", "TPU7x": "tpu7x",
+  "TPU v4": "v4", "v5 lite": "v5e", "v5e": "v5e", "TPU v5": "v5p", "v6 lite": "v6e", "v6e": "v6e",
+  "TPU7x": "tpu7x",
 }  # fmt: skip
 GPUS = {  # https://www.nvidia.com/en-us/data-center/: dense bfloat16; names within names come last
   "H100": Chip(989e12, 3350e9, 80e9, *[0.0] * 5),

@@ -6,6 +6,8 @@ large windows, a low one leaves room for what is read ahead.
 
 from jax.sharding import Mesh
 
+from grpojax.runtime import chips
+
 PIECE = 36 * 2**20  # bytes: several of a decode loop's arrays lie beside a TPU's cores at a time
 UPDATE_VMEM = {"v5": 64, "v6": 112, "7x": 48}  # MiB, where passes over whole sequences are bound by products
 DECODE_VMEM = 16  # MiB
@@ -32,7 +34,7 @@ def options(mesh: Mesh, decoding: bool = False) -> dict[str, str] | None:
   found["xla_tpu_scoped_vmem_limit_kib"] = str(vmem * 1024)
   if decoding:  # prefetches are chosen by the time that an instruction takes, not by its bytes
     found["xla_msa_use_bundle_aware_cost_model"] = "true"
-  elif generation in ("v6", "7x"):
+  elif chips.of_device(mesh.devices.flat[0].device_kind).sparse_cores:
     found |= _on_sparse_cores()
   return found
 
@@ -43,10 +45,16 @@ def piece_bytes(mesh: Mesh) -> int:
 
 
 def _on_sparse_cores() -> dict[str, str]:
-  """Returns options that run collectives on SparseCores, while the TensorCore multiplies."""
-  found = {}
+  """Returns options that run collectives on SparseCores, while the TensorCore multiplies.
+
+  A mesh axis may lie along two or three of the torus: without their options its gathers stay on the
+  TensorCore, or become sums of twice the bytes.
+  """
+  offload = "xla_tpu_enable_sparse_core_collective_offload_"
+  found = {f"{offload}{n}d_all_gather": "true" for n in (2, 3)}
+  found["xla_tpu_prefer_async_allgather_to_allreduce"] = "true"
   for kind in ("all_gather", "reduce_scatter", "all_reduce"):
-    found[f"xla_tpu_enable_sparse_core_collective_offload_{kind}"] = "true"
+    found[f"{offload}{kind}"] = "true"
     found[f"xla_tpu_enable_async_collective_fusion_fuse_{kind}"] = "false"
   return found
 

@@ -1,5 +1,10 @@
-"""What the compilers are told, and that a CPU's then compiles what it would abort at."""
+"""What the compilers are told, and what they then do: compile what they abort at, hide what would wait."""
 
+import json
+from types import SimpleNamespace
+
+import numpy as np
+import podcheck_toys
 import pytest
 import subprocesses
 from model_folders import mesh
@@ -12,6 +17,59 @@ def test_only_several_devices_of_a_cpu_are_told_something():
   assert compiler_options.options(mesh(data=2), decoding=True) == {
     "xla_disable_hlo_passes": "all-reduce-promotion"
   }
+
+
+@pytest.mark.parametrize(
+  ("kind", "has"),
+  [("TPU v5 lite", False), ("TPU v5e", False), ("TPU v5", True), ("TPU v6 lite", True), ("TPU7x", True)],
+)
+def test_collectives_of_updates_are_carried_out_by_sparse_cores_where_a_chip_has_some(kind, has):
+  tpu = SimpleNamespace(devices=np.array([SimpleNamespace(platform="tpu", device_kind=kind)]), size=1)
+  of = lambda **how: any("sparse_core" in name for name in compiler_options.options(tpu, **how))
+  assert of() == has and not of(decoding=True)
+
+
+GATHERED = """
+import json, tempfile
+from pathlib import Path
+
+import jax, jax.numpy as jnp
+from jax.sharding import NamedSharding, PartitionSpec as P
+from grpojax.recipes import base
+from grpojax.runtime import compiler_options, sharding
+from grpojax.tools.podcheck import compiled, topology
+from grpojax.tools.podcheck.roofline import counts, hlo
+
+where = topology.find("v5p:4x4x4")
+config = base.get_config("tiny")
+config.mesh.update(fsdp=16, context=4)
+mesh = sharding.make_mesh(config.mesh, where.devices)
+
+def passed(layers, x):
+  return jax.lax.scan(lambda x, w: (jnp.tanh(x @ w[0]) @ w[1], None), x, layers)[0]
+
+def gathered(embed):
+  array = lambda spec, *shape: jax.ShapeDtypeStruct(shape, jnp.bfloat16, sharding=NamedSharding(mesh, spec))
+  layers = array(P(None, embed), 4, 2048, 8192), array(P(None, None, embed), 4, 8192, 2048)
+  x = array(P(("fsdp", "context")), 64 * 1024, 2048)
+  with tempfile.TemporaryDirectory() as dump:
+    options = compiler_options.options(mesh) | dict(xla_dump_to=dump, xla_dump_hlo_as_text=True)
+    jax.jit(passed, out_shardings=x.sharding).lower(layers, x).compile(compiler_options=options)
+    module = hlo.parse(compiled._dumped(Path(dump)))
+  rows = counts.count(module, dict(mesh.shape)).rows
+  return [(r.collective.kind, r.collective.hidden) for r in rows if r.collective]
+
+print(json.dumps([gathered("fsdp"), gathered(("fsdp", "context"))]))
+"""
+
+
+@pytest.mark.slow
+@podcheck_toys.needs_libtpu
+def test_gathers_along_two_and_three_axes_of_a_torus_begin_and_end_apart():
+  done = podcheck_toys.python("-c", GATHERED)
+  assert not done.returncode, done.stderr
+  for found in json.loads(done.stdout):
+    assert found and all(one == ["all-gather", True] for one in found), found
 
 
 @pytest.mark.slow

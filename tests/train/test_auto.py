@@ -12,7 +12,7 @@ from grpojax.recipes import base
 from grpojax.runtime import chips, sharding
 from grpojax.tools.podcheck import abstract, known
 from grpojax.train import auto, footprint
-from grpojax.train.auto import Machine, keys
+from grpojax.train.auto import Machine, keys, update
 from grpojax.train.auto.mesh import candidates
 
 GIB, SLOW = 2**30, pytest.mark.slow
@@ -117,6 +117,18 @@ def test_every_mesh_that_is_tried_has_all_devices(tmp_path):
     for values in candidates(few, machine(), abstract.Tokenizer()):
       sizes = [values.get(f"mesh.{axis}", few.mesh[axis]) for axis in sharding.AXES]
       assert math.prod(sizes) == 8
+
+
+def test_what_sparse_cores_gather_and_sum_costs_no_time(tmp_path):
+  """Parameters that are cut over two axes: without SparseCores, as on v5e, nothing hides the sums."""
+  cut = {"rollout.prompts": 16, "mesh.rules.embed": "fsdp,context"}
+  lost = {}
+  for chip in ("v5e", "v5p"):
+    where = machine(memory=96 * GIB, chip=chip)
+    config, sizes = chosen(ordinary(tmp_path, **cut), where)
+    assert sizes.mesh.shape["context"] == 2
+    lost[chip], _ = update.choose(config, config, where, sizes.model, sizes.mesh, footprint.state(sizes))
+  assert lost["v5e"] > lost["v5p"] == 0
 
 
 def test_experts_are_cut_over_neighbours(tmp_path):

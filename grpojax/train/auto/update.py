@@ -42,15 +42,17 @@ def choose(
 def _lost(sizes: Sizes, machine: Machine) -> float:
   """Returns seconds of an update in which a device adds up what others have, or computes twice.
 
-  The compiler sums gradients that are cut over all devices of a slice, or over two axes, by an all-reduce
-  that nothing hides, and one along `fsdp` by a reduce-scatter that it does hide (docs/pods.md).
+  Without SparseCores the compiler sums gradients that are cut over all devices of a slice, or over two axes,
+  by an all-reduce that nothing hides, and one along `fsdp` by a reduce-scatter that it does hide
+  (docs/pods.md).
   """
   s, mesh = sizes.model.spec, sizes.mesh.shape
   link, tokens = 2 * machine.chip.link or math.inf, sizes.columns / sizes.mesh.size
   count = sum(x.size for x in jax.tree.leaves(sizes.model.trained.shapes))
   cut = math.prod(mesh[axis] for axis in sharding.mesh_axes(sizes.model.rules["embed"]))
   two = mesh["context"] > 1 and "context" in sharding.mesh_axes(sizes.model.rules["embed"])
-  lost = sizes.pieces * 4 * count / link if two or cut > OVERLAPPED else 0.0
+  waits = (two or cut > OVERLAPPED) and not machine.chip.sparse_cores
+  lost = sizes.pieces * 4 * count / link if waits else 0.0
   passes = 6 * s.num_hidden_layers * s.hidden_size * jnp.dtype(s.dtype).itemsize
   lost += passes * tokens * mesh["tensor"] * 2 * (1 - 1 / mesh["tensor"]) / link
   compute = 8 * count * tokens / machine.chip.flops
