@@ -34,7 +34,7 @@ def options(mesh: Mesh, decoding: bool = False) -> dict[str, str] | None:
   found["xla_tpu_scoped_vmem_limit_kib"] = str(vmem * 1024)
   if decoding:  # prefetches are chosen by the time that an instruction takes, not by its bytes
     found["xla_msa_use_bundle_aware_cost_model"] = "true"
-  elif chips.of_device(mesh.devices.flat[0].device_kind).sparse_cores:
+  elif (chip := chips.of_device(mesh.devices.flat[0].device_kind)) and chip.sparse_cores:
     found |= _on_sparse_cores()
   return found
 

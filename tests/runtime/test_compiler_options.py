@@ -21,7 +21,14 @@ def test_only_several_devices_of_a_cpu_are_told_something():
 
 @pytest.mark.parametrize(
   ("kind", "has"),
-  [("TPU v5 lite", False), ("TPU v5e", False), ("TPU v5", True), ("TPU v6 lite", True), ("TPU7x", True)],
+  [
+    ("TPU v5 lite", False),
+    ("TPU v5e", False),
+    ("TPU v5", True),
+    ("TPU v6 lite", True),
+    ("TPU7x", True),
+    ("TPU of a later kind, 7x", False),
+  ],
 )
 def test_collectives_of_updates_are_carried_out_by_sparse_cores_where_a_chip_has_some(kind, has):
   tpu = SimpleNamespace(devices=np.array([SimpleNamespace(platform="tpu", device_kind=kind)]), size=1)
