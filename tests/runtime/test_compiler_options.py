@@ -37,15 +37,13 @@ def test_collectives_of_updates_are_carried_out_by_sparse_cores_where_a_chip_has
 
 
 GATHERED = """
-import json, tempfile
-from pathlib import Path
-
+import json
 import jax, jax.numpy as jnp
 from jax.sharding import NamedSharding, PartitionSpec as P
 from grpojax.recipes import base
 from grpojax.runtime import compiler_options, sharding
 from grpojax.tools.podcheck import compiled, topology
-from grpojax.tools.podcheck.roofline import counts, hlo
+from grpojax.tools.podcheck.programs import Program
 
 where = topology.find("v5p:4x4x4")
 config = base.get_config("tiny")
@@ -59,11 +57,9 @@ def gathered(embed):
   array = lambda spec, *shape: jax.ShapeDtypeStruct(shape, jnp.bfloat16, sharding=NamedSharding(mesh, spec))
   layers = array(P(None, embed), 4, 2048, 8192), array(P(None, None, embed), 4, 8192, 2048)
   x = array(P(("fsdp", "context")), 64 * 1024, 2048)
-  with tempfile.TemporaryDirectory() as dump:
-    options = compiler_options.options(mesh) | dict(xla_dump_to=dump, xla_dump_hlo_as_text=True)
-    jax.jit(passed, out_shardings=x.sharding).lower(layers, x).compile(compiler_options=options)
-    module = hlo.parse(compiled._dumped(Path(dump)))
-  rows = counts.count(module, dict(mesh.shape)).rows
+  call = jax.jit(passed, out_shardings=x.sharding, compiler_options=compiler_options.options(mesh))
+  program = Program(call, (layers, x), call.lower(layers, x), {}, 1, dict(mesh.shape))
+  rows = compiled.compile_for(where, program).counts.rows
   return [(r.collective.kind, r.collective.hidden) for r in rows if r.collective]
 
 print(json.dumps([gathered("fsdp"), gathered(("fsdp", "context"))]))
