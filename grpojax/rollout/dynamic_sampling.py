@@ -66,9 +66,10 @@ def collect_streaming(
   draws back to the prompt stream.
   """
   target, ended, order, found = len(stream.batches[0].id), {}, [], 0
-  with contextlib.closing(iter(stream)) as groups_as_they_end:
-    for numbers, groups in groups_as_they_end:
-      ended |= {number: take(groups, np.array([i])) for i, number in enumerate(numbers.tolist())}
+  with contextlib.closing(iter(stream)) as scored:
+    for answered in scored:
+      for numbers, groups in answered:
+        ended |= {number: take(groups, np.array([i])) for i, number in enumerate(numbers.tolist())}
       while found < target and len(order) in ended:
         order.append(ended[len(order)])
         found += int(mixed(order[-1].scored)[0])

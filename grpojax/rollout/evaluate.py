@@ -1,5 +1,6 @@
 """Evaluation during training: the first held-out questions, always with the same draws."""
 
+import itertools
 from collections import Counter
 from collections.abc import Iterator
 
@@ -11,7 +12,7 @@ from grpojax.data import pipeline
 from grpojax.rollout import estimators
 from grpojax.rollout.context import RolloutContext
 from grpojax.rollout.sampler.engine import Engine, PromptQueue
-from grpojax.rollout.score import samples_of
+from grpojax.rollout.score import Asked, as_answered, ask
 from grpojax.rollout.turns import outcome
 from grpojax.runtime import console
 from grpojax.types import Prompts, Rollout
@@ -32,12 +33,13 @@ def evaluate(context: RolloutContext, params: dict) -> dict[str, float]:
     pad = data.tokenizer.pad_token_id
     batches = [pipeline.take(data.held_out, shards.local(chunk), pad) for chunk in rows]
     sampled = _sampled(engine, engine.sync_weights(params), batches, key)
-    for start, prompts, rollout in zip(starts, batches, sampled, strict=True):
-      part = shards.gather(score_questions(context, prompts, rollout))
-      real = np.arange(start, start + P) < count  # what is repeated is not counted
-      parts.append({name: x[real] for name, x in part.items()})
-      progress.update(int(real.sum()))
-  measured = {name: np.concatenate([p[name] for p in parts]) for name in parts[0]}
+    ended = ((start, ask(context, *of)) for start, *of in zip(starts, batches, sampled, strict=True))
+    for start, asked in itertools.chain.from_iterable(as_answered(ended)):
+      parts.append(score_questions(context, asked))
+      progress.update(min(P, count - start))
+    parts = [shards.gather(part) for part in parts]  # last, as every process waits for answers of its own
+  # what the last batch repeats is not counted
+  measured = {name: np.concatenate([p[name] for p in parts])[:count] for name in parts[0]}
   return estimators.summarise(measured, config.eval.samples)
 
 
@@ -63,13 +65,16 @@ def _sampled(engine: Engine, params: dict, batches: list[Prompts], key) -> Itera
     yield jax.tree.map(lambda x, start=start: x[start : start + P], rollout)
 
 
-def score_questions(context: RolloutContext, prompts, rollout: Rollout) -> dict[str, np.ndarray]:
-  """Returns what the estimators need of each question, [P]: right answers, majority, lengths, or turns."""
+def score_questions(context: RolloutContext, asked: Asked) -> dict[str, np.ndarray]:
+  """Returns what the estimators need of each question, [P]: right answers, majority, lengths, or turns.
+
+  Waits for answers.
+  """
+  _, rollout, completions, begun = asked
   if rollout.turns is not None:
     scored = outcome.score(rollout, context.config.env.success)
     known = estimators.per_question(scored.accuracy, None, rollout.length, rollout.ended)
     return known | {"return": scored.reward.mean(1), "turns": rollout.turns.count.mean(1)}
-  texts, completions = samples_of(context.data.tokenizer, prompts, rollout)
-  scored = rewards.score(context.scorer, completions)
-  answers = [[context.scorer.answer(t) for t in group] for group in texts]
+  scored = rewards.score(context.scorer, completions, begun)
+  answers = [[context.scorer.answer(one.text) for one in group] for group in completions]
   return estimators.per_question(scored.accuracy, answers, rollout.length, rollout.ended)

@@ -1,7 +1,7 @@
 """Prompts -> scored groups, pulled from one stream by training, dynamic sampling and the survey."""
 
 import contextlib
-from collections import deque
+import itertools
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
@@ -11,7 +11,7 @@ import numpy as np
 from grpojax.rollout.context import RolloutContext
 from grpojax.rollout.groups import concatenate, gather_prompts, take
 from grpojax.rollout.sampler.engine import ALL, PromptQueue
-from grpojax.rollout.score import Asked, ask, score
+from grpojax.rollout.score import Asked, as_answered, ask, score
 from grpojax.types import Groups, Prompts
 
 
@@ -80,9 +80,10 @@ def draw_key(context: RolloutContext, step: int, draw: int):
 class ScoredStream:
   """Scored groups as they end, while the device samples the rest; `submit` adds prompts behind them.
 
-  Iterating gives (numbers [n] in order of submission, Groups of these n), or (none, None) where prompts may
-  be submitted.  Who needs no more groups stops
-  iterating: what the sampler has begun is cancelled, and counted.
+  Iterating gives lists of (numbers [n] in order of submission, Groups of these n): those that have ended and
+  whose rewards have answered, an empty list where there are none.  After each list prompts may be submitted;
+  when that is depends on the sampler alone, so that no number depends on how fast answers come.  Who needs no
+  more groups stops iterating: what the sampler has begun is cancelled, and counted.
   """
 
   def __init__(self, context: RolloutContext, pending: PendingRollout):
@@ -100,42 +101,31 @@ class ScoredStream:
     self.queue.submit(prompts, key)
     self.batches.append(prompts)
 
-  def __iter__(self) -> Iterator[tuple[np.ndarray, Groups]]:
-    with contextlib.closing(self.ended()) as ended:
-      for numbers, asked in ended:
-        yield numbers, asked and self.graded(asked)
+  def __iter__(self) -> Iterator[list[tuple[np.ndarray, Groups]]]:
+    with contextlib.closing(self._ended()) as ended, contextlib.closing(as_answered(ended)) as turns:
+      for answered in turns:
+        yield [(numbers, self._graded(asked)) for numbers, asked in answered]
 
-  def ended(self) -> Iterator[tuple[np.ndarray, Asked]]:
-    """Yields what iterating does, with what the groups' rewards were asked in the place of the groups."""
+  def _ended(self) -> Iterator[tuple[np.ndarray, Asked | None]]:
+    """Yields numbers [n] and what was asked about these groups; or none and None, for prompts to come."""
     context = self.context
     stream = context.engine.stream(self.pending.decode_state, context.counters, self.queue)
     with contextlib.closing(stream) as ended:
       for numbers, rollout in context.timer.over("rollout", ended):
-        if not numbers.size:  # the consumer's turn to submit
+        if not numbers.size:
           yield numbers, None
           continue
         with context.timer.phase("reward"):
           asked = ask(context, gather_prompts(self.batches, numbers), rollout)
         yield numbers, asked
 
-  def graded(self, asked: Asked) -> Groups:
-    """Returns the groups with their rewards; waits for answers."""
+  def _graded(self, asked: Asked) -> Groups:
     with self.context.timer.phase("reward"):
       return Groups(asked.prompts, asked.rollout, score(self.context, asked))
 
 
 def generate_and_score(context: RolloutContext, pending: PendingRollout) -> Groups:
-  """Collective: all groups of what is pending, in order of the prompts.
-
-  While answers are waited for the device samples the rest; groups are graded in the order in which they end.
-  """
-  stream, order, waiting, parts = ScoredStream(context, pending), [], deque(), []
-  for numbers, asked in stream.ended():
-    if asked:
-      order.append(numbers)
-      waiting.append(asked)
-    while waiting and waiting[0].answered:
-      parts.append(stream.graded(waiting.popleft()))
-  parts += map(stream.graded, waiting)
+  """Collective: all groups of what is pending, in order of the prompts."""
+  order, parts = zip(*itertools.chain.from_iterable(ScoredStream(context, pending)), strict=True)
   groups = take(concatenate(parts), np.argsort(np.concatenate(order)))
   return groups._replace(scored=context.shards.broadcast_from_owner(groups.scored))

@@ -1,7 +1,9 @@
 """Completions -> what the rewards say of them.  Failures and abstentions are counted here."""
 
+from collections import deque
+from collections.abc import Iterator
 from concurrent.futures import Future
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -12,12 +14,6 @@ from grpojax.rollout.context import RolloutContext
 from grpojax.rollout.turns import outcome
 from grpojax.runtime import console
 from grpojax.types import Prompts, Rollout, Scored
-
-
-def samples_of(tokenizer, prompts: Prompts, rollout: Rollout) -> tuple[list[list[str]], list]:
-  """Returns the completions as text and as the samples that rewards read, [P][G] each."""
-  texts = text.decode(tokenizer, rollout.tokens, rollout.length)
-  return texts, rewards.samples(prompts.example, texts, rollout.length, rollout.ended)
 
 
 class Asked(NamedTuple):
@@ -33,13 +29,41 @@ class Asked(NamedTuple):
     """Returns True if `score` has nothing to wait for."""
     return all(answers.done() for answers in self.begun.values())
 
+  def cancel(self) -> None:
+    """Gives up the answers that are still waited for."""
+    for answers in self.begun.values():
+      answers.cancel()
+
 
 def ask(context: RolloutContext, prompts: Prompts, rollout: Rollout) -> Asked:
   """Asks the rewards that wait for others, and waits for no answer."""
   if rollout.turns is not None:
     return Asked(prompts, rollout, [], {})
-  _, completions = samples_of(context.data.tokenizer, prompts, rollout)
+  texts = text.decode(context.data.tokenizer, rollout.tokens, rollout.length)
+  completions = rewards.samples(prompts.example, texts, rollout.length, rollout.ended)
   return Asked(prompts, rollout, completions, rewards.begin(context.scorer, completions))
+
+
+def as_answered(ended: Iterator[tuple[Any, Asked | None]]) -> Iterator[list[tuple[Any, Asked]]]:
+  """Yields, for each pair of `ended`, those that are answered by now, in order; a pair of None asked nothing.
+
+  `ended` is never held up; at its end come, one by one, those whose answers are still missing.  If the caller
+  stops before that, missing answers are given up.
+  """
+  waiting = deque()
+  try:
+    for numbers, asked in ended:
+      if asked:
+        waiting.append((numbers, asked))
+      answered = []
+      while waiting and waiting[0][1].answered:
+        answered.append(waiting.popleft())
+      yield answered
+    while waiting:
+      yield [waiting.popleft()]
+  finally:
+    for _, asked in waiting:
+      asked.cancel()
 
 
 def score(context: RolloutContext, asked: Asked) -> Scored:

@@ -83,6 +83,22 @@ def test_what_is_asked_beforehand_is_not_asked_again_and_no_one_waits_for_it():
   assert rewards.score(scorer, groups(), begun).accuracy[0].tolist() == [1.0, 0.0]
 
 
+def test_a_call_that_nobody_waits_for_any_more_is_cancelled():
+  cancelled = threading.Event()
+
+  async def never():
+    try:
+      await asyncio.sleep(3600)
+    except asyncio.CancelledError:
+      cancelled.set()
+      raise
+
+  begun = awaited.begin([never()])
+  awaited.told(awaited.begin([asyncio.sleep(0)]))()  # the loop has begun with what came before
+  assert begun.cancel() and cancelled.wait(60)
+  test_awaited_rewards_give_the_numbers_of_plain_ones()
+
+
 def test_a_reward_is_not_asked_about_no_completions():
   found = rewards.score(build("_awaited"), groups(ROWS[:1], TEXTS[:1]))
   assert np.isnan(found.parts["length"]).all() and found.valid.all()

@@ -1,6 +1,7 @@
 """What a step's rewards become: one sum, or for GDPO each by itself."""
 
 from collections import Counter
+from concurrent.futures import Future
 from types import SimpleNamespace
 
 import numpy as np
@@ -8,7 +9,7 @@ from objective_toys import recipe
 
 from grpojax import rewards
 from grpojax.data import text
-from grpojax.rollout.score import ask, score
+from grpojax.rollout.score import Asked, as_answered, ask, score
 from grpojax.types import Prompts, Rollout
 
 LENGTH = np.array([[1, 2, 3, 4]], np.int32)
@@ -60,3 +61,19 @@ def test_for_gdpo_a_completion_needs_its_verdict_and_no_other_reward():
   np.testing.assert_array_equal(found.extra["part_valid"][0], [[0, 1], [1, 1], [1, 0], [1, 1]])
   np.testing.assert_array_equal(found.extra["part_weight"][0], [[1, 0.5]] * 4)
   assert counters["rewards/accuracy/abstained"] == counters["rewards/short/failed"] == 1
+
+
+def test_what_is_answered_comes_in_order_without_holding_up_the_rest_and_what_is_missing_can_be_given_up():
+  answers = [Future() for _ in range(4)]
+  asked = [Asked(None, None, [], {"accuracy": answer}) for answer in answers]
+  found = as_answered(iter([*enumerate(asked), (-1, None)]))
+  come = lambda: [number for number, _ in next(found)]
+  assert come() == []
+  answers[1].set_result([])
+  assert come() == []  # 0 comes first
+  answers[0].set_result([])
+  assert come() == [0, 1]
+  assert come() == come() == []  # also the turn of one that asked nothing
+  assert come() == [2]  # nothing is left to do but to wait for it
+  found.close()
+  assert answers[3].cancelled() and not answers[2].cancelled()

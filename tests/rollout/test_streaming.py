@@ -70,29 +70,60 @@ def test_a_step_that_streams_has_the_groups_of_one_in_rounds(job, monkeypatch):
   assert len(tries) > 1 and work[0] < work[1], work
 
 
+def odd_once_asked(count: int, asked: list):
+  """Returns `odd` as a judge that answers nobody before it was asked `count` times, in at most a minute."""
+
+  async def judge(sample):
+    asked.append(sample)
+    async with asyncio.timeout(60):
+      while len(asked) < count:
+        await asyncio.sleep(0.001)
+    return odd(sample)
+
+  return judge
+
+
+def judged(context, judge):
+  first, *others = context.scorer.all
+  return context._replace(scorer=rewards.Rewards((first._replace(fn=judge, awaits=True), *others)))
+
+
 def test_sampling_goes_on_while_a_reward_is_waited_for(job):
-  """Nobody answers before all are asked, so that waiting for those which ended first would last for ever."""
+  """Nobody is answered before all are asked: waiting for those which ended first would last for ever."""
   params, prompts = jax.jit(job.model.init)(jax.random.key(3)), job.data.stream.next()
-  context, asked = job.rollout, []
 
   def groups(context):
     own = generate.synced(context, {}, params)
     return generate.generate_and_score(context, generate.start(context, own, params, prompts, 1, 0, 0))
 
-  plain = groups(context)
-
-  async def odd_at_last(sample):
-    asked.append(sample)
-    async with asyncio.timeout(60):
-      while len(asked) < plain.rollout.length.size:
-        await asyncio.sleep(0.001)
-    return odd(sample)
-
-  first, *others = context.scorer.all
-  awaited = first._replace(fn=odd_at_last, awaits=True)
-  found = groups(context._replace(scorer=rewards.Rewards((awaited, *others))))
+  plain, asked = groups(job.rollout), []
+  found = groups(judged(job.rollout, odd_once_asked(plain.rollout.length.size, asked)))
   jax.tree.map(np.testing.assert_array_equal, found, plain)
-  assert len(asked) == plain.rollout.length.size > context.config.rollout.slots
+  assert len(asked) == plain.rollout.length.size > job.rollout.config.rollout.slots
+
+
+def test_dynamic_sampling_goes_on_while_a_reward_is_waited_for_and_keeps_the_same_groups(job):
+  """Nobody is answered before more are asked than a batch has."""
+  params, size = jax.jit(job.model.init)(jax.random.key(3)), job.config.rollout.prompts * 2
+
+  def collect(context):
+    job.data.stream.set_state({"position": 0})
+    return Prefetcher(context, 0, {}).next(1, params, None), job.data.stream.position
+
+  (plain, at), asked = collect(job.rollout), []
+  found, position = collect(judged(job.rollout, odd_once_asked(size + 1, asked)))
+  jax.tree.map(np.testing.assert_array_equal, found.groups, plain.groups)
+  assert position == at and found.groups.scored.valid.all() and len(asked) > size
+
+
+def test_an_evaluation_asks_about_every_batch_before_it_waits(job):
+  params = jax.jit(job.model.init)(jax.random.key(3))
+  config, asked = job.rollout.config, []
+  questions, batch = min(config.eval.prompts, len(job.data.held_out.records)), config.rollout.prompts
+  size = -(-questions // batch) * batch * config.eval.samples
+  found = evaluate.evaluate(judged(job.rollout, odd_once_asked(size, asked)), params)
+  assert found == evaluate.evaluate(job.rollout, params)
+  assert len(asked) == size and questions > batch
 
 
 def test_an_evaluation_of_many_batches_has_the_numbers_of_one_batch_at_a_time(job, monkeypatch):
@@ -157,7 +188,7 @@ class AnyOrder:
     while self.open:
       numbers = self.data.draw(st.lists(st.sampled_from(sorted(self.open)), min_size=1, unique=True))
       self.open -= set(numbers)
-      yield np.array(numbers), take(concatenate(self.groups), np.array(numbers))
+      yield [(np.array([n]), take(concatenate(self.groups), np.array([n]))) for n in numbers]
 
 
 @settings(max_examples=60, deadline=None)
