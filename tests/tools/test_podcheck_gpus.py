@@ -2,6 +2,7 @@
 
 import jax
 import pytest
+from docs_pages import ROOT
 
 from grpojax.config import commandline
 from grpojax.recipes import dapo, gemma_gsm8k, qwen_gsm8k
@@ -42,6 +43,13 @@ def test_the_compiler_needs_what_the_sums_say_and_at_most_so_many_times_as_much(
   plan = programs.plan(config(), Machine(jax.devices()[:devices], 16e9, attention="splash"), tmp_path)
   phase = footprint.phases(plan)[0]
   assert phase.name == "update" and 0.95 * phase.least <= needed * GIB <= phase.most, phase
+
+
+def test_the_page_has_the_table_that_the_command_prints(tmp_path, monkeypatch):
+  monkeypatch.delenv(gpus.FRACTION, raising=False)
+  found = gpus.check(qwen("gpu"), a_gpu("24"), tmp_path)
+  table = [line for line in gpus.text(found).splitlines() if line.startswith("|")]
+  assert "\n".join(table) in (ROOT / "docs" / "hardware.md").read_text()
 
 
 def a_gpu(size, count=1):
