@@ -45,16 +45,16 @@ def ask(context: RolloutContext, prompts: Prompts, rollout: Rollout) -> Asked:
 
 
 def as_answered(ended: Iterator[tuple[Any, Asked | None]]) -> Iterator[list[tuple[Any, Asked]]]:
-  """Yields, for each pair of `ended`, those that are answered by now, in order; a pair of None asked nothing.
+  """Yields, after each pair (a label, what was asked) of `ended`, those that are answered by now, in order.
 
-  `ended` is never held up; at its end come, one by one, those whose answers are still missing.  If the caller
-  stops before that, missing answers are given up.
+  A pair with None asked nothing, and gives the caller a turn.  `ended` is never held up.  At its end come,
+  one by one, those whose answers are still missing.  If the caller stops before that, these are given up.
   """
   waiting = deque()
   try:
-    for numbers, asked in ended:
+    for label, asked in ended:
       if asked:
-        waiting.append((numbers, asked))
+        waiting.append((label, asked))
       answered = []
       while waiting and waiting[0][1].answered:
         answered.append(waiting.popleft())

@@ -104,7 +104,8 @@ def test_sampling_goes_on_while_a_reward_is_waited_for(job):
 
 def test_dynamic_sampling_goes_on_while_a_reward_is_waited_for_and_keeps_the_same_groups(job):
   """Nobody is answered before more are asked than a batch has."""
-  params, size = jax.jit(job.model.init)(jax.random.key(3)), job.config.rollout.prompts * 2
+  params, c = jax.jit(job.model.init)(jax.random.key(3)), job.config.rollout
+  size = c.prompts * c.group_size
 
   def collect(context):
     job.data.stream.set_state({"position": 0})
