@@ -18,7 +18,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 from flax import nnx
-from jax.sharding import Mesh, PartitionSpec
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from grpojax.models.parts import ACTIVATIONS, gated_mlp, matrix
 from grpojax.models.spec import Spec
@@ -75,9 +75,7 @@ class Mixture(nnx.Module):
     weights = [w[...].astype(h.dtype) for w in (self.gate, self.up, self.down)]
     if self.mesh is None:
       return apply(h, experts, gates, *weights)
-    names = ("expert", None, "mlp"), ("expert", None, "mlp"), ("expert", "mlp", None)
-    partition = partial(sharding.partition, self.mesh, rules=dict(self.rules))
-    cuts = [partition(n, w.shape) for n, w in zip(names, weights, strict=True)]
+    weights, cuts = self._laid_out(*weights)
     by_expert, by_width = cuts[0][0], cuts[0][2]
     rows = sharding.cut_of(self.mesh, h.shape[0])
     if h.shape[1] % sharding.column_shards(self.mesh, h.shape[0]):
@@ -101,15 +99,32 @@ class Mixture(nnx.Module):
     cut = jax.shard_map(local, mesh=self.mesh, in_specs=(rows,) * 3 + tuple(cuts), out_specs=rows)
     return cut(h, experts, gates, *weights)
 
+  def _laid_out(self, gate, up, down):
+    """Returns the matrices as `apply_experts` takes them, and their cuts once gathered along `embed`.
 
-def apply_experts(h, experts, gates, gate, up, down, *, activation: str, first=0, shards: int = 1):
+    What is gathered is prepared while it is small.  Gate and up are joined: one product reads the tokens, and
+    their gradient is no sum of two.  And down is cut along its rows, not its columns, so that it need not be
+    turned around when it is whole.
+    """
+    partition = partial(sharding.partition, self.mesh, rules=dict(self.rules))
+    by_expert, embed, by_width = partition(("expert", "embed", "mlp"), gate.shape)
+    if sharding.wide_axes(self.mesh, by_width) or not sharding.wide_axes(self.mesh, embed):
+      inner = PartitionSpec(by_expert, None, by_width)
+      return (gate, up, down), (inner, inner, PartitionSpec(by_expert, by_width, None))
+    by_rows = partition(("expert", "embed", None), down.shape)
+    down = jax.lax.with_sharding_constraint(down, NamedSharding(self.mesh, by_rows))
+    return (jnp.concatenate([gate, up], axis=-1), down), (PartitionSpec(by_expert, None, None),) * 2
+
+
+def apply_experts(h, experts, gates, *weights, activation: str, first=0, shards: int = 1):
   """Returns the gated sum over the local experts of each token, numbers `first` and on.
 
-  h [B, S, D], experts and gates [B, S, k], gate and up [E, D, F], down [E, F, D] -> [B, S, D].  About one
-  expert in `shards` is local: the choices of local experts are computed in parts, as many as they need.
+  h [B, S, D], experts and gates [B, S, k] -> [B, S, D].  The weights are gate and up [E, D, F], or both side
+  by side [E, D, 2 F], and down [E, F, D].  About one expert in `shards` is local, with 1 all are: the choices
+  of local experts are computed in parts, as many as they need.
   """
   B, S, D = h.shape
-  E, k = gate.shape[0], experts.shape[-1]
+  E, k = weights[0].shape[0], experts.shape[-1]
   here = (experts >= first) & (experts < first + E)
   of_choice = jnp.where(here, experts - first, E).reshape(-1)  # [B S k]; E: elsewhere, sorted last
   order = jnp.argsort(of_choice)
@@ -117,11 +132,13 @@ def apply_experts(h, experts, gates, gate, up, down, *, activation: str, first=0
   rows, flat = _rows_at_a_time(B * S * k, shards), h.reshape(B * S, D)
   if rows == B * S * k:
     part = _part(rows, k, order, ends, 0)
-    y = _outputs(activation, part, flat[part.token], gate, up, down)
-    y = y[jnp.argsort(order)].reshape(B, S, k, D)
-    return jnp.einsum("bskd,bsk->bsd", y, gates.astype(h.dtype))
+    part = part._replace(covered=None) if shards == 1 else part
+    rows_of_token = jnp.argsort(order).reshape(-1, k).T
+    x = _of_choices(flat, part.token, rows_of_token)
+    y = _outputs(activation, part, x, gates.reshape(-1)[order], *weights)
+    return _of_tokens(y, part.token, rows_of_token).reshape(B, S, D)
   order = jnp.pad(order, (0, -len(order) % rows))
-  parts = flat, gates.reshape(-1), (gate, up, down), order, ends
+  parts = flat, gates.reshape(-1), weights, order, ends
   return _by_parts(rows, k, activation, *_alike(parts)).reshape(B, S, D).astype(h.dtype)
 
 
@@ -136,7 +153,7 @@ class _Part(NamedTuple):
   choice: jax.Array  # [rows] int32
   token: jax.Array  # [rows] int32
   sizes: jax.Array  # [E] int32
-  covered: jax.Array  # [rows, 1] bool; rows behind all groups are of no meaning
+  covered: jax.Array | None  # [rows, 1] bool; rows behind all groups are of no meaning; None: there are none
 
 
 def _part(rows: int, k: int, order, ends, i) -> _Part:
@@ -146,17 +163,44 @@ def _part(rows: int, k: int, order, ends, i) -> _Part:
   return _Part(choice, choice // k, jnp.diff(inside, prepend=0), covered)
 
 
-def _outputs(activation: str, part: _Part, x, gate, up, down):
-  """Returns the experts' outputs [rows, D] for x [rows, D], the tokens of the part's choices."""
+def _outputs(activation: str, part: _Part, x, gates, *weights):
+  """Returns the experts' gated outputs [rows, D] for x [rows, D], tokens of the part's choices; gates [rows].
+
+  Gates are applied before the last product: rows are narrow there, and no gradient needs that product again.
+  """
   dot = partial(jax.lax.ragged_dot, group_sizes=part.sizes)
-  x = jnp.where(part.covered, x, 0)
-  y = dot(ACTIVATIONS[activation](dot(x, gate)) * dot(x, up), down)
-  return jnp.where(part.covered, y, 0)
+  keep = lambda x: x if part.covered is None else jnp.where(part.covered, x, 0)
+  x, (*inner, down) = keep(x), weights
+  gate, up = (dot(x, w) for w in inner) if len(inner) == 2 else jnp.split(dot(x, inner[0]), 2, axis=-1)
+  hidden = ACTIVATIONS[activation](gate) * up
+  hidden = hidden.astype(jnp.float32) * gates.astype(jnp.float32)[:, None]
+  return keep(dot(hidden.astype(x.dtype), down))
 
 
-def _gated(activation: str, part: _Part, x, gates, *weights):
-  """Returns `_outputs` times the gates [rows] of the choices, in float32."""
-  return _outputs(activation, part, x, *weights).astype(jnp.float32) * gates.astype(jnp.float32)[:, None]
+@jax.custom_vjp
+def _of_choices(h, token, rows_of_token):
+  """Returns h[token], [rows, D], of h [tokens, D]; rows_of_token [k, tokens]: where each token's k rows are.
+
+  This and `_of_tokens` are each other's transpose, so that neither's gradient adds rows up one after another.
+  """
+  return h[token]
+
+
+@jax.custom_vjp
+def _of_tokens(y, token, rows_of_token):
+  """Returns the sum of each token's k rows, [tokens, D], of y [rows, D], in float32 inside.
+
+  Written as a sum of k arrays, each widened by itself: a TPU's reduction over them takes six times as long.
+  """
+  return sum(x.astype(jnp.float32) for x in y[rows_of_token]).astype(y.dtype)
+
+
+def _with_places(function):
+  return lambda x, *places: (function(x, *places), places)
+
+
+_of_choices.defvjp(_with_places(_of_choices), lambda places, d: (_of_tokens(d, *places), None, None))
+_of_tokens.defvjp(_with_places(_of_tokens), lambda places, d: (_of_choices(d, *places), None, None))
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(0, 1, 2))
@@ -165,7 +209,8 @@ def _by_parts(rows, k, activation, h, gates, weights, order, ends):
 
   def add(i, out):
     part = _part(rows, k, order, ends, i)
-    return out.at[part.token].add(_gated(activation, part, h[part.token], gates[part.choice], *weights))
+    y = _outputs(activation, part, h[part.token], gates[part.choice], *weights)
+    return out.at[part.token].add(y.astype(jnp.float32))
 
   return jax.lax.fori_loop(0, -(-ends[-1] // rows), add, jnp.zeros_like(h, jnp.float32))
 
@@ -176,9 +221,8 @@ def _by_parts_backward(rows, k, activation, kept, d_out):
   def add(i, found):
     d_h, d_gates, d_weights = found
     part = _part(rows, k, order, ends, i)
-    gated = partial(_gated, activation, part)
-    _, backward = jax.vjp(gated, h[part.token], gates[part.choice], *weights)
-    of_rows, of_gates, *of_weights = backward(d_out[part.token])
+    _, backward = jax.vjp(partial(_outputs, activation, part), h[part.token], gates[part.choice], *weights)
+    of_rows, of_gates, *of_weights = backward(d_out[part.token].astype(h.dtype))
     return (
       d_h.at[part.token].add(of_rows.astype(jnp.float32)),
       d_gates.at[part.choice].add(of_gates.astype(jnp.float32)),

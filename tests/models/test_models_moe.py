@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 import json
+from functools import partial
 from pathlib import Path
 
 import jax
@@ -64,35 +65,67 @@ def test_no_token_is_dropped_even_if_all_choose_one_expert(crowded):
   np.testing.assert_allclose(y, by_loops(block, h, experts, probs, True), atol=1e-5)
 
 
-@pytest.mark.parametrize("crowded", [True, pytest.param(False, marks=pytest.mark.slow)])
-def test_choices_of_some_experts_are_worked_off_in_parts(crowded):
-  """Two of eight experts are here: an even load is one part, all tokens on them are four."""
-  (B, S, D), F, k, first = (16, 200, 24), 6, 2, 2
+def gradients(of_experts, *arrays):
+  """The gradients of a sum over outputs by arrays, of which the first is h; and the outputs."""
+
+  def loss(*arrays):
+    y = of_experts(*arrays)
+    return (jnp.sin(y) * arrays[0]).sum(), y
+
+  return jax.jit(jax.grad(loss, range(len(arrays)), has_aux=True))(*arrays)
+
+
+def by_all(experts, first, h, gates, gate, up, down):
+  """Every token through every expert, numbers `first` and on."""
+  wide = lambda w: jnp.einsum("bsd,edf->bsef", h, w)
+  of_expert = jnp.einsum("bsef,efd->bsed", jax.nn.silu(wide(gate)) * wide(up), down)
+  chosen = jax.nn.one_hot(experts - first, len(gate)) * gates[..., None]
+  return jnp.einsum("bske,bsed->bsd", chosen, of_expert)
+
+
+def drawn(B, S, D, F, k, local):
+  """h, gates, the matrices of so many experts, and a choice of k among eight."""
   keys = iter(jax.random.split(jax.random.key(0), 6))
   draw = lambda *shape: jax.random.normal(next(keys), shape)
   h, gates = draw(B, S, D), draw(B, S, k)
-  weights = [0.2 * draw(2, *shape) for shape in ((D, F), (D, F), (F, D))]
-  experts = jax.lax.top_k(draw(B, S, 8), k)[1]
+  weights = [0.2 * draw(local, *shape) for shape in ((D, F), (D, F), (F, D))]
+  return h, gates, weights, jax.lax.top_k(draw(B, S, 8), k)[1]
+
+
+def same(found, expected):
+  for a, b in zip(*map(jax.tree.leaves, (found, expected)), strict=True):
+    np.testing.assert_allclose(a, b, atol=1e-5 * float(jnp.abs(b).max()))
+
+
+@pytest.mark.parametrize("crowded", [True, pytest.param(False, marks=pytest.mark.slow)])
+def test_choices_of_some_experts_are_worked_off_in_parts(crowded):
+  """Two of eight experts are here: an even load is one part, all tokens on them are four."""
+  first, (B, S, k) = 2, (16, 200, 2)
+  h, gates, weights, experts = drawn(B, S, D=24, F=6, k=k, local=2)
   experts = jnp.broadcast_to(jnp.asarray([3, 2]), (B, S, k)) if crowded else experts
   rows = moe._rows_at_a_time(B * S * k, 4)
   here = np.asarray((experts >= first) & (experts < first + 2)).sum()
   assert -(-here // rows) == (4 if crowded else 1)
+  how = dict(activation="silu", first=first, shards=4)
+  in_parts = lambda h, gates, *weights: moe.apply_experts(h, experts, gates, *weights, **how)
+  arrays = h, gates, *weights
+  same(gradients(in_parts, *arrays), gradients(partial(by_all, experts, first), *arrays))
 
-  def in_parts(h, gates, *weights):
-    y = moe.apply_experts(h, experts, gates, *weights, activation="silu", first=first, shards=4)
-    return (jnp.sin(y) * h).sum(), y
 
-  def by_all(h, gates, gate, up, down):
-    """Every token through both experts."""
-    wide = lambda w: jnp.einsum("bsd,edf->bsef", h, w)
-    of_expert = jnp.einsum("bsef,efd->bsed", jax.nn.silu(wide(gate)) * wide(up), down)
-    chosen = jax.nn.one_hot(experts - first, 2) * gates[..., None]
-    y = jnp.einsum("bske,bsed->bsd", chosen, of_expert)
-    return (jnp.sin(y) * h).sum(), y
+@pytest.mark.parametrize("here", [8, 2])
+@pytest.mark.parametrize("joined", [False, True])
+def test_few_choices_and_those_of_all_experts_are_worked_off_at_once(here, joined):
+  """Also with gate and up side by side, as they are gathered."""
+  first, shards = (0, 1) if here == 8 else (2, 4)
+  h, gates, weights, experts = drawn(3, 7, D=24, F=6, k=3, local=here)
 
-  run = lambda f: jax.jit(jax.grad(f, range(5), has_aux=True))(h, gates, *weights)
-  for a, b in zip(*map(jax.tree.leaves, (run(in_parts), run(by_all))), strict=True):
-    np.testing.assert_allclose(a, b, atol=1e-5 * float(jnp.abs(b).max()))
+  def at_once(h, gates, gate, up, down):
+    inner = [jnp.concatenate([gate, up], axis=-1)] if joined else [gate, up]
+    how = dict(activation="silu", first=first, shards=shards)
+    return moe.apply_experts(h, experts, gates, *inner, down, **how)
+
+  arrays = h, gates, *weights
+  same(gradients(at_once, *arrays), gradients(partial(by_all, experts, first), *arrays))
 
 
 def test_load_balance_loss_is_that_of_transformers():
@@ -194,6 +227,7 @@ def block_and_gradient(**sizes):
   "sizes",
   [
     dict(fsdp=2, tensor=2, expert=2),
+    dict(fsdp=4),  # gate and up are joined and gathered
     *(pytest.param(s, marks=pytest.mark.slow) for s in (dict(context=3, expert=2), dict(fsdp=2, expert=3))),
   ],
 )
