@@ -185,6 +185,35 @@ def test_a_collective_that_another_core_carries_out_is_beside_the_work():
   ]
 
 
+GATHERED = """
+%rows (x: bf16[64,256], at: s32[512]) -> bf16[512,256] {
+  %x = bf16[64,256]{1,0} parameter(0)
+  %at = s32[512]{0} parameter(1)
+  ROOT %g = bf16[512,256]{1,0} gather(%x, %at), offset_dims={1}, collapsed_slice_dims={0}, start_index_map={0}, index_vector_dim=1, slice_sizes={1,256}
+}
+
+%async_computation (x: bf16[64,256], at: s32[512]) -> bf16[512,256] {
+  %x = bf16[64,256]{1,0} parameter(0)
+  %at = s32[512]{0} parameter(1)
+  ROOT %gather_offload_custom_fusion = bf16[512,256]{1,0} fusion(%x, %at), kind=kCustom, calls=%rows, backend_config={"estimated_cycles":"9223372036854775808"}
+}
+
+ENTRY %main (x: bf16[64,256], at: s32[512]) -> bf16[512,256] {
+  %x = bf16[64,256]{1,0} parameter(0)
+  %at = s32[512]{0} parameter(1)
+  %s = ((bf16[64,256]{1,0}, s32[512]{0}), bf16[512,256]{1,0}) async-start(%x, %at), async_execution_thread="sparsecore", calls=%async_computation
+  ROOT %d = bf16[512,256]{1,0} async-done(%s)
+}
+"""  # noqa: E501
+
+
+def test_rows_that_another_core_gathers_are_waited_for_at_the_bandwidth():
+  found, chip = counts.count(hlo.parse(GATHERED), SIZES), chips.TPUS["v5p"]
+  (row,) = found.rows
+  assert not row.beside and row.cycles == 0 and row.bytes >= 512 * 256 * 2
+  assert estimate.estimate(found, chip).seconds == pytest.approx(row.bytes / chip.hbm)
+
+
 CALL = """
 ENTRY %main (x: f32[8,128]) -> f32[8,128] {{
   %x = f32[8,128]{{1,0}} parameter(0)

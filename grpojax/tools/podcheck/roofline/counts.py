@@ -12,6 +12,8 @@ from grpojax.tools.podcheck.roofline import collectives, flops, kernels, loops, 
 from grpojax.tools.podcheck.roofline.collectives import Collective
 from grpojax.tools.podcheck.roofline.hlo import Computation, Instruction, Module
 
+UNKNOWN = 2.0**62  # cycles; the compiler writes its largest number for what other cores do
+
 
 class Row(NamedTuple):
   """One instruction of a schedule: its work each time, and how many times it runs."""
@@ -95,10 +97,16 @@ def _rows(module: Module, at, i: Instruction, mesh, times: float, started: set, 
   work += kernels.flops(at, i) if kernel else 0.0
   moved = traffic.of_instruction(module, at, i)
   cycles = float(i.attribute(r'estimated_cycles":"(\d+)"') or 0)
-  copies = not inner and (i.opcode == "copy-start" or beside)
+  cycles = cycles if cycles < UNKNOWN else 0.0
+  copies = not inner and (i.opcode == "copy-start" or (beside and not _moves_rows(i)))
   first = Row(i.name, _source(i), times, work, moved, cycles, kernel, inner[0] if inner else None, copies)
   more = [Row(i.name, _source(i), times, 0.0, 0.0, 0.0, "", c) for c in inner[1:]]
   return [first, *more] if work or moved or cycles or inner else []
+
+
+def _moves_rows(i: Instruction) -> bool:
+  """Returns True for rows that a SparseCore gathers or scatters: what is next reads them, and waits."""
+  return "_offload_" in i.name
 
 
 def _inside(module: Module, at: Computation, i: Instruction, mesh) -> tuple[float, list[Collective]]:
