@@ -15,6 +15,7 @@ from model_folders import loaded, mesh
 
 from grpojax import models
 from grpojax.learner import logprobs
+from grpojax.models import experts as experts_lib
 from grpojax.models import moe
 from grpojax.rollout import sampler
 from grpojax.runtime import sharding
@@ -103,11 +104,11 @@ def test_choices_of_some_experts_are_worked_off_in_parts(crowded):
   first, (B, S, k) = 2, (16, 200, 2)
   h, gates, weights, experts = drawn(B, S, D=24, F=6, k=k, local=2)
   experts = jnp.broadcast_to(jnp.asarray([3, 2]), (B, S, k)) if crowded else experts
-  rows = moe._rows_at_a_time(B * S * k, 4)
+  rows = experts_lib._rows_at_a_time(B * S * k, 4)
   here = np.asarray((experts >= first) & (experts < first + 2)).sum()
   assert -(-here // rows) == (4 if crowded else 1)
   how = dict(activation="silu", first=first, shards=4)
-  in_parts = lambda h, gates, *weights: moe.apply_experts(h, experts, gates, *weights, **how)
+  in_parts = lambda h, gates, *weights: experts_lib.apply_experts(h, experts, gates, *weights, **how)
   arrays = h, gates, *weights
   same(gradients(in_parts, *arrays), gradients(partial(by_all, experts, first), *arrays))
 
@@ -122,7 +123,7 @@ def test_few_choices_and_those_of_all_experts_are_worked_off_at_once(here, joine
   def at_once(h, gates, gate, up, down):
     inner = [jnp.concatenate([gate, up], axis=-1)] if joined else [gate, up]
     how = dict(activation="silu", first=first, shards=shards)
-    return moe.apply_experts(h, experts, gates, *inner, down, **how)
+    return experts_lib.apply_experts(h, experts, gates, *inner, down, **how)
 
   arrays = h, gates, *weights
   same(gradients(at_once, *arrays), gradients(partial(by_all, experts, first), *arrays))
