@@ -48,10 +48,10 @@ def _on_sparse_cores() -> dict[str, str]:
   """Returns options that run collectives on SparseCores, while the TensorCore multiplies.
 
   A mesh axis may lie along two or three of the torus: without their options its gathers stay on the
-  TensorCore, or become sums of twice the bytes.
+  TensorCore, or become sums of twice the bytes, as sums of gradients do along three.
   """
   offload = "xla_tpu_enable_sparse_core_collective_offload_"
-  found = {f"{offload}{n}d_all_gather": "true" for n in (2, 3)}
+  found = {f"{offload}{n}d_all_gather": "true" for n in (2, 3)} | {f"{offload}nd_reduce_scatter": "true"}
   found["xla_tpu_prefer_async_allgather_to_allreduce"] = "true"
   for kind in ("all_gather", "reduce_scatter", "all_reduce"):
     found[f"{offload}{kind}"] = "true"

@@ -50,14 +50,17 @@ config = base.get_config("tiny")
 config.mesh.update(fsdp=16, context=4)
 mesh = sharding.make_mesh(config.mesh, where.devices)
 
-def passed(layers, x):
-  return jax.lax.scan(lambda x, w: (jnp.tanh(x @ w[0]) @ w[1], None), x, layers)[0]
+@jax.grad
+def gradient(layers, x):
+  y, _ = jax.lax.scan(lambda x, w: (jnp.tanh(x @ w[0]) @ w[1], None), x, layers)
+  return jnp.square(y.astype(jnp.float32)).sum()
 
 def gathered(embed):
   array = lambda spec, *shape: jax.ShapeDtypeStruct(shape, jnp.bfloat16, sharding=NamedSharding(mesh, spec))
   layers = array(P(None, embed), 4, 2048, 8192), array(P(None, None, embed), 4, 8192, 2048)
   x = array(P(("fsdp", "context")), 64 * 1024, 2048)
-  call = jax.jit(passed, out_shardings=x.sharding, compiler_options=compiler_options.options(mesh))
+  where_layers = tuple(w.sharding for w in layers)
+  call = jax.jit(gradient, out_shardings=where_layers, compiler_options=compiler_options.options(mesh))
   program = Program(call, (layers, x), call.lower(layers, x), {}, 1, dict(mesh.shape))
   rows = compiled.compile_for(where, program).counts.rows
   return [(r.collective.kind, r.collective.hidden) for r in rows if r.collective]
@@ -68,11 +71,12 @@ print(json.dumps([gathered("fsdp"), gathered(("fsdp", "context"))]))
 
 @pytest.mark.slow
 @podcheck_toys.needs_libtpu
-def test_gathers_along_two_and_three_axes_of_a_torus_begin_and_end_apart():
+def test_gathers_and_sums_of_gradients_along_two_and_three_axes_of_a_torus_begin_and_end_apart():
   done = podcheck_toys.python("-c", GATHERED)
   assert not done.returncode, done.stderr
-  for found in json.loads(done.stdout):
-    assert found and all(one == ["all-gather", True] for one in found), found
+  two, three = json.loads(done.stdout)
+  assert [kind for kind, hidden in two + three if not hidden] == []
+  assert {kind for kind, _ in three} == {"all-gather", "reduce-scatter"}
 
 
 @pytest.mark.slow
