@@ -11,15 +11,16 @@ from grpojax.train.auto.keys import open_keys
 from grpojax.train.auto.machine import Machine
 
 ALL = sharding.RULES["embed"]
-MOST_EXPERT = 4  # shards of a mixture's experts: tokens travel to all of these neighbours (docs/pods.md)
+MOST_EXPERT = 4  # shards of a mixture's experts, where nothing hides gathers of all of them (docs/pods.md)
 
 
 def candidates(config: ConfigDict, machine: Machine, tokenizer) -> Iterator[dict]:
   """Yields values of the mesh's open keys.
 
-  Prompts are cut as often as they divide, over `fsdp`; devices beyond that share rows, along `context`.  A
-  mixture's experts are cut over neighbours.  What follows has fewer shards and more neighbours, which the
-  sampler can cut its matrices over; parameters that are whole along `context`; and matrices cut in two.
+  Prompts are cut as often as they divide, over `fsdp`; devices beyond that share rows, along `context`.
+  Without SparseCores a mixture's experts are cut over neighbours, to which tokens travel.  What follows has
+  fewer shards and more neighbours, which the sampler can cut its matrices over; parameters that are whole
+  along `context`; and matrices cut in two.
   """
   first = _mesh(config, machine, tokenizer)
   rules = ["fsdp", ALL] if "mesh.rules.embed" in open_keys(config) else [config.mesh.rules.embed]
@@ -56,7 +57,7 @@ def _mesh(config: ConfigDict, machine: Machine, tokenizer) -> dict[str, int]:
     chosen["data"] = config.mesh.slices
     left, prompts = left // config.mesh.slices, prompts // config.mesh.slices
   moe = policy_lib.build_model(config, tokenizer).spec.moe
-  if "expert" in free and moe and machine.accelerated:
+  if "expert" in free and moe and machine.accelerated and not machine.chip.sparse_cores:
     chosen["expert"] = _divisor(math.gcd(left, moe.num_experts, prompts), MOST_EXPERT)
     left, prompts = left // chosen["expert"], prompts // chosen["expert"]
   batch = "data" if "data" in free and not machine.accelerated else "fsdp"

@@ -29,51 +29,87 @@ def choose(
 ) -> tuple[float, dict]:
   """Returns (seconds of a step lost, remat, microbatches and logprob_chunk).
 
-  The fewest pieces that fit beside footprint.state, with as much kept as fits.  If none fits, the least there
-  is; the run says what is missing.
+  The fewest pieces, from FEWEST_PIECES on, that fit beside footprint.state, with as much kept as fits; fewer
+  if devices wait for links, which gather all parameters once a piece.  If none fits, the least there is; the
+  run says what is missing.
   """
-  for values in _candidates(config, closed, model, mesh):
-    sizes = footprint.sizes(changed(closed, values), model._replace(remat=values["remat"]), mesh)
-    if footprint.update(sizes, state).most <= machine.memory:
-      return config.updates_per_rollout * _lost(sizes, machine), values
-  return NONE_FITS, values
+  plan = lambda values: footprint.sizes(changed(closed, values), model._replace(remat=values["remat"]), mesh)
+  fits = lambda sizes: footprint.update(sizes, state).most <= machine.memory
+  for values in _candidates(config, closed, model, mesh, FEWEST_PIECES):
+    if fits(first := plan(values)):
+      break
+  else:
+    return NONE_FITS, values
+  found = {_lost(first, machine): values}
+  if _waits(first, machine):
+    for fewer in _candidates(config, closed, model, mesh, 1):
+      if fewer["microbatches"] < first.pieces and fewer["remat"] == values["remat"] and fits(plan(fewer)):
+        half_empty = (1 / plan(fewer).pieces - 1 / first.pieces) / 2 * _compute(first, machine)
+        found.setdefault(_lost(plan(fewer), machine) + half_empty, fewer)
+  return config.updates_per_rollout * min(found), found[min(found)]
 
 
 def _lost(sizes: Sizes, machine: Machine) -> float:
-  """Returns seconds of an update in which a device adds up what others have, or computes twice.
-
-  Without SparseCores the compiler sums gradients that are cut over all devices of a slice, or over two axes,
-  by an all-reduce that nothing hides, and one along `fsdp` by a reduce-scatter that it does hide
-  (docs/pods.md).
-  """
+  """Returns seconds of an update in which a device waits for others or computes twice."""
   s, mesh = sizes.model.spec, sizes.mesh.shape
   link, tokens = 2 * machine.chip.link or math.inf, sizes.columns / sizes.mesh.size
-  count = sum(x.size for x in jax.tree.leaves(sizes.model.trained.shapes))
-  cut = math.prod(mesh[axis] for axis in sharding.mesh_axes(sizes.model.rules["embed"]))
-  two = mesh["context"] > 1 and "context" in sharding.mesh_axes(sizes.model.rules["embed"])
-  waits = (two or cut > OVERLAPPED) and not machine.chip.sparse_cores
-  lost = sizes.pieces * 4 * count / link if waits else 0.0
-  passes = 6 * s.num_hidden_layers * s.hidden_size * jnp.dtype(s.dtype).itemsize
-  lost += passes * tokens * mesh["tensor"] * 2 * (1 - 1 / mesh["tensor"]) / link
-  compute = 8 * count * tokens / machine.chip.flops
+  hidden = s.num_hidden_layers * s.hidden_size * jnp.dtype(s.dtype).itemsize * tokens * mesh["tensor"]
+  lost = 6 * hidden * 2 * (1 - 1 / mesh["tensor"]) / link
   again = (0.05 if sizes.model.remat == "full" else 0) + (0.1 if sizes.config.logprob_chunk < CHUNK else 0)
-  return lost + again * compute
+  return _waits(sizes, machine) + lost + again * _compute(sizes, machine)
 
 
-def _candidates(config: ConfigDict, closed: ConfigDict, model: Model, mesh: Mesh) -> Iterator[dict]:
+def _waits(sizes: Sizes, machine: Machine) -> float:
+  """Returns seconds of an update in which a device waits for parameters or for sums of gradients.
+
+  SparseCores gather (twice) and sum while there is work.  Without them the compiler sums gradients that are
+  cut over all devices of a slice, or over two axes, by an all-reduce that nothing hides, and one along `fsdp`
+  by a reduce-scatter that it does hide (docs/pods.md).
+  """
+  mesh, embed = sizes.mesh.shape, sharding.mesh_axes(sizes.model.rules["embed"])
+  cut, link = math.prod(mesh[axis] for axis in embed), 2 * machine.chip.link or math.inf
+  whole = sizes.pieces * 2 * _counts(sizes.model)[0] / mesh["expert"] / link
+  if not machine.chip.sparse_cores:
+    return 2 * whole if (mesh["context"] > 1 and "context" in embed) or cut > OVERLAPPED else 0.0
+  alike = 1 if "context" in embed else mesh["context"]  # devices with the same parameters
+  sums = 1 - 1 / cut + 2 / cut * (1 - 1 / alike)
+  if sizes.model.spec.moe and alike > 1:  # experts' gradients are summed whole
+    sums = 2 * (1 - 1 / cut / alike)
+  return max(0.0, (2 * (1 - 1 / cut) + sums) * whole / mesh["tensor"] - _compute(sizes, machine))
+
+
+def _compute(sizes: Sizes, machine: Machine) -> float:
+  """Returns seconds of an update's products at the peak, forward, again, and backward."""
+  return 8 * _counts(sizes.model)[1] * sizes.columns / sizes.mesh.size / machine.chip.flops
+
+
+def _counts(model: Model) -> tuple[int, float]:
+  """Returns how many parameters are trained, and how many of them a token meets: k of a mixture's experts."""
+  total = sum(x.size for x in jax.tree.leaves(model.trained.shapes))
+  moe = model.spec.moe
+  if not moe or model.lora:
+    return total, total
+  s = model.spec
+  experts = 3 * s.num_hidden_layers * s.hidden_size * moe.intermediate_size
+  return total, total - experts * (moe.num_experts - moe.num_experts_per_tok)
+
+
+def _candidates(
+  config: ConfigDict, closed: ConfigDict, model: Model, mesh: Mesh, pieces_from: int
+) -> Iterator[dict]:
   """Yields remat, microbatches and logprob_chunk, the fastest first; those that the config has are kept."""
   asked = open_keys(config)
   of = lambda key, choices: choices if key in asked else [config[key]]
   policies = of("remat", ["attention", "full"])  # "projections" won nothing: docs/pods.md
-  numbers = of("microbatches", pieces_of(closed, model, mesh))
+  numbers = of("microbatches", pieces_of(closed, model, mesh, pieces_from))
   for least, remat, pieces in itertools.product((CHUNK, CHUNK // 4), policies, numbers):
     values = dict(remat=remat, microbatches=pieces)
     for chunk in of("logprob_chunk", _chunks(changed(closed, values), model, mesh, least)):
       yield values | dict(logprob_chunk=chunk)
 
 
-def pieces_of(config: ConfigDict, model: Model, mesh: Mesh) -> list[int]:
-  """Returns numbers of pieces of an update, the fewest first.
+def pieces_of(config: ConfigDict, model: Model, mesh: Mesh, least: int = FEWEST_PIECES) -> list[int]:
+  """Returns numbers of pieces of an update, the fewest first, from `least` on.
 
   Devices along `context` take whole rows, so that no keys travel: a piece has as many, if an update has.
   """
@@ -84,7 +120,7 @@ def pieces_of(config: ConfigDict, model: Model, mesh: Mesh) -> list[int]:
   most = rows.most_rows(config, packed)
   found = sorted({math.ceil(most / of_piece) for of_piece in range(1, most + 1)})
   whole = [n for n in found if math.ceil(most / n) % share == 0]
-  first = next((n for n in whole if n >= FEWEST_PIECES), (whole or found)[-1])
+  first = next((n for n in whole if n >= least), (whole or found)[-1])
   return [n for n in whole if n >= first] + [n for n in found if n >= first and n not in whole]
 
 
