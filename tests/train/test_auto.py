@@ -7,6 +7,7 @@ import jax
 import pytest
 
 from grpojax.config import check, commandline
+from grpojax.config.overrides import changed
 from grpojax.learner import rows
 from grpojax.recipes import base
 from grpojax.runtime import chips, sharding
@@ -133,19 +134,23 @@ def test_what_sparse_cores_gather_and_sum_costs_no_time(tmp_path):
 
 def test_experts_are_cut_over_neighbours_where_nothing_hides_gathers_of_all(tmp_path):
   for chip, expert in (("v5e", 4), ("v5p", 1)):
-    config, sizes = chosen(ordinary(tmp_path, "Qwen3-30B-A3B"), machine(memory=96 * GIB, chip=chip))
-    assert config.mesh.expert == sizes.mesh.shape["expert"] == expert
+    where = machine(memory=96 * GIB, chip=chip)
+    tried = list(candidates(ordinary(tmp_path, "Qwen3-30B-A3B"), where, abstract.Tokenizer()))
+    assert {values["mesh.expert"] for values in tried} == {expert}
 
 
 def test_an_update_that_waits_for_links_has_fewer_pieces(tmp_path):
   """Each gathers all parameters again."""
   where, pieces = machine(memory=96 * GIB, chip="v5p"), []
+  config, sizes = chosen(ordinary(tmp_path), where)
+  opened = changed(config, {"microbatches": 0, "logprob_chunk": 0})
   for link in (where.chip.link, where.chip.link / 100):
     slow = where._replace(chip=where.chip._replace(link=link))
-    pieces.append(chosen(ordinary(tmp_path), slow)[1].pieces)
+    args = slow, sizes.model, sizes.mesh, footprint.state(sizes)
+    pieces.append(update.choose(opened, config, *args)[1]["microbatches"])
   assert pieces[0] == update.FEWEST_PIECES > pieces[1]
-  kept = {"microbatches": 16}
-  assert chosen(ordinary(tmp_path, **kept), slow)[0].microbatches == 16
+  asked = changed(config, {"microbatches": 16, "logprob_chunk": 0})
+  assert update.choose(asked, config, *args)[1]["microbatches"] == 16
 
 
 def test_minus_one_takes_the_rest_and_slices_are_joined_by_data(tmp_path):
