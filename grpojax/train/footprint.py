@@ -168,7 +168,11 @@ def columns_of_row(sizes: Sizes) -> int:
 
 
 def _layer(sizes: Sizes) -> float:
-  """Returns bytes of a layer's own arrays and gradients in its backward pass; scores, if they are made."""
+  """Returns bytes of a layer's own arrays and gradients in its backward pass; scores, if they are made.
+
+  Of a mixture also what goes into its products and comes out, a row for each choice, and the gathered
+  matrices: a layer's, the next one's, and their gradient.
+  """
   s, tensor = sizes.model.spec, sizes.mesh.shape["tensor"]
   item, columns = jnp.dtype(s.dtype).itemsize, columns_of_piece(sizes)
   heads = (2 * s.num_attention_heads + 2 * s.num_key_value_heads) * s.head_dim / tensor
@@ -179,7 +183,12 @@ def _layer(sizes: Sizes) -> float:
     if sizes.packed and (cut := bands.cut(keys, *rows.longest_columns(sizes.config))):
       keys = cut.keys
     scores = 2 * 4 * columns * keys * s.num_attention_heads / tensor
-  return columns * item * (4 * s.hidden_size + 2 * heads + 5 * wide / tensor) + scores
+  widths, matrices = 4 * s.hidden_size + 2 * heads + 5 * wide / tensor, 0.0
+  if s.moe:
+    widths += 4 * s.moe.num_experts_per_tok * s.hidden_size
+    of_layer = 3 * s.moe.num_experts * s.hidden_size * s.moe.intermediate_size
+    matrices = 3 * item * of_layer / tensor / sizes.mesh.shape["expert"]
+  return columns * item * widths + matrices + scores
 
 
 def _logits(sizes: Sizes) -> float:
