@@ -110,8 +110,9 @@ class Mixture(nnx.Module):
     if sharding.wide_axes(self.mesh, by_width) or not sharding.wide_axes(self.mesh, embed):
       inner = PartitionSpec(by_expert, None, by_width)
       return (gate, up, down), (inner, inner, PartitionSpec(by_expert, by_width, None))
-    by_rows = partition(("expert", "embed", None), down.shape)
-    down = jax.lax.with_sharding_constraint(down, NamedSharding(self.mesh, by_rows))
+    for names in ("expert", "mlp", "embed"), ("expert", "embed", None):  # the first is its gradient's
+      where = NamedSharding(self.mesh, partition(names, down.shape))
+      down = jax.lax.with_sharding_constraint(down, where)
     return (jnp.concatenate([gate, up], axis=-1), down), (PartitionSpec(by_expert, None, None),) * 2
 
 

@@ -101,6 +101,9 @@ def update(sizes: Sizes, kept: dict[str, float]) -> Phase:
     "activations kept": activations(sizes),
     "a layer, or logits": max(_layer(sizes), _logits(sizes)),
   }
+  if sizes.model.spec.moe and not sizes.model.lora:  # which XLA makes once, for all layers
+    dtypes = jnp.dtype(sizes.model.spec.dtype), jnp.dtype(sizes.model.spec.param_dtype)
+    parts["matrices in the model's dtype"] = trained * dtypes[0].itemsize / dtypes[1].itemsize
   masked = (sizes.packed and sizes.packed.shared) or sizes.config.env.memory  # prompts or contexts are shared
   if masked and sizes.model.attention != "reference":
     columns = columns_of_row(sizes)
