@@ -5,7 +5,7 @@ import pytest
 from docs_pages import ROOT
 
 from grpojax.config import commandline
-from grpojax.recipes import dapo, gemma_gsm8k, qwen_gsm8k
+from grpojax.recipes import dapo, gemma_gsm8k, gspo, qwen_gsm8k
 from grpojax.runtime import chips
 from grpojax.tools.podcheck import gpus, programs, topology
 from grpojax.train import footprint
@@ -17,6 +17,11 @@ SHORT = {  # the update that docs/pods.md has against length, on v5e:2x2
   "mesh.context": 1, "mesh.sampler.tensor": 0, "microbatches": 8, "rollout.slots": 64, "logprob_chunk": 512,
 }  # fmt: skip
 LONG = {"rollout.max_tokens": 30_720}
+MIXTURE = {  # what the scale `local` chooses on v5p:2x2x2
+  "model.path": "Qwen3-30B-A3B", "mesh.data": 1, "mesh.fsdp": 4, "mesh.tensor": 2, "mesh.expert": 1,
+  "mesh.context": 1, "mesh.rules.embed": "fsdp,context", "mesh.sampler.tensor": 1, "mesh.sampler.expert": 8,
+  "rollout.slots": 1024, "microbatches": 11, "logprob_chunk": 1024, "remat": "attention",
+}  # fmt: skip
 
 
 def changed(config, changes):
@@ -34,6 +39,7 @@ COMPILED = {  # what the TPU's compiler needs for the update, GiB: docs/hardware
   "gemma": (lambda: changed(gemma_gsm8k.get_config("v5e8"), {"model.path": "gemma-3-1b"}), 8, 5.51),
   "2,559 tokens": (lambda: changed(dapo.get_config("paper"), SHORT), 4, 4.89),
   "32,767 tokens": (lambda: changed(dapo.get_config("paper"), SHORT | LONG), 4, 14.3),
+  "mixture": (lambda: changed(gspo.get_config("local"), MIXTURE), 8, 88.2),
 }
 
 
