@@ -2,7 +2,7 @@
 
 What XLA adds (copies between layouts, pieces of a gathered matrix) is not in it.  Of fifteen programs that
 the TPU's compiler has compiled (docs/pods.md, docs/hardware.md), what is there beside the learner's state
-takes 0.95 to 1.53 of this in an update, and up to 1.5 in decoding: MOST.
+takes 0.95 to 1.57 of this in an update, and up to 1.5 in decoding: MOST.
 """
 
 import math
