@@ -85,6 +85,17 @@ class Spec:
   param_dtype: str = "float32"  # of parameters
   head_dtype: str = ""  # of the head's products; "": dtype
 
+  @property
+  def expert_size(self) -> int:
+    """Returns the parameters of one expert of one layer: gate, up and down; 0 without a mixture."""
+    return 3 * self.hidden_size * self.moe.intermediate_size if self.moe else 0
+
+  @property
+  def unmet(self) -> int:
+    """Returns the parameters of all layers' experts that a token does not meet; 0 without a mixture."""
+    others = self.moe.num_experts - self.moe.num_experts_per_tok if self.moe else 0
+    return self.num_hidden_layers * others * self.expert_size
+
 
 def from_config(c: ConfigDict, vocab_size: int) -> Spec:
   """Returns the Qwen2 of `config.model`; without its biases, that is a Llama.

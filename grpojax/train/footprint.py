@@ -102,8 +102,8 @@ def update(sizes: Sizes, kept: dict[str, float]) -> Phase:
     "a layer, or logits": max(_layer(sizes), _logits(sizes)),
   }
   if sizes.model.spec.moe and not sizes.model.lora:  # which XLA makes once, for all layers
-    dtypes = jnp.dtype(sizes.model.spec.dtype), jnp.dtype(sizes.model.spec.param_dtype)
-    parts["matrices in the model's dtype"] = trained * dtypes[0].itemsize / dtypes[1].itemsize
+    of, kept_in = jnp.dtype(sizes.model.spec.dtype), jnp.dtype(sizes.model.spec.param_dtype)
+    parts["matrices in the model's dtype"] = trained * of.itemsize / kept_in.itemsize
   masked = (sizes.packed and sizes.packed.shared) or sizes.config.env.memory  # prompts or contexts are shared
   if masked and sizes.model.attention != "reference":
     columns = columns_of_row(sizes)
@@ -189,8 +189,7 @@ def _layer(sizes: Sizes) -> float:
   widths, matrices = 4 * s.hidden_size + 2 * heads + 5 * wide / tensor, 0.0
   if s.moe:
     widths += 4 * s.moe.num_experts_per_tok * s.hidden_size
-    of_layer = 3 * s.moe.num_experts * s.hidden_size * s.moe.intermediate_size
-    matrices = 3 * item * of_layer / tensor / sizes.mesh.shape["expert"]
+    matrices = 3 * item * s.moe.num_experts * s.expert_size / tensor / sizes.mesh.shape["expert"]
   return columns * item * widths + matrices + scores
 
 

@@ -93,7 +93,7 @@ def drawn(B, S, D, F, k, local):
   return h, gates, weights, jax.lax.top_k(draw(B, S, 8), k)[1]
 
 
-def same(found, expected):
+def assert_close(found, expected):
   for a, b in zip(*map(jax.tree.leaves, (found, expected)), strict=True):
     np.testing.assert_allclose(a, b, atol=1e-5 * float(jnp.abs(b).max()))
 
@@ -110,7 +110,7 @@ def test_choices_of_some_experts_are_worked_off_in_parts(crowded):
   how = dict(activation="silu", first=first, shards=4)
   in_parts = lambda h, gates, *weights: experts_lib.apply_experts(h, experts, gates, *weights, **how)
   arrays = h, gates, *weights
-  same(gradients(in_parts, *arrays), gradients(partial(by_all, experts, first), *arrays))
+  assert_close(gradients(in_parts, *arrays), gradients(partial(by_all, experts, first), *arrays))
 
 
 @pytest.mark.parametrize("here", [8, 2])
@@ -126,7 +126,7 @@ def test_few_choices_and_those_of_all_experts_are_worked_off_at_once(here, joine
     return experts_lib.apply_experts(h, experts, gates, *inner, down, **how)
 
   arrays = h, gates, *weights
-  same(gradients(at_once, *arrays), gradients(partial(by_all, experts, first), *arrays))
+  assert_close(gradients(at_once, *arrays), gradients(partial(by_all, experts, first), *arrays))
 
 
 def test_load_balance_loss_is_that_of_transformers():
@@ -234,8 +234,7 @@ def block_and_gradient(**sizes):
 )
 def test_a_mesh_computes_the_same_and_the_same_gradient(sizes):
   """Cut over rows, columns, experts and widths; three shards of four experts cannot be cut and hold all."""
-  for a, b in zip(block_and_gradient(**sizes), block_and_gradient(), strict=True):
-    np.testing.assert_allclose(a, b, atol=1e-5 * np.abs(b).max())
+  assert_close(block_and_gradient(**sizes), block_and_gradient())
 
 
 def test_dense_models_have_no_routing():

@@ -59,8 +59,8 @@ def gathered(embed):
   array = lambda spec, *shape: jax.ShapeDtypeStruct(shape, jnp.bfloat16, sharding=NamedSharding(mesh, spec))
   layers = array(P(None, embed), 4, 2048, 8192), array(P(None, None, embed), 4, 8192, 2048)
   x = array(P(("fsdp", "context")), 64 * 1024, 2048)
-  where_layers = tuple(w.sharding for w in layers)
-  call = jax.jit(gradient, out_shardings=where_layers, compiler_options=compiler_options.options(mesh))
+  kept = tuple(w.sharding for w in layers)
+  call = jax.jit(gradient, out_shardings=kept, compiler_options=compiler_options.options(mesh))
   program = Program(call, (layers, x), call.lower(layers, x), {}, 1, dict(mesh.shape))
   rows = compiled.compile_for(where, program).counts.rows
   return [(r.collective.kind, r.collective.hidden) for r in rows if r.collective]
@@ -76,6 +76,7 @@ def test_gathers_and_sums_of_gradients_along_two_and_three_axes_of_a_torus_begin
   assert not done.returncode, done.stderr
   two, three = json.loads(done.stdout)
   assert [kind for kind, hidden in two + three if not hidden] == []
+  assert {kind for kind, _ in two} == {"all-gather", "reduce-scatter", "all-reduce"}  # the last: of `context`
   assert {kind for kind, _ in three} == {"all-gather", "reduce-scatter"}
 
 

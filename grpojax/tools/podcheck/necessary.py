@@ -11,13 +11,10 @@ from grpojax.tools.podcheck import programs
 from grpojax.tools.podcheck.programs import Plan
 
 
-def weights(model: Model) -> tuple[float, float]:
+def weights(model: Model) -> tuple[int, int]:
   """Returns the parameters that a token meets in the layers, and in the product that makes logits."""
-  s, layers = model.spec, 0.0
-  for path, x in jax.tree.leaves_with_path(model.shapes["layers"]):
-    mixed = s.moe and path[-1].key in ("gate", "up", "down") and any(k.key == "moe" for k in path)
-    layers += x.size * (s.moe.num_experts_per_tok / s.moe.num_experts if mixed else 1)
-  return layers, s.vocab_size * s.hidden_size
+  s, layers = model.spec, sum(x.size for x in jax.tree.leaves(model.shapes["layers"]))
+  return layers - s.unmet, s.vocab_size * s.hidden_size
 
 
 def forward(plan: Plan) -> float:

@@ -41,11 +41,12 @@ def choose(
   else:
     return NONE_FITS, values
   found = {_lost(first, machine): values}
-  if _waits(first, machine):
-    for fewer in _candidates(config, closed, model, mesh, 1):
-      if fewer["microbatches"] < first.pieces and fewer["remat"] == values["remat"] and fits(plan(fewer)):
-        half_empty = (1 / plan(fewer).pieces - 1 / first.pieces) / 2 * _compute(first, machine)
-        found.setdefault(_lost(plan(fewer), machine) + half_empty, fewer)
+  tried = _candidates(config, closed, model, mesh, 1) if _waits(first, machine) else ()
+  for fewer in tried:
+    likewise = fewer["microbatches"] < first.pieces and fewer["remat"] == values["remat"]
+    if likewise and fits(sizes := plan(fewer)):
+      half_empty = (1 / sizes.pieces - 1 / first.pieces) / 2 * _compute(first, machine)
+      found.setdefault(_lost(sizes, machine) + half_empty, fewer)
   return config.updates_per_rollout * min(found), found[min(found)]
 
 
@@ -68,7 +69,7 @@ def _waits(sizes: Sizes, machine: Machine) -> float:
   """
   mesh, embed = sizes.mesh.shape, sharding.mesh_axes(sizes.model.rules["embed"])
   cut, link = math.prod(mesh[axis] for axis in embed), 2 * machine.chip.link or math.inf
-  whole = sizes.pieces * 2 * _counts(sizes.model)[0] / mesh["expert"] / link
+  whole = sizes.pieces * 2 * _trained(sizes.model) / mesh["expert"] / link
   if not machine.chip.sparse_cores:
     return 2 * whole if (mesh["context"] > 1 and "context" in embed) or cut > OVERLAPPED else 0.0
   alike = 1 if "context" in embed else mesh["context"]  # devices with the same parameters
@@ -80,18 +81,12 @@ def _waits(sizes: Sizes, machine: Machine) -> float:
 
 def _compute(sizes: Sizes, machine: Machine) -> float:
   """Returns seconds of an update's products at the peak, forward, again, and backward."""
-  return 8 * _counts(sizes.model)[1] * sizes.columns / sizes.mesh.size / machine.chip.flops
+  met = _trained(sizes.model) - (0 if sizes.model.lora else sizes.model.spec.unmet)
+  return 8 * met * sizes.columns / sizes.mesh.size / machine.chip.flops
 
 
-def _counts(model: Model) -> tuple[int, float]:
-  """Returns how many parameters are trained, and how many of them a token meets: k of a mixture's experts."""
-  total = sum(x.size for x in jax.tree.leaves(model.trained.shapes))
-  moe = model.spec.moe
-  if not moe or model.lora:
-    return total, total
-  s = model.spec
-  experts = 3 * s.num_hidden_layers * s.hidden_size * moe.intermediate_size
-  return total, total - experts * (moe.num_experts - moe.num_experts_per_tok)
+def _trained(model: Model) -> int:
+  return sum(x.size for x in jax.tree.leaves(model.trained.shapes))
 
 
 def _candidates(
