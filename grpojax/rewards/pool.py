@@ -100,12 +100,14 @@ def serve(function: str, workers: int, trainer: int) -> None:
   from pebble import ProcessPool
 
   module, _, name = function.partition(":")
-  descriptor, context = servers.guard(trainer, [module])
+  working = threading.Event()
+  descriptor, context = servers.guard(trainer, [module], working)
   answers = os.fdopen(descriptor, "w")
   fn = getattr(importlib.import_module(module), name)
   options = dict(initializer=servers.confine, context=context)
   with ProcessPool(workers, max_tasks=_MAX_TASKS, **options) as pool:
     for line in sys.stdin:
+      working.set()
       timeout, arguments = json.loads(line)
       outcomes = _outcomes(pool, fn, timeout, arguments)
       again = [i for i, (_, kind, _) in enumerate(outcomes) if kind in _AGAIN]
@@ -113,6 +115,7 @@ def serve(function: str, workers: int, trainer: int) -> None:
         with ProcessPool(workers, max_tasks=1, **options) as alone:  # each call has a worker of its own
           second = _outcomes(alone, fn, timeout, [arguments[i] for i in again])
         outcomes = [dict(zip(again, second, strict=True)).get(i, first) for i, first in enumerate(outcomes)]
+      working.clear()
       print(json.dumps(outcomes), file=answers, flush=True)
 
 

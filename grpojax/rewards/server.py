@@ -54,14 +54,17 @@ def kill(server: subprocess.Popen) -> None:
   server.wait()
 
 
-def guard(trainer: int, modules: list[str]) -> tuple[int, multiprocessing.context.BaseContext]:
+def guard(
+  trainer: int, modules: list[str], working: threading.Event
+) -> tuple[int, multiprocessing.context.BaseContext]:
   """Ties this server to the trainer; returns a descriptor for answers and the context of its workers.
 
   `modules` are imported once, for all workers.  What libraries print goes to stderr: it is no answer.
+  Workers that somebody stopped are looked for while `working` is set: somebody waits for them.
   """
   die_with_parent.ask_kernel()  # also while it is stopped
   threading.Thread(target=_end_with, args=[trainer], daemon=True).start()
-  threading.Thread(target=_kill_stopped, daemon=True).start()
+  threading.Thread(target=_kill_stopped, args=[working], daemon=True).start()
   answers = os.dup(1)
   os.dup2(2, 1)
   context = multiprocessing.get_context("forkserver")
@@ -102,10 +105,10 @@ def _members() -> list[int]:
   return [int(folder.name) for folder in Path("/proc").glob("[0-9]*")]
 
 
-def _kill_stopped() -> None:
-  """Kills workers that somebody stopped: their calls are done again."""
+def _kill_stopped(working: threading.Event) -> None:
+  """Kills workers that somebody stopped, while `working`: their calls are done again."""
   session = os.getsid(0)
-  while True:
+  while working.wait():
     time.sleep(0.5)
     for pid in _members():
       if state(pid) == ("T", session):

@@ -41,14 +41,9 @@ class _Worker:
 class Server:
   """Workers with an episode by slot, and those that wait for one."""
 
-  def __init__(self, context, name: str, knobs: dict, timeout: float, answer):
-    self._context, self._name, self._knobs, self._timeout, self._answer = (
-      context,
-      name,
-      knobs,
-      timeout,
-      answer,
-    )
+  def __init__(self, context, name: str, knobs: dict, timeout: float, answer, working: threading.Event):
+    self._context, self._name, self._knobs = context, name, knobs
+    self._timeout, self._answer, self._working = timeout, answer, working
     self._by_slot: dict[int, _Worker] = {}
     self._all: dict[connections.Connection, _Worker] = {}
 
@@ -56,8 +51,12 @@ class Server:
     """Serves what comes on the descriptor `requests`, line by line, until that ends."""
     inbox = b""
     while True:
-      soonest = min((worker.deadline for worker in self._all.values()), default=float("inf"))
-      seconds = None if soonest == float("inf") else max(0.0, soonest - time.monotonic())
+      soonest = min((worker.deadline for worker in self._all.values() if worker.works), default=None)
+      if soonest is None:
+        self._working.clear()
+      else:
+        self._working.set()
+      seconds = None if soonest is None else max(0.0, soonest - time.monotonic())
       for ready in connections.wait([requests, *self._all], seconds):
         if ready == requests:
           if not (data := os.read(requests, 1 << 16)):
@@ -138,19 +137,17 @@ class Server:
 
 def main(name: str, knobs: str, timeout: str, trainer: str) -> None:
   """Serves the trainer until it closes stdin."""
-  requests = os.dup(0)
-  descriptor, context = servers.guard(int(trainer), [workers.__name__, build.module_of(name)])
+  requests, working = os.dup(0), threading.Event()
+  descriptor, context = servers.guard(int(trainer), [workers.__name__, build.module_of(name)], working)
   answers = queue.SimpleQueue()
 
-  def write() -> (
-    None
-  ):  # by a thread of its own: this server always reads, so that nobody waits for each other
+  def write() -> None:  # by a thread of its own: this server always reads, so that none waits for the other
     with os.fdopen(descriptor, "w") as out:
       while True:
         print(json.dumps(answers.get()), file=out, flush=True)
 
   threading.Thread(target=write, daemon=True).start()
-  Server(context, name, json.loads(knobs), float(timeout), answers.put).run(requests)
+  Server(context, name, json.loads(knobs), float(timeout), answers.put, working).run(requests)
   servers.kill_session(os.getsid(0))
 
 
