@@ -12,6 +12,8 @@ import runpy
 import sys
 
 import grpojax.__main__ as commands
+import grpojax.runtime.loggers.tensorboard
+import grpojax.runtime.report
 import grpojax.tools.evaluate.benchmark
 import grpojax.train.loop  # noqa: F401
 

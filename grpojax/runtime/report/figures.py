@@ -12,6 +12,7 @@ from collections.abc import Iterator
 
 import matplotlib
 import numpy as np
+from matplotlib import ticker
 from matplotlib.figure import Figure
 
 from grpojax.runtime import console, metrics
@@ -30,6 +31,7 @@ COLOURS = {
   "grey": "#999999",
 }
 DASHES = ("solid", "dashed", "dotted")
+TICKS = dict(nbins=5, steps=(1, 2, 2.5, 5, 10))  # along an axis at most so many steps, of such lengths
 INK = "#010101"  # becomes the page's text colour
 FRAME = (0.18, 0.19, 0.79, 0.73)  # left, bottom, width, height of axes: a layout that is computed draws twice
 STYLE = {
@@ -89,6 +91,8 @@ def _lines(records: list[dict], chart: Chart) -> dict:
   lowest = min(np.nanmin(y) for _, y in curves.values())
   if chart.log and lowest > 0:
     ax.set_yscale("log")
+    ax.yaxis.set_major_formatter(ticker.LogFormatter())  # 1e-07: powers would take the place of the unit
+    ax.yaxis.set_minor_formatter(ticker.LogFormatter())
   elif lowest >= 0:
     ax.set_ylim(bottom=0)
   return dict(title=chart.title, unit=chart.unit, note=chart.note, legend=legend, svg=svg(fig, chart.title))
@@ -139,7 +143,8 @@ def axes(unit, x="training step"):
   ax = fig.add_axes(FRAME)
   ax.set_xlabel(x)
   ax.set_ylabel(unit)
-  ax.xaxis.get_major_locator().set_params(integer=True)
+  ax.xaxis.set_major_locator(ticker.MaxNLocator(**TICKS, integer=True))
+  ax.yaxis.set_major_locator(ticker.MaxNLocator(**TICKS))
   return fig, ax
 
 
