@@ -11,6 +11,7 @@ import gc
 import os
 from pathlib import Path
 
+import frames
 import shared_programs
 from subprocesses import PROGRAMS, QUICK
 
@@ -49,6 +50,13 @@ def pytest_collection_finish():
   """Keeps the garbage collector off what imports and collection made: that takes a tenth of a run."""
   gc.freeze()
   gc.set_threshold(20_000, 20, 20)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_protocol(item, nextitem):
+  """Runs each test as pytest does, where frames have room."""
+  runner = item.config.pluginmanager.get_plugin("runner")
+  return frames.with_room(runner.pytest_runtest_protocol, item, nextitem)
 
 
 def pytest_runtest_teardown(item, nextitem):
@@ -97,8 +105,9 @@ def _kept_programs():
 
 @pytest.fixture
 def quick_jobs(monkeypatch):
-  """Jobs in this process share the programs that are the same, and draw no report."""
-  from grpojax.runtime import report  # here: the process that deals the tests needs none of it
+  """Jobs here share the programs that are the same, draw no report, and keep the memory that they free."""
+  from grpojax.runtime import compile, report  # here: the process that deals the tests needs none of it
 
   shared_programs.share(monkeypatch)
   monkeypatch.setattr(report, "write", lambda files: None)
+  monkeypatch.setattr(compile, "malloc_trim", lambda: None)

@@ -11,6 +11,8 @@ import os
 import runpy
 import sys
 
+import frames
+
 import grpojax.__main__ as commands
 import grpojax.runtime.loggers.tensorboard
 import grpojax.runtime.report
@@ -40,7 +42,7 @@ def answer(line: str) -> list[int]:
   children = []
   for command in json.loads(line):
     if not (child := os.fork()):
-      become(*command)
+      frames.with_room(become, *command)
       sys.exit()
     children.append(child)
   return [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]

@@ -199,7 +199,7 @@ def test_draws_by_blocks_follow_the_softmax(vocabulary):
   logits[rng.random(vocabulary) < 0.3] = -np.inf
   keys = jax.random.split(jax.random.key(3), draws).reshape(20, -1)
   draw = lambda keys: draw_by_blocks(keys, jnp.broadcast_to(logits, (len(keys), vocabulary)))
-  optimised = dict(xla_backend_optimization_level=2)  # as the other programs of tests are not: this one is long
+  optimised = dict(xla_backend_optimization_level=2)  # as other programs of tests are not: this is a long one
   draws_of = jax.jit(lambda keys: jax.lax.map(draw, keys), compiler_options=optimised)
   counts = np.bincount(np.ravel(draws_of(keys)), minlength=vocabulary)
   wanted = draws * np.exp(logits.astype(np.float64)) / np.exp(logits.astype(np.float64)).sum()
