@@ -22,6 +22,9 @@ os.environ["XLA_FLAGS"] = " ".join(
 os.environ["JAX_DISABLE_MOST_OPTIMIZATIONS"] = "1"
 os.environ["JAX_TRACEBACK_IN_LOCATIONS_LIMIT"] = "0"  # lowering need not say where each operation was written
 os.environ["HF_HUB_OFFLINE"] = "1"
+# Of the workers and what they start: freed memory stays with a process, which asks for it again soon.
+os.environ["MALLOC_TRIM_THRESHOLD_"] = str(1 << 30)  # bytes
+os.environ["MALLOC_TOP_PAD_"] = str(1 << 24)
 
 import jax
 import pytest
