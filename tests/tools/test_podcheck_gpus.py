@@ -2,6 +2,7 @@
 
 import jax
 import pytest
+import subprocesses
 from docs_pages import ROOT
 
 from grpojax.config import commandline
@@ -148,3 +149,9 @@ def test_the_command_prints_the_table_and_the_flags(capsys, tmp_path):
   out = capsys.readouterr().out
   assert "**fits** in 18.0 GB" in out and "--config.rollout.max_tokens=" in out
   assert data["verdict"] == "fits" and set(data["phases"]) == {"update", "decoding"}
+
+
+def test_a_search_compiles_so_a_gpu_has_none():
+  flags = "--config=configs/gspo.py:local", "--config.model.path=Qwen2.5-0.5B", "--search"
+  done = subprocesses.run_one("grpojax", "podcheck", *flags, "--topology=gpu:24")
+  assert done.code and "--search compiles updates, and none is for --topology=gpu:24" in done.err

@@ -35,8 +35,11 @@ def main(argv):
   config = commandline.start(argv)
   try:
     where = topology.find(TOPOLOGY.value, config.mesh.slices)
+    arithmetic = where.name.startswith("gpu:") and where.abstract
+    if arithmetic and SEARCH.value:
+      raise ValueError(f"--search compiles updates, and none is for --topology={where.name}: leave one out")
     with tempfile.TemporaryDirectory() as scratch:
-      by = _of_gpus if where.name.startswith("gpu:") and where.abstract else _checked
+      by = _of_gpus if arithmetic else _checked
       data = (_searched if SEARCH.value else by)(config, where, Path(scratch))
   except ValueError as error:
     sys.exit(f"error: {error}")
