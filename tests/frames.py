@@ -2,8 +2,8 @@
 
 CPython keeps a thread's frames in pieces of 16 kB: a call that finds the last one full maps another, and its
 return unmaps it (`push_chunk` in CPython's pystate.c, since 3.11).  Where calls in a loop cross the end of a
-piece, each of them does.  JAX traces in such loops, below pytest's frames: 7 of 10 page faults, and 5 % of a
-test's time.
+piece, each of them does.  JAX traces in such loops, below pytest's frames: 7 of 10 page faults of
+`test_learner.py`, and a twentieth of its time.
 """
 
 from collections.abc import Callable
