@@ -23,6 +23,9 @@ def shares_of_two(where, me):
   np.testing.assert_array_equal(mine, ROWS[4 * me : 4 * me + 4])
   np.testing.assert_array_equal(shards.gather({"x": mine})["x"], ROWS)
   assert shards.sum(me + 1) == 3 and shards.broadcast_from_owner(mine) is mine
+  assert shards.sum_each({"both": np.int64(me), f"of {me}": 2, "zero": 0}) == {
+    "both": 1, "of 0": 2, "of 1": 2, "zero": 0,
+  }  # fmt: skip
   on_mesh = sharding.to_device(where, mine)
   assert on_mesh.shape == (8,)
   np.testing.assert_array_equal(sharding.to_host(on_mesh), mine)
@@ -36,7 +39,8 @@ def one_share_for_both(where, me):
   assert shards == data_shards.ProcessShards(0, (0,))
   np.testing.assert_array_equal(shards.local(ROWS), ROWS)
   np.testing.assert_array_equal(shards.gather(ROWS), ROWS)
-  assert shards.sum(3) == 3 and shards.broadcast_from_owner(np.array([me])).tolist() == [0]
+  assert shards.sum(3) == 3 and shards.sum_each({"both": 1 + me}) == {"both": 1}
+  assert shards.broadcast_from_owner(np.array([me])).tolist() == [0]
   np.testing.assert_array_equal(sharding.to_host(sharding.to_device(where, ROWS)), ROWS)
 
 

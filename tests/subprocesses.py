@@ -14,6 +14,8 @@ import tempfile
 from pathlib import Path
 from typing import NamedTuple
 
+from grpojax.rollout.envs.interface import Turn
+
 ROOT = Path(__file__).parents[1]
 # Many tests compile the same program.  They are kept between runs, by jax's version and the program itself.
 PROGRAMS = Path("~/.cache/grpojax-tests").expanduser() / importlib.metadata.version("jax")
@@ -132,3 +134,24 @@ def odd(sample) -> float:
   if os.environ.get("WRONG"):
     return 0.0
   return float(sum(map(ord, sample.text)) % 2)
+
+
+class Parity:
+  """An environment that pays for about every second action, three times, unless it fails, of some seeds."""
+
+  def reset(self, example, seed):
+    self.seed, self.turns = seed, 0
+    return self._turn(0.0)
+
+  def step(self, action):
+    self.turns += 1
+    if self.seed % 11 == 0:
+      raise RuntimeError("out of order")
+    return self._turn(float(sum(map(ord, action)) % 2))
+
+  def close(self):
+    pass
+
+  def _turn(self, reward):
+    where = (self.seed + self.turns) % 4
+    return Turn(f"{where}", reward=reward, done=self.turns == 3, anchor=where)

@@ -25,7 +25,9 @@ def evaluate(context: RolloutContext, params: dict) -> dict[str, float]:
   config, data, engine = context.config, context.data, context.eval_engine
   key, shards = jax.random.key(config.seed), context.shards
   count, parts = min(config.eval.prompts, len(data.held_out.records)), []
-  P = count if config.env.name else config.rollout.prompts  # trajectories begin as slots free up
+  P = config.rollout.prompts
+  if config.env.name:  # trajectories begin as slots free up
+    P = -(-count // shards.count) * shards.count
   questions = console.bar(count, 0, config.verbose, "held-out question", leave=False)
   with context.timer.phase("eval"), questions as progress:
     starts = range(0, count, P)

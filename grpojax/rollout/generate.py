@@ -64,7 +64,7 @@ def synced(context: RolloutContext, frozen: dict, params: dict) -> dict:
   # What the device does first, if nothing is sampled ahead, is the update of the step before; `Session.push`
   # puts these seconds into that step's record.
   behind = "" if ahead else "update_wait"
-  if engine.sync:
+  if engine.sync or engine.send:
     with timer.phase("reshard", behind):
       own = engine.sync_weights(own)
       if not ahead:  # the sampling waits for the copy, and nothing else does

@@ -40,7 +40,9 @@ def describe(groups: Groups, shards: ProcessShards = SINGLE_PROCESS) -> dict[str
     metrics[f"rewards/{name}/std"] = _mean((part - _mean(part)) ** 2) ** 0.5
   if rollout.kept is not None:
     metrics |= _describe_kept(groups, shards)
-  return metrics | (outcome.describe(rollout) if rollout.turns is not None else {})
+  if rollout.turns is not None:
+    metrics |= outcome.describe(*shards.gather((rollout.turns, rollout.ending)))
+  return metrics
 
 
 def describe_interruptions(groups: Groups, shards: ProcessShards = SINGLE_PROCESS) -> dict[str, float]:
@@ -104,8 +106,8 @@ def contrast(outcomes: Outcomes, shards: ProcessShards = SINGLE_PROCESS) -> dict
 
 def sum_counters(counters: Counter, shards: ProcessShards) -> dict[str, int]:
   """Collective: each host count, summed over shards; the sampler's counts are of all devices already."""
-  own = {key: n for key, n in sorted(counters.items()) if not key.startswith("rollout/")}
-  return dict(counters) | {key: shards.sum(n) for key, n in own.items()}  # `|` of Counters drops zeros
+  own = {key: n for key, n in counters.items() if not key.startswith("rollout/")}
+  return dict(counters) | shards.sum_each(own)
 
 
 def _group_std(reward: np.ndarray, valid: np.ndarray) -> np.ndarray:

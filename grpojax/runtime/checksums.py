@@ -8,10 +8,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from grpojax.runtime.compile import SENDING
+
 
 def of_leaves(tree) -> dict[str, int]:
   """Returns path -> checksum of each array, computed where the arrays are."""
-  checksums = jax.device_get(_all(jax.tree_util.tree_leaves(tree)))
+  with SENDING:
+    checksums = _all(jax.tree_util.tree_leaves(tree))
+  checksums = jax.device_get(checksums)
   return dict(zip(paths(tree), map(int, checksums), strict=True))
 
 

@@ -9,7 +9,7 @@ import jax
 
 from grpojax.runtime import console
 
-_SENDING = threading.Lock()  # programs that sum over devices have to reach all of them in one order
+SENDING = threading.Lock()  # held to send a program: what sums over devices has to reach all in one order
 _GLIBC = ctypes.CDLL(None) if platform.libc_ver()[0] == "glibc" else None
 
 
@@ -29,7 +29,7 @@ def aot_jit(name: str, fn: Callable, **jit_options) -> Callable:
       with console.compiling(name):
         compiled[structure] = jitted.lower(*args).compile()
       malloc_trim()
-    with _SENDING:
+    with SENDING:
       return compiled[structure](*args)
 
   call.lower, call.in_shardings = jitted.lower, jit_options.get("in_shardings")

@@ -7,15 +7,16 @@ marked "Collective:".
 """
 
 import functools
-from collections.abc import Sequence
+import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import jax
 import numpy as np
-from jax.experimental import multihost_utils
 from jax.sharding import Mesh
 
-from grpojax.runtime import sharding
+from grpojax.runtime import processes, sharding
 
 
 class ProcessShards(NamedTuple):
@@ -44,6 +45,15 @@ class ProcessShards(NamedTuple):
       return x
     return self._of_owners(np.array(x)).sum().item()
 
+  def sum_each(self, counts: Mapping[str, float]) -> dict[str, float]:
+    """Collective: returns each count, summed over shards; one that a shard lacks is 0 there."""
+    if jax.process_count() == 1:
+      return dict(counts)
+    of_all, total = processes.gather_texts(json.dumps(counts, default=lambda n: n.item())), Counter()
+    for owner in self.owners:
+      total.update(json.loads(of_all[owner]))
+    return dict(total)
+
   def broadcast_from_owner(self, tree):
     """Collective: returns the tree of this shard's owner."""
     if self.count == jax.process_count():
@@ -69,7 +79,7 @@ class ProcessShards(NamedTuple):
     return got
 
   def _of_owners(self, x: np.ndarray) -> np.ndarray:
-    return multihost_utils.process_allgather(x)[list(self.owners)]
+    return processes.allgather(x)[list(self.owners)]
 
 
 SINGLE_PROCESS = ProcessShards()
@@ -99,19 +109,22 @@ def _processes(mesh: Mesh) -> np.ndarray:
   return np.moveaxis(process, batch, range(len(batch))).reshape(sharding.batch_shards(mesh), -1)
 
 
-def among(shards: np.ndarray, own: int, processes: int) -> ProcessShards:
-  """Returns the shard that process `own` reads; shards [batch shards, devices of each] holds processes."""
-  return of_all(shards, processes)[own]
+def among(shards: np.ndarray, own: int, number: int) -> ProcessShards:
+  """Returns the shard that process `own` of so many reads.
+
+  `shards` [batch shards, devices of each] holds processes.
+  """
+  return of_all(shards, number)[own]
 
 
-def of_all(shards: np.ndarray, processes: int) -> list[ProcessShards]:
+def of_all(shards: np.ndarray, number: int) -> list[ProcessShards]:
   """Returns the shard that each process reads.  Raises ValueError if they would read unequal ones."""
-  held = [frozenset(np.flatnonzero((shards == process).any(1)).tolist()) for process in range(processes)]
+  held = [frozenset(np.flatnonzero((shards == process).any(1)).tolist()) for process in range(number)]
   parts = sorted(set(held), key=lambda part: min(part, default=-1))
   sizes = sorted(len(part) for part in parts)
   if sizes[0] != sizes[-1] or sum(sizes) != len(shards):
     raise ValueError(
-      f"config.mesh gives each of the {processes} processes {sizes[0]} to {sizes[-1]} of the batch's"
+      f"config.mesh gives each of the {number} processes {sizes[0]} to {sizes[-1]} of the batch's"
       f" {len(shards)} shards, some perhaps in part; use all devices, and let config.mesh.tensor *"
       " config.mesh.context divide those of a process, or be a multiple of them."
     )

@@ -22,6 +22,8 @@ import jax
 import numpy as np
 from jax.experimental import multihost_utils
 
+from grpojax.runtime.compile import SENDING
+
 HEARTBEAT = 100  # seconds without a sign of life until a process counts as dead, which ends all; JAX's own
 LOST = 134  # status of a process that ends because another one has, as when JAX aborts it
 LAST_WORDS = 5  # seconds that a failing process waits for the others, which may have a message too
@@ -161,16 +163,22 @@ def on_process_0(do: Callable[[], Any]) -> None:
     raise ValueError(refusal)
 
 
+def allgather(x: np.ndarray) -> np.ndarray:
+  """Collective: returns the arrays of all processes, which have one shape, [processes, ...]."""
+  with SENDING:
+    return multihost_utils.process_allgather(x)
+
+
 def any_process(asks: bool) -> bool:
   """Collective: returns True if some process asks."""
   if jax.process_count() == 1:
     return asks
-  return bool(multihost_utils.process_allgather(np.array(asks)).any())
+  return bool(allgather(np.array(asks)).any())
 
 
 def broadcast(x: np.ndarray) -> np.ndarray:
   """Collective: returns process 0's array."""
-  return x if jax.process_count() == 1 else multihost_utils.process_allgather(x)[0]
+  return x if jax.process_count() == 1 else allgather(x)[0]
 
 
 def gather_texts(own: str) -> list[str]:
@@ -178,10 +186,10 @@ def gather_texts(own: str) -> list[str]:
   if jax.process_count() == 1:
     return [own]
   data = np.frombuffer(own.encode(), np.uint8)
-  sizes = multihost_utils.process_allgather(np.array(data.size, np.int32))
+  sizes = allgather(np.array(data.size, np.int32))
   padded = np.zeros(max(1, sizes.max()), np.uint8)
   padded[: data.size] = data
-  rows = multihost_utils.process_allgather(padded)
+  rows = allgather(padded)
   return [bytes(row[:size]).decode() for row, size in zip(rows, sizes, strict=True)]
 
 

@@ -118,6 +118,18 @@ def sampler_mesh(config: ConfigDict, mesh: Mesh) -> Mesh:
   return in_sampler_sizes(config, mesh) if config.sampler.tensor > 0 else mesh
 
 
+def own_part(mesh: Mesh) -> Mesh:
+  """Returns the mesh of this process's devices alone: its part of the axis `data`.
+
+  Raises ValueError where other axes of the mesh have devices of several processes.
+  """
+  process = np.vectorize(lambda device: device.process_index)(mesh.devices).reshape(mesh.shape["data"], -1)
+  if (process != process[:, :1]).any():
+    raise ValueError("an axis of the mesh beside 'data' has devices of several processes")
+  own = process[:, 0] == jax.process_index()
+  return Mesh(mesh.devices[own], mesh.axis_names, axis_types=mesh.axis_types)
+
+
 def in_sampler_sizes(config: ConfigDict, mesh: Mesh) -> Mesh:
   """Returns the learner's devices in their order, in the sampler's sizes."""
   return _reshaped(mesh.devices, sampler_sizes(config, mesh.size))

@@ -176,14 +176,9 @@ def test_a_template_without_a_second_turn_is_refused_before_anything_compiles(ca
     train.prepare(c, tmp_path)
 
 
-def test_commands_that_know_no_turns_and_several_processes_refuse_in_a_sentence(
-  cache, tmp_path, monkeypatch
-):
+def test_commands_that_know_no_turns_refuse_in_a_sentence(cache, tmp_path):
   c = playing(cache)
   with pytest.raises(ValueError, match="'frozen_lake': this command asks questions of one turn"):
     benchmark.prepare(c, "", [], None)
   with pytest.raises(ValueError, match="'frozen_lake': the programs of environments are not checked"):
     podcheck.check(c, None, tmp_path)
-  monkeypatch.setattr(jax, "process_count", lambda: 2)
-  with pytest.raises(ValueError, match=r"config\.env\.name = .frozen_lake. needs one process"):
-    turns.build.build(c, "rollout", None, None, (), None, tokenizer=None, environments=None, thread=None)

@@ -65,7 +65,7 @@ class Engine(NamedTuple):
   # ALL: to the end, None: a segment
   stream: Callable  # (DecodeState, Counter, PromptQueue or None) -> yields (numbers [n], Rollout [n, G, ...])
   sync: Callable | None = None  # the learner's parameters -> those of `start`; None: they are the same
-  send: Callable | None = None  # what `sync` made -> devices of the sampler's own; None: it is there
+  send: Callable | None = None  # what `sync` made -> where the sampler wants it; None: it is there
   streams: bool = False  # whether `stream` reads a PromptQueue
   programs: tuple[Callable | None, ...] = ()  # sync, and what runs after it, in order
   # (DecodeState, other params, steps, Prompts=None) -> DecodeState, at once; None: cannot

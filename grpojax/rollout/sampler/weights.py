@@ -33,7 +33,7 @@ class Weights(NamedTuple):
   mesh: Mesh
   shardings: dict  # of the sampler's parameters
   sync: Callable | None  # program, the learner's parameters -> the sampler's; None: they are the same
-  send: Callable | None = None  # what `sync` made -> the sampler's own devices; None: it is there
+  send: Callable | None = None  # what `sync` made -> where the sampler wants it; None: it is there
 
 
 class Copy(NamedTuple):
@@ -86,6 +86,35 @@ def build_sync(config: ConfigDict, name: str, model: models.Model, mesh: Mesh, p
     send = lambda params: jax.tree.map(_on_own_devices, params, copy.shardings)
   sync = aot_jit(f"{name} weights", copied, in_shardings=(learners,), out_shardings=made)
   return Weights(samples, on, copy.shardings, sync, send)
+
+
+def on_own_process(config: ConfigDict, weights: Weights) -> Weights:
+  """Returns the sampler of this process's devices alone, which have a copy of all parameters among them.
+
+  Each process then runs its programs when it wants, and as many of them.  Raises ValueError where the
+  parameters of the sampler are cut over several processes.
+  """
+  cuts = [sharding.wide_axes(weights.mesh, cut) for x in jax.tree.leaves(weights.shardings) for cut in x.spec]
+  try:
+    if any("data" in axes for axes in cuts):
+      raise ValueError("a rule of the mesh cuts parameters along 'data'")
+    mesh = sharding.own_part(weights.mesh)
+  except ValueError:
+    raise ValueError(
+      f"config.env.name = '{config.env.name}' plays on each process's own devices, and matrices are cut over"
+      f" several of the {jax.process_count()} processes; set config.mesh.sampler.tensor * .expert to a"
+      f" divisor of a process's {jax.local_device_count()} device(s), 1 for whole matrices on each."
+    ) from None
+  where = jax.tree.map(lambda own: NamedSharding(mesh, own.spec), weights.shardings)
+  model = models.from_spec(weights.model.spec, mesh, weights.model.rules)
+  first = weights.send or (lambda params: params)
+  send = lambda params: jax.tree.map(_part_of_process, first(params), where)
+  return Weights(model._replace(lora=weights.model.lora), mesh, where, weights.sync, send)
+
+
+def _part_of_process(x: jax.Array, where: NamedSharding) -> jax.Array:
+  """Returns an array of this process's devices, of those of its parts that they hold; nothing is copied."""
+  return jax.make_array_from_single_device_arrays(x.shape, where, [s.data for s in x.addressable_shards])
 
 
 def _on_own_devices(x: jax.Array, where: NamedSharding) -> jax.Array:

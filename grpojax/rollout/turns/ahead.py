@@ -6,7 +6,7 @@ What a trajectory holds depends on its address alone, so that a game is the same
 
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import NamedTuple
 
@@ -40,15 +40,16 @@ def begin(thread: ThreadPoolExecutor, make_game: Callable[[Counter, Callable], G
   return Playing(thread.submit(play), counters, stop)
 
 
-def stream(playing: Playing, counters: Counter) -> Iterator[tuple[np.ndarray, Rollout]]:
-  """Yields what the game yields, once it is over; a game that nobody waits for any more is stopped."""
+def finish(playing: Playing) -> tuple[list[tuple[np.ndarray, Rollout]], Counter]:
+  """Waits for the game.  Returns what it yields, and counts of its work.
+
+  A game that nobody waits for any more is stopped.
+  """
   try:
-    groups = playing.groups.result()
+    return playing.groups.result(), playing.counters
   except BaseException:
     cancel(playing)
     raise
-  counters.update(playing.counters)
-  yield from groups
 
 
 def cancel(playing: Playing) -> None:

@@ -19,7 +19,7 @@ from grpojax.rollout.turns import ahead
 from grpojax.rollout.turns.ahead import Playing
 from grpojax.rollout.turns.game import Game
 from grpojax.rollout.turns.table import Budgets, Device, Table
-from grpojax.runtime import compiler_options, sharding
+from grpojax.runtime import compiler_options, data_shards, sharding
 from grpojax.runtime.compile import aot_jit
 from grpojax.types import Prompts
 
@@ -34,18 +34,18 @@ def build(
 
   `environments` makes those of the run when they are first needed.  What is started is played at once, by the
   `thread` of one worker that all engines of these environments share.
-  Raises ValueError for a chat template without a second turn, and on several processes.
+  Of several processes each plays its own prompts' games, on its own devices, at its own pace.
+  Raises ValueError for a chat template without a second turn, and where no process has all parameters.
   """
-  if jax.process_count() > 1:
-    raise ValueError(
-      f"config.env.name = '{config.env.name}' needs one process, as answers come when they come; there are "
-      f"{jax.process_count()}."
-    )
   dialogue.check(tokenizer)
-  model, mesh, where, sync, send = weights.build_sync(config, name, model, mesh, spec.weights)
-  between = _between(config, tokenizer)
-  slots, shards = slots_of(config, model.spec, mesh, spec, between), sharding.batch_shards(mesh)
-  own, banks = _banks(slots // shards, mesh)
+  samples, between = weights.build_sync(config, name, model, mesh, spec.weights), _between(config, tokenizer)
+  slots = slots_of(config, model.spec, samples.mesh, spec, between) // sharding.batch_shards(samples.mesh)
+  of_processes = data_shards.of(mesh)
+  if jax.process_count() > 1:
+    samples = weights.on_own_process(config, samples)
+  model, mesh, where, sync, send = samples
+  own, banks = _banks(slots, mesh)
+  shards = sharding.batch_shards(mesh)
   slots, readers = own * shards, min(own, max(LEAST, -(-own // LEAST))) * shards
   programs = _programs(config, name, model, mesh, where, eos_ids, spec, slots, readers, between)
   put, replicate = partial(sharding.to_device, mesh), partial(sharding.everywhere, mesh)
@@ -57,7 +57,10 @@ def build(
     return ahead.begin(thread, lambda *counted: Game(table, environments(), params, prompts, key, *counted))
 
   def stream(playing: Playing, counters: Counter, queue: None = None) -> Iterator:
-    return ahead.stream(playing, counters)
+    groups, work = ahead.finish(playing)
+    of_sampler = {key: n for key, n in work.items() if key.startswith("rollout/")}
+    counters.update(work | of_processes.sum_each(of_sampler))
+    yield from groups
 
   return Engine(start, stream, sync, send, programs=(sync, *programs), cancel=ahead.cancel)
 

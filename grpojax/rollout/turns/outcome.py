@@ -35,15 +35,15 @@ def count(rollout: Rollout) -> dict[str, int]:
   }
 
 
-def describe(rollout: Rollout) -> dict[str, float]:
+def describe(turns: Turns, ending: np.ndarray) -> dict[str, float]:
   """Returns turns, endings, invalid actions, and what turns have to be compared with, over valid
-  trajectories.
+  trajectories; `ending` [P, G] is Rollout.ending.
 
   Of turn number n, from 1: those who have played it, whether another turn of the prompt met its situation
   (mates), and whether the rewards that followed, undiscounted, differed among them (contrast).  Without
   contrast a turn's own advantage is 0, but for discounting: who needed longer for the same has less.
   """
-  valid, turns = rollout.ending != FAILED, rollout.turns
+  valid = ending != FAILED
   on = played(turns) & valid[..., None]
   mates, contrast = _compared(turns, on)
   actions = max(int(on.sum()), 1)
@@ -60,7 +60,7 @@ def describe(rollout: Rollout) -> dict[str, float]:
     metrics[f"turns/mates/{number}"] = float(mates[..., number - 1].sum() / own)
     metrics[f"turns/contrast/{number}"] = float(contrast[..., number - 1].sum() / own)
   return metrics | {
-    f"turns/ended/{name}": float((rollout.ending == n).mean()) for n, name in enumerate(ENDINGS)
+    f"turns/ended/{name}": float((ending == n).mean()) for n, name in enumerate(ENDINGS)
   }
 
 

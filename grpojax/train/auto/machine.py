@@ -4,9 +4,8 @@ from typing import NamedTuple
 
 import jax
 import numpy as np
-from jax.experimental import multihost_utils
 
-from grpojax.runtime import chips, memory
+from grpojax.runtime import chips, memory, processes
 from grpojax.runtime.chips import Chip
 
 
@@ -28,5 +27,5 @@ def here() -> Machine:
   """Collective: returns this job's devices, with the least memory that a process has of one."""
   available = memory.available(jax.local_devices())
   if jax.process_count() > 1:
-    available = float(multihost_utils.process_allgather(np.float64(available)).min())
+    available = float(processes.allgather(np.float64(available)).min())
   return Machine(jax.devices(), available, chips.of_device(jax.devices()[0].device_kind) or chips.TPUS["v5e"])

@@ -260,7 +260,7 @@ def test_metrics_of_turns_are_those_of_a_hand_count():
     valid=bool(seed % 2),
   )
   rollout, _ = play(script)
-  found = outcome.describe(rollout)
+  found = outcome.describe(rollout.turns, rollout.ending)
   odd = np.array([[_seed(i, g) % 2 for g in range(2)] for i in prompts().id])
   assert found["turns/mean"] == 2 and found["turns/ended/done"] == 1 and found["turns/mates"] == 0.5
   assert found["turns/mates/1"] == 1 and found["turns/mates/2"] == 0
