@@ -1,9 +1,10 @@
 """A program for two processes with two devices each: what they agree on, and who reads what."""
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
-from jax.sharding import AxisType, Mesh
+from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
 from grpojax.runtime import data_shards, processes, sharding
 
@@ -26,6 +27,9 @@ def shares_of_two(where, me):
   assert shards.sum_each({"both": np.int64(me), f"of {me}": 2, "zero": 0}) == {
     "both": 1, "of 0": 2, "of 1": 2, "zero": 0,
   }  # fmt: skip
+  unequal = shards.gather_unequal({"x": mine[: 3 * me], "rows": mine[: 3 * me, None]})
+  np.testing.assert_array_equal(unequal["x"], ROWS[4:7])
+  assert unequal["rows"].shape == (3, 1)
   on_mesh = sharding.to_device(where, mine)
   assert on_mesh.shape == (8,)
   np.testing.assert_array_equal(sharding.to_host(on_mesh), mine)
@@ -62,6 +66,28 @@ def everywhere(where):
   assert (np.asarray(jax.random.key_data(put["key"])) == jax.random.key_data(jax.random.key(3))).all()
 
 
+def agree_beside_a_program_on_some_devices(me):
+  """Whose collectives go on while the processes gather: over the last device of each."""
+  some = Mesh(np.array(jax.devices()).reshape(2, 2)[:, 1], ("some",))
+  rows, whole = (NamedSharding(some, PartitionSpec(*axes)) for axes in (["some"], []))
+
+  def step(_, x):
+    everything = jax.lax.with_sharding_constraint(x, whole)
+    return jax.lax.with_sharding_constraint(jnp.sin(everything @ everything.T @ everything), rows)
+
+  long = jax.jit(lambda x: jax.lax.fori_loop(0, 100, step, x))
+  begin = jax.make_array_from_process_local_data(rows, np.full((4, 64), 1 + me, np.float32))
+  expected = sharding.to_host(long(begin))
+  for _ in range(3):
+    ended = long(begin)
+    for i in range(4):
+      assert processes.allgather(np.full(2, 10 * me + i)).tolist() == [[i, i], [10 + i, 10 + i]]
+    np.testing.assert_array_equal(sharding.to_host(ended), expected)
+  exact = np.array([-0.0, np.nan, 2.0**60 + 256])
+  assert processes.allgather(exact).tobytes() == exact.tobytes() * 2
+  assert processes.allgather(np.zeros((0, 3), bool)).shape == (2, 0, 3)
+
+
 if __name__ == "__main__":
   jax.config.update("jax_num_cpu_devices", 2)
   processes.initialize({}, heartbeat=10)
@@ -73,4 +99,5 @@ if __name__ == "__main__":
   one_share_for_both(mesh(order=(0, 2, 1, 3), data=2, context=2), process)  # half of each shard
   agreements(process)
   everywhere(mesh(data=4))
+  agree_beside_a_program_on_some_devices(process)
   print("agreed")

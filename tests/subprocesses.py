@@ -1,5 +1,6 @@
 """Commands as processes of their own: alone, or on loopback as hosts of one run."""
 
+import asyncio
 import contextlib
 import functools
 import importlib.metadata
@@ -134,6 +135,12 @@ def odd(sample) -> float:
   if os.environ.get("WRONG"):
     return 0.0
   return float(sum(map(ord, sample.text)) % 2)
+
+
+async def odd_late(sample) -> float:
+  """As `odd`, but other processes answer at other times."""
+  await asyncio.sleep(0.02 * ((sum(map(ord, sample.text)) + int(os.environ.get("JAX_PROCESS_ID", 0))) % 5))
+  return odd(sample)
 
 
 class Parity:

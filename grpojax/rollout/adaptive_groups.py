@@ -46,14 +46,14 @@ def collect(
     active = active[~enough[active]]
     if not shards.sum(active.size):
       break
-  outcomes = outcomes_of([pool])
-  metrics = contrast(outcomes, shards) | describe_drawn(pool, shards) | {
+  outcomes = shards.gather_unequal(outcomes_of([pool]))
+  metrics = contrast(outcomes) | describe_drawn(pool, shards) | {
     "num_tokens": shards.sum(tokens),
     "adaptive_group/rounds": number + 1,
     "adaptive_group/size": shards.sum(pool.rollout.length.size) / shards.sum(P),
     "adaptive_group/enough": 1 - shards.sum(active.size) / shards.sum(P),
     "adaptive_group/filler_tokens": shards.sum(filler),
-    "adaptive_group/accuracy": accuracy(outcomes, shards),
+    "adaptive_group/accuracy": accuracy(outcomes),
   }
   return _keep(config, prompts, pool, prompt), outcomes, metrics
 

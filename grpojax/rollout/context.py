@@ -42,10 +42,11 @@ class RolloutContext(NamedTuple):
   def streams(self) -> bool:
     """Returns True if dynamic sampling submits prompts as slots free up, not round by round.
 
-    Several processes would have to agree on every draw; what was sampled ahead is all there at once.
+    What was sampled ahead is all there at once.  Processes that share a shard score its groups each for
+    itself, and would disagree on what has been answered.
     """
-    one = jax.process_count() == 1 and not self.config.staleness
-    return self.config.dynamic_sampling.enabled and self.engine.streams and one
+    apart = self.shards.count == jax.process_count() and not self.config.staleness
+    return self.config.dynamic_sampling.enabled and self.engine.streams and apart
 
 
 def take_prompts(data: Data, rows: np.ndarray) -> Prompts:

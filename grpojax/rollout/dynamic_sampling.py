@@ -8,6 +8,7 @@ what is missing after `max_tries` is filled with groups that are not `valid` and
 import contextlib
 from collections.abc import Callable
 
+import jax
 import numpy as np
 from ml_collections import ConfigDict
 
@@ -37,67 +38,94 @@ def collect(
     counts.append(shards.gather(mixed(drawn[-1].scored)))
     target, found = len(counts[-1]), sum(int(x.sum()) for x in counts)
     missing = max(0, target - found)
-  outcomes, lengths = outcomes_of(drawn), np.concatenate([shards.gather(lengths_of([g])) for g in drawn])
-  metrics = {"num_tokens": int(lengths.sum())} | contrast(outcomes, shards)
+  seen = [shards.gather((outcomes_of([g]), lengths_of([g]))) for g in drawn]
+  outcomes, lengths = jax.tree.map(lambda *x: np.concatenate(x), *seen)
+  metrics = {"num_tokens": int(lengths.sum())} | contrast(outcomes)
   if not config.enabled:
     return drawn[0], outcomes, metrics
 
   counts = np.concatenate(counts)
   metrics |= {
     "dynamic_sampling/tries": len(drawn),
-    "dynamic_sampling/accuracy": accuracy(outcomes, shards),
+    "dynamic_sampling/accuracy": accuracy(outcomes),
     "dynamic_sampling/keep_rate": found / len(counts),
     "dynamic_sampling/missing_groups": missing,
     "dynamic_sampling/surplus_groups": max(0, found - target),
     "dynamic_sampling/wasted_tokens": int(lengths[_needed(counts, target) :].sum()),
   }
-  metrics |= describe_drawn(concatenate(drawn), shards)
-  kept = _redistributed(shards, drawn, _wanted(counts, target))
+  mine, size = concatenate(drawn), len(drawn[0].prompts.id)
+  metrics |= describe_drawn(mine, shards)
+  draw, row = np.divmod(_wanted(counts, target), target)
+  owner, row = np.divmod(row, size)
+  kept = _redistributed(shards, mine, owner, draw * size + row)
   return invalidate(kept, shards.local(np.arange(target) < found)), outcomes, metrics
 
 
 def collect_streaming(
-  config: ConfigDict, stream: ScoredStream, draw: Callable[[], Prompts], rewind: Callable[[int], None]
-) -> tuple[Groups, Outcomes, dict[str, float]]:
-  """Returns the groups that `collect` returns, without rounds: prompts are submitted as places free up.
+  config: ConfigDict, stream: ScoredStream, draw: Callable[[], Prompts], rewind: Callable[[int], None],
+  shards: ProcessShards = SINGLE_PROCESS,
+) -> tuple[Groups, Outcomes, dict[str, float]]:  # fmt: skip
+  """Collective: the groups that `collect` returns, without rounds: prompts are submitted as places free up.
 
-  One process.  A group counts once all that were drawn before it are there, or short responses would be
-  preferred; what the sampler has begun beyond the last group needed is cancelled.  `rewind` gives so many
-  draws back to the prompt stream.
+  A group counts once all that were drawn before it are there, or short responses would be preferred; what the
+  sampler has begun beyond the last group needed is cancelled.  `rewind` gives so many draws back to the
+  prompt stream.
   """
-  target, ended, order, found = len(stream.batches[0].id), {}, [], 0
+  target, ended, found = stream.size, {}, 0
+  known = np.full((shards.count, config.max_tries * target), -1, np.int8)  # 1: mixed, 0: not, -1: not there
   with contextlib.closing(iter(stream)) as scored:
     for answered in scored:
       for numbers, groups in answered:
         ended |= {number: take(groups, np.array([i])) for i, number in enumerate(numbers.tolist())}
-      while found < target and len(order) in ended:
-        order.append(ended[len(order)])
-        found += int(mixed(order[-1].scored)[0])
-      if found == target:
+        known[shards.rank, numbers] = mixed(groups.scored)
+      known = shards.gather(known[shards.rank][None])
+      counts = known.max(axis=0)
+      there = len(counts) if counts.min() >= 0 else int(counts.argmin())  # all of the first so many
+      found = int(counts[:there].sum())
+      if found >= target:
         break
       if stream.hungry and len(stream.batches) < config.max_tries:
         stream.submit(draw())
-  tries = -(-len(order) // target)
+  drawn = _needed(counts[:there] > 0, target)
+  tries = -(-drawn // target)
   rewind(len(stream.batches) - tries)
-  outcomes, groups = outcomes_of(order), concatenate(order)
-  kept = take(groups, _wanted(mixed(groups.scored), target))
-  metrics = _streaming_metrics(order, outcomes, found, target, stream.context.counters)
-  metrics |= describe_drawn(groups)
-  return invalidate(kept, np.arange(target) < found), outcomes, metrics
+  return _gathered(shards, ended, known[:, :drawn], target, stream.context.counters)
 
 
-def _streaming_metrics(order: list[Groups], outcomes: Outcomes, found: int, target: int, counters) -> dict:
+def _gathered(
+  shards: ProcessShards, ended: dict[int, Groups], known: np.ndarray, target: int, counters
+) -> tuple[Groups, Outcomes, dict[str, float]]:
+  """Collective: the step's groups of the `ended` ones that were needed; known [shards, drawn] as above."""
+  holder, wanted = known.argmax(axis=0), _wanted(known.max(axis=0) > 0, target)
+  place = np.empty_like(holder)  # of each group among those of its shard
+  for shard in range(shards.count):
+    place[holder == shard] = np.arange((holder == shard).sum())
+  mine = concatenate([ended[number] for number in np.flatnonzero(holder == shards.rank).tolist()])
+  of_all = shards.gather_unequal((outcomes_of([mine]), lengths_of([mine])))
+  order = np.argsort(holder, kind="stable").argsort()  # of the groups as they were drawn
+  outcomes, lengths = jax.tree.map(lambda x: x[order], of_all)
+  found = int((known.max(axis=0) > 0).sum())
+  metrics = _streaming_metrics(outcomes, lengths, mine.rollout.length.shape[1], found, target, counters)
+  metrics |= describe_drawn(mine, shards)
+  kept = _redistributed(shards, mine, holder[wanted], place[wanted])
+  return invalidate(kept, shards.local(np.arange(target) < found)), outcomes, metrics
+
+
+def _streaming_metrics(
+  outcomes: Outcomes, lengths: np.ndarray, group_size: int, found: int, target: int, counters
+) -> dict[str, float]:
   """Returns what streaming dynamic sampling took, of the groups that were needed and of all begun."""
-  tries, G = -(-len(order) // target), order[0].rollout.length.size
+  drawn = len(lengths)
+  tries = -(-drawn // target)
   return contrast(outcomes) | {
     "num_tokens": counters["rollout/sampled_tokens"],
     "dynamic_sampling/tries": tries,
     "dynamic_sampling/accuracy": accuracy(outcomes),
-    "dynamic_sampling/keep_rate": found / len(order),
+    "dynamic_sampling/keep_rate": found / drawn,
     "dynamic_sampling/missing_groups": target - found,
-    "dynamic_sampling/cancelled_groups": counters["rollout/responses"] // G - len(order),
-    "dynamic_sampling/skipped_prompts": tries * target - len(order),  # drawn, and not needed
-    "dynamic_sampling/wasted_tokens": counters["rollout/sampled_tokens"] - int(lengths_of(order).sum()),
+    "dynamic_sampling/cancelled_groups": counters["rollout/responses"] // group_size - drawn,
+    "dynamic_sampling/skipped_prompts": tries * target - drawn,  # drawn, and not needed
+    "dynamic_sampling/wasted_tokens": counters["rollout/sampled_tokens"] - int(lengths.sum()),
   }
 
 
@@ -113,16 +141,12 @@ def _wanted(mixed: np.ndarray, target: int) -> np.ndarray:
   return np.concatenate([np.flatnonzero(mixed), fill])[:target]
 
 
-def _redistributed(shards: ProcessShards, drawn: list[Groups], wanted: np.ndarray) -> Groups:
-  """Returns this process's shard of the groups with these numbers, in order of drawing over all shards.
+def _redistributed(shards: ProcessShards, mine: Groups, owner: np.ndarray, row: np.ndarray) -> Groups:
+  """Collective: this process's shard of the groups in these rows of these shards, in their order.
 
   Of several processes the groups come without `example`: only numbers travel.
   """
-  mine = concatenate(drawn)
   if shards.count == 1:
-    return take(mine, wanted)
-  size = len(drawn[0].prompts.id)
-  draw, row = np.divmod(wanted, size * shards.count)
-  owner, row = np.divmod(row, size)
+    return take(mine, row)
   bare = mine._replace(prompts=mine.prompts._replace(example=None))
-  return shards.redistribute(bare, owner, draw * size + row)
+  return shards.redistribute(bare, owner, row)

@@ -11,7 +11,7 @@ from grpojax import rewards
 from grpojax.data import pipeline
 from grpojax.rollout import estimators
 from grpojax.rollout.context import RolloutContext
-from grpojax.rollout.sampler.engine import Engine, PromptQueue
+from grpojax.rollout.sampler.engine import PromptQueue
 from grpojax.rollout.score import Asked, as_answered, ask
 from grpojax.rollout.turns import outcome
 from grpojax.runtime import console
@@ -22,49 +22,49 @@ STREAMED = 8  # batches from which on they stream: it saves the tail of each, an
 
 def evaluate(context: RolloutContext, params: dict) -> dict[str, float]:
   """Collective: metrics of `eval.prompts` held-out questions, `eval.samples` completions each."""
-  config, data, engine = context.config, context.data, context.eval_engine
-  key, shards = jax.random.key(config.seed), context.shards
+  config, data, shards = context.config, context.data, context.shards
   count, parts = min(config.eval.prompts, len(data.held_out.records)), []
   P = config.rollout.prompts
   if config.env.name:  # trajectories begin as slots free up
     P = -(-count // shards.count) * shards.count
   questions = console.bar(count, 0, config.verbose, "held-out question", leave=False)
   with context.timer.phase("eval"), questions as progress:
-    starts = range(0, count, P)
-    rows = [np.minimum(np.arange(start, start + P), count - 1) for start in starts]  # the last repeats a row
-    pad = data.tokenizer.pad_token_id
-    batches = [pipeline.take(data.held_out, shards.local(chunk), pad) for chunk in rows]
-    sampled = _sampled(engine, engine.sync_weights(params), batches, key)
-    ended = ((start, ask(context, *of)) for start, *of in zip(starts, batches, sampled, strict=True))
-    for start, asked in itertools.chain.from_iterable(as_answered(ended)):
-      parts.append(score_questions(context, asked))
-      progress.update(min(P, count - start))
-    parts = [shards.gather(part) for part in parts]  # last, as every process waits for answers of its own
-  # what the last batch repeats is not counted
-  measured = {name: np.concatenate([p[name] for p in parts])[:count] for name in parts[0]}
-  return estimators.summarise(measured, config.eval.samples)
+    ended = ((numbers, ask(context, *of)) for numbers, *of in _sampled(context, params, count, P))
+    for numbers, asked in itertools.chain.from_iterable(as_answered(ended)):
+      parts.append((numbers, score_questions(context, asked)))
+      progress.update(int((numbers < count).sum()))
+    # last, as every process waits for answers of its own
+    numbers, measured = shards.gather_unequal(jax.tree.map(lambda *x: np.concatenate(x), *parts))
+  order = np.argsort(numbers)[:count]  # without the questions that only fill the last batch
+  return estimators.summarise({name: values[order] for name, values in measured.items()}, config.eval.samples)
 
 
-def _sampled(engine: Engine, params: dict, batches: list[Prompts], key) -> Iterator[Rollout]:
-  """Yields the completions of each batch of prompts, which do not depend on how they are sampled.
+def _sampled(
+  context: RolloutContext, params: dict, count: int, P: int
+) -> Iterator[tuple[np.ndarray, Prompts, Rollout]]:
+  """Collective: (numbers, prompts, completions) of each process's part of so many questions, P at a time.
 
-  Of many batches the prompts are read as places free up, and all are sampled before the first is yielded;
-  several processes would have to agree on every place.
+  The completions do not depend on how they are sampled.  Of many batches the prompts are read as places free
+  up.  Numbers from `count` on fill the last batch with a question that was asked before.
   """
-  if not (engine.streams and len(batches) >= STREAMED and jax.process_count() == 1):
-    for prompts in batches:
-      yield engine.whole(params, prompts, key)[0]
+  data, engine, shards = context.data, context.eval_engine, context.shards
+  key, own = jax.random.key(context.config.seed), engine.sync_weights(params)
+  ask_for = lambda numbers: pipeline.take(
+    data.held_out, np.minimum(numbers, count - 1), data.tokenizer.pad_token_id
+  )
+  batches = [np.arange(start, start + P) for start in range(0, count, P)]
+  if not (engine.streams and len(batches) >= STREAMED):
+    for numbers in map(shards.local, batches):
+      prompts = ask_for(numbers)
+      yield numbers, prompts, engine.whole(own, prompts, key)[0]
     return
   queue = PromptQueue()
-  for prompts in batches[1:]:
-    queue.submit(prompts, key)
-  ended = engine.stream(engine.start(params, batches[0], key), Counter(), queue)
-  numbers, parts = zip(*ended, strict=True)
-  order = np.argsort(np.concatenate(numbers))
-  rollout = jax.tree.map(lambda *x: np.concatenate(x)[order], *parts)
-  P = len(batches[0].id)
-  for start in range(0, len(order), P):
-    yield jax.tree.map(lambda x, start=start: x[start : start + P], rollout)
+  for numbers in batches[1:]:
+    queue.submit(ask_for(numbers), key)
+  begun = engine.start(own, ask_for(shards.local(batches[0])), key)
+  for numbers, rollout in engine.stream(begun, Counter(), queue):
+    if numbers.size:
+      yield numbers, ask_for(numbers), rollout
 
 
 def score_questions(context: RolloutContext, asked: Asked) -> dict[str, np.ndarray]:

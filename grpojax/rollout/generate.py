@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from grpojax.rollout.context import RolloutContext
+from grpojax.rollout.context import RolloutContext, rows_of, take_prompts
 from grpojax.rollout.groups import concatenate, gather_prompts, take
 from grpojax.rollout.sampler.engine import ALL, PromptQueue
 from grpojax.rollout.score import Asked, as_answered, ask, score
@@ -84,11 +84,15 @@ class ScoredStream:
   whose rewards have answered, an empty list where there are none.  After each list prompts may be submitted;
   when that is depends on the sampler alone, so that no number depends on how fast answers come.  Who needs no
   more groups stops iterating: what the sampler has begun is cancelled, and counted.
+
+  Several processes iterate together: numbers count the prompts of all, and each has as many lists, of the
+  groups that it has sampled and scored.
   """
 
   def __init__(self, context: RolloutContext, pending: PendingRollout):
     self.context, self.pending = context, pending
-    self.batches, self.queue = [pending.prompts], PromptQueue()
+    self.batches, self.queue = [pending.prompts], PromptQueue()  # the first batch is of this process
+    self.size = len(pending.prompts.id) * context.shards.count  # P, of a batch
 
   @property
   def hungry(self) -> bool:
@@ -96,13 +100,22 @@ class ScoredStream:
     return self.queue.empty
 
   def submit(self, prompts: Prompts) -> None:
-    """Adds a batch of P prompts, which are sampled as places free up."""
-    key = draw_key(self.context, self.pending.step, len(self.batches))
-    self.queue.submit(prompts, key)
+    """Collective: adds a batch of P prompts, this process's part of it given, sampled as places free up."""
+    context = self.context
+    if context.shards.count > 1:
+      prompts = take_prompts(context.data, rows_of(context.data, context.shards.gather(prompts.id)))
+    self.queue.submit(prompts, draw_key(context, self.pending.step, len(self.batches)))
     self.batches.append(prompts)
 
+  def _prompts(self, numbers: np.ndarray) -> Prompts:
+    """Returns the prompts with these numbers."""
+    batch, row = np.divmod(numbers, self.size)
+    first = self.context.shards.rank * len(self.batches[0].id)
+    return gather_prompts(self.batches, batch, np.where(batch == 0, row - first, row))
+
   def __iter__(self) -> Iterator[list[tuple[np.ndarray, Groups]]]:
-    with contextlib.closing(self._ended()) as ended, contextlib.closing(as_answered(ended)) as turns:
+    lists = lambda ended: as_answered(ended, together=self.context.shards.count > 1)
+    with contextlib.closing(self._ended()) as ended, contextlib.closing(lists(ended)) as turns:
       for answered in turns:
         yield [(numbers, self._graded(asked)) for numbers, asked in answered]
 
@@ -116,7 +129,7 @@ class ScoredStream:
           yield numbers, None
           continue
         with context.timer.phase("reward"):
-          asked = ask(context, gather_prompts(self.batches, numbers), rollout)
+          asked = ask(context, self._prompts(numbers), rollout)
         yield numbers, asked
 
   def _graded(self, asked: Asked) -> Groups:

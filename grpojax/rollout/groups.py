@@ -27,10 +27,9 @@ def _without_examples(groups: Groups) -> Groups:
   return groups._replace(prompts=groups.prompts._replace(example=None))
 
 
-def gather_prompts(batches: list[Prompts], numbers: np.ndarray) -> Prompts:
-  """Returns the prompts with these numbers, which go on from batch to batch."""
-  of, row = np.divmod(numbers, len(batches[0].id))
-  fields = ([getattr(batches[b], f)[i] for b, i in zip(of, row, strict=True)] for f in Prompts._fields)
+def gather_prompts(batches: list[Prompts], batch: np.ndarray, row: np.ndarray) -> Prompts:
+  """Returns the prompts of these batches [n] in these rows [n] of them."""
+  fields = ([getattr(batches[b], f)[i] for b, i in zip(batch, row, strict=True)] for f in Prompts._fields)
   tokens, length, ids, example = fields
   return Prompts(np.stack(tokens), np.stack(length), np.stack(ids), example)
 

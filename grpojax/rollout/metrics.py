@@ -89,19 +89,18 @@ def describe_drawn(groups: Groups, shards: ProcessShards = SINGLE_PROCESS) -> di
   return {f"drawn/{name}": value for name, value in found.items()}
 
 
-def accuracy(outcomes: Outcomes, shards: ProcessShards = SINGLE_PROCESS) -> float:
-  """Collective: the accuracy of all valid completions that were drawn."""
-  right, count = (shards.sum(x.sum()) for x in (outcomes.right, outcomes.count))
-  return right / max(count, 1)
+def accuracy(outcomes: Outcomes) -> float:
+  """Returns the accuracy of all valid completions that were drawn."""
+  return float(outcomes.right.sum()) / max(float(outcomes.count.sum()), 1.0)
 
 
-def contrast(outcomes: Outcomes, shards: ProcessShards = SINGLE_PROCESS) -> dict[str, float]:
-  """Collective: of all groups drawn, kept or not, the shares that are all right, all wrong, and neither."""
+def contrast(outcomes: Outcomes) -> dict[str, float]:
+  """Returns, of all groups drawn, kept or not, the shares that are all right, all wrong, and neither."""
   graded = outcomes.count > 0
   right, wrong = graded & (outcomes.right == outcomes.count), graded & (outcomes.right == 0)
   which = {"all_right": right, "all_wrong": wrong, "mixed": graded & ~right & ~wrong}
-  drawn = max(shards.sum(graded.sum()), 1)
-  return {f"prompts/{name}": shards.sum(x.sum()) / drawn for name, x in which.items()}
+  drawn = max(int(graded.sum()), 1)
+  return {f"prompts/{name}": float(x.sum() / drawn) for name, x in which.items()}
 
 
 def sum_counters(counters: Counter, shards: ProcessShards) -> dict[str, int]:

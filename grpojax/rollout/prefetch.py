@@ -22,7 +22,7 @@ class Collected(NamedTuple):
   """A step's groups, and what is known of how they came about."""
 
   groups: Groups
-  outcomes: Outcomes  # of all groups that were drawn, kept or not
+  outcomes: Outcomes  # of all groups that all processes have drawn, kept or not, in order of drawing
   metrics: dict[str, float]
   params: dict  # trained parameters of the policy that sampled, whose log-probs are log π_old
 
@@ -152,7 +152,7 @@ def _collect(context: RolloutContext, source: StepSource) -> Collected:
   if context.streams:
     stream, draws = generate.ScoredStream(context, pending), context.data.stream
     groups, outcomes, metrics = dynamic_sampling.collect_streaming(
-      config.dynamic_sampling, stream, partial(draws.next, source.weights), draws.rewind
+      config.dynamic_sampling, stream, partial(draws.next, source.weights), draws.rewind, context.shards
     )
   elif config.adaptive_group.stop:
     groups, outcomes, metrics = adaptive_groups.collect(

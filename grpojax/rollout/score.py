@@ -44,11 +44,14 @@ def ask(context: RolloutContext, prompts: Prompts, rollout: Rollout) -> Asked:
   return Asked(prompts, rollout, completions, rewards.begin(context.scorer, completions))
 
 
-def as_answered(ended: Iterator[tuple[Any, Asked | None]]) -> Iterator[list[tuple[Any, Asked]]]:
+def as_answered(
+  ended: Iterator[tuple[Any, Asked | None]], together: bool = False
+) -> Iterator[list[tuple[Any, Asked]]]:
   """Yields, after each pair (a label, what was asked) of `ended`, those that are answered by now, in order.
 
   A pair with None asked nothing, and gives the caller a turn.  `ended` is never held up.  At its end come,
-  one by one, those whose answers are still missing.  If the caller stops before that, these are given up.
+  one by one or `together` in one list, those whose answers are still missing.  If the caller stops before
+  that, these are given up.
   """
   waiting = deque()
   try:
@@ -59,8 +62,10 @@ def as_answered(ended: Iterator[tuple[Any, Asked | None]]) -> Iterator[list[tupl
       while waiting and waiting[0][1].answered:
         answered.append(waiting.popleft())
       yield answered
-    while waiting:
+    while waiting and not together:
       yield [waiting.popleft()]
+    if together:
+      yield [waiting.popleft() for _ in range(len(waiting))]
   finally:
     for _, asked in waiting:
       asked.cancel()

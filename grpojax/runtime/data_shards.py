@@ -39,6 +39,19 @@ class ProcessShards(NamedTuple):
       return tree
     return jax.tree.map(lambda x: np.concatenate(self._of_owners(x)), tree)
 
+  def gather_unequal(self, tree):
+    """Collective: as `gather`, of shards that may have unequally many rows."""
+    if jax.process_count() == 1:
+      return tree
+    sizes = self._of_owners(np.array(len(jax.tree.leaves(tree)[0])))
+
+    def gather(x):
+      padded = np.zeros((max(sizes), *x.shape[1:]), x.dtype)
+      padded[: len(x)] = x
+      return np.concatenate([rows[:size] for rows, size in zip(self._of_owners(padded), sizes, strict=True)])
+
+    return jax.tree.map(gather, tree)
+
   def sum(self, x: float) -> float:
     """Collective: returns the sum over shards."""
     if jax.process_count() == 1:
@@ -91,6 +104,13 @@ def of(mesh: Mesh) -> ProcessShards:
   return among(_processes(mesh), jax.process_index(), jax.process_count())
 
 
+def places(mesh: Mesh, rows: int) -> np.ndarray:
+  """Returns the rows of a global array of so many that each of `ProcessShards` has, [count, rows / count]."""
+  shards = _processes(mesh)
+  each = np.arange(rows).reshape(len(shards), -1)
+  return np.stack([each[sorted(part)].ravel() for part in _parts(shards, jax.process_count())[1]])
+
+
 def check_sampler(mesh: Mesh, sampler: Mesh) -> None:
   """Raises ValueError where a process would sample other prompts than it learns from."""
   learns, samples = _processes(mesh), _processes(sampler)
@@ -119,8 +139,7 @@ def among(shards: np.ndarray, own: int, number: int) -> ProcessShards:
 
 def of_all(shards: np.ndarray, number: int) -> list[ProcessShards]:
   """Returns the shard that each process reads.  Raises ValueError if they would read unequal ones."""
-  held = [frozenset(np.flatnonzero((shards == process).any(1)).tolist()) for process in range(number)]
-  parts = sorted(set(held), key=lambda part: min(part, default=-1))
+  held, parts = _parts(shards, number)
   sizes = sorted(len(part) for part in parts)
   if sizes[0] != sizes[-1] or sum(sizes) != len(shards):
     raise ValueError(
@@ -130,3 +149,9 @@ def of_all(shards: np.ndarray, number: int) -> list[ProcessShards]:
     )
   owners = tuple(held.index(part) for part in parts)
   return [ProcessShards(parts.index(part), owners) for part in held]
+
+
+def _parts(shards: np.ndarray, number: int) -> tuple[list[frozenset], list[frozenset]]:
+  """Returns the batch's shards that each of so many processes has, and which of these differ, in order."""
+  held = [frozenset(np.flatnonzero((shards == process).any(1)).tolist()) for process in range(number)]
+  return held, sorted(set(held), key=lambda part: min(part, default=-1))

@@ -4,6 +4,7 @@ Every process runs the same program on its own devices (multi-controller JAX); d
 start them.  All processes must call a function that is marked "Collective:", in the same order.
 """
 
+import functools
 import hashlib
 import importlib.metadata
 import json
@@ -20,7 +21,7 @@ from typing import Any
 
 import jax
 import numpy as np
-from jax.experimental import multihost_utils
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from grpojax.runtime.compile import SENDING
 
@@ -164,9 +165,32 @@ def on_process_0(do: Callable[[], Any]) -> None:
 
 
 def allgather(x: np.ndarray) -> np.ndarray:
-  """Collective: returns the arrays of all processes, which have one shape, [processes, ...]."""
-  with SENDING:
-    return multihost_utils.process_allgather(x)
+  """Collective: returns the arrays of all processes, which have one shape, [processes, ...].
+
+  It is a sum over all devices, where all but one process's are 0.  JAX's `process_allgather` has groups of
+  devices that a program on some of them may have too, and on CPUs XLA mixes up what such programs send.
+  """
+  x = np.asarray(x)
+  if jax.process_count() == 1:
+    return x[None]
+  data = np.frombuffer(x.tobytes(), np.uint8)
+  words = 1 << max(0, -(-data.size // 4) - 1).bit_length()  # a power of two: of few sizes few programs
+  padded = np.zeros((jax.local_device_count(), jax.process_count(), words), np.uint32)
+  padded[0, jax.process_index()].view(np.uint8)[: data.size] = data
+  mesh, sum_of_all = _sum_of_all()
+  by_device = jax.make_array_from_process_local_data(NamedSharding(mesh, PartitionSpec("all")), padded)
+  with SENDING:  # other threads have programs of their own
+    found = sum_of_all(by_device)
+  rows = np.asarray(found.addressable_data(0)).view(np.uint8)[:, : data.size]
+  return np.frombuffer(rows.tobytes(), x.dtype).reshape(jax.process_count(), *x.shape)
+
+
+@functools.cache
+def _sum_of_all() -> tuple[Mesh, Callable]:
+  """Returns all devices in a row, and the program that sums what they have."""
+  mesh = Mesh(np.array(jax.devices()), ("all",))
+  where = NamedSharding(mesh, PartitionSpec())
+  return mesh, jax.jit(lambda x: x.sum(axis=0, dtype=x.dtype), out_shardings=where)
 
 
 def any_process(asks: bool) -> bool:

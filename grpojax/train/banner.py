@@ -17,7 +17,10 @@ def announce(job: Job) -> None:
   announce_setup(job)
   config = job.config
   if config.dynamic_sampling.enabled and not job.rollout.streams:
-    console.say("dynamic sampling: in rounds of all prompts; slots are fed with one process and staleness 0")
+    console.say(
+      "dynamic sampling: in rounds of all prompts; slots are fed at staleness 0, if no shard of the batch is"
+      " that of several processes"
+    )
   for notice in objective_lib.notices(config):
     console.say(f"note: {notice}")
   if config.updates_per_rollout == 1 and not config.staleness:

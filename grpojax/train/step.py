@@ -92,7 +92,7 @@ def track_outcomes(job: Job, state: RunState, collected: Collected, batches: lis
     old_logp = batching.restore_prompt_order([batch.old_logp for batch in batches])
     seen = curriculum.Last(groups.rollout.tokens, groups.rollout.length, old_logp)
     known = curriculum.saw(known, *gather((rows, seen)))
-  outcomes = gather(collected.outcomes)
+  outcomes = collected.outcomes
   drawn = rows_of(data, outcomes.id)
   return state._replace(curriculum=curriculum.update(config.difficulty, known, drawn, outcomes, discount))
 

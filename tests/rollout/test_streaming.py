@@ -182,6 +182,10 @@ class AnyOrder:
     self.batches.append(prompts)
 
   @property
+  def size(self):
+    return SIZE
+
+  @property
   def hungry(self):
     return not self.open or self.data.draw(st.booleans())
 

@@ -84,7 +84,7 @@ class SlotState(NamedTuple):
 
 
 class Status(NamedTuple):
-  """Progress of a rollout, which the host reads after a segment."""
+  """Progress of a rollout, which every host reads after a segment."""
 
   done: jax.Array  # [P] bool: all samples of the prompt have ended
   busy: jax.Array  # [] bool: some slot is not idle
@@ -107,7 +107,7 @@ def shardings(rows, everywhere, kv) -> tuple[PromptCache, SlotState, Status]:
   """Returns the shardings of a program's values, of those of rows, of what is replicated and of caches."""
   counters = Counters(everywhere, rows, everywhere, everywhere, everywhere)
   state = SlotState(rows, rows, rows, rows, rows, rows, kv, counters)
-  return PromptCache(kv, rows, rows), state, Status(rows, everywhere, everywhere, everywhere)
+  return PromptCache(kv, rows, rows), state, Status(everywhere, everywhere, everywhere, everywhere)
 
 
 def begin(c: SamplerSpec, params, tokens, length, prompt_id, key) -> tuple[PromptCache, SlotState, Rollout]:

@@ -2,7 +2,8 @@
 
 The decode loop of the continuous sampler runs in segments of a fixed number of steps.  The next segment is
 on its way before the host looks at what the last one finished, so that both work at the same time.  What
-happens depends on numbers of steps alone, never on a clock.
+happens depends on numbers of steps alone, never on a clock.  So several processes send the same: each knows
+of the places of all, and fetches what ended in its own.
 """
 
 import contextlib
@@ -18,14 +19,14 @@ from jax.sharding import Mesh
 from grpojax.rollout.sampler import interruption
 from grpojax.rollout.sampler.continuous import Counters, PromptCache, SlotState, Status
 from grpojax.rollout.sampler.interruption import Interruption
-from grpojax.runtime import sharding
+from grpojax.runtime import data_shards, sharding
 from grpojax.types import Prompts, Rollout
 
 ALL = 2**30  # steps: more than any rollout takes
 
 
 class PromptQueue:
-  """Prompts that wait for a place in a running rollout, in order of submission."""
+  """Prompts that wait for a place in a running rollout, in order of submission; all of every process."""
 
   def __init__(self):
     self._batches = deque()  # (Prompts, key), the first of them taken up to _row
@@ -59,7 +60,10 @@ class PromptQueue:
 
 
 class Engine(NamedTuple):
-  """A sampler in two halves, `start` and `stream`, so that the host can do other work between them."""
+  """A sampler in two halves, `start` and `stream`, so that the host can do other work between them.
+
+  Of several processes each starts with prompts of its own, [P / processes], whose numbers count those of all.
+  """
 
   start: Callable  # (params, Prompts, key, steps=None) -> DecodeState, at once; steps of the first program,
   # ALL: to the end, None: a segment
@@ -132,7 +136,7 @@ class DecodeState(NamedTuple):
   slots: SlotState | None
   out: Rollout
   status: Status
-  numbers: np.ndarray  # [P] of the prompt in each place of this process; -1: the place is free
+  numbers: np.ndarray  # [P] of the prompt in each place of all processes; -1: the place is free
   lengths: tuple[jax.Array, ...] = ()  # [P, G] of the responses, wherever other parameters were taken up
 
 
@@ -154,7 +158,7 @@ def continuous_engine(
   def start(params, prompts: Prompts, key, steps: int | None = None) -> DecodeState:
     tokens, length, ids, key = _on_device(mesh, prompts, key)
     begun = begin(params, tokens, length, ids, key)
-    return send(params, *begun, np.arange(len(prompts.id)), steps or segment)
+    return send(params, *begun, np.argsort(data_shards.places(mesh, len(ids)), axis=None), steps or segment)
 
   def go_on(state: DecodeState, params, steps: int, prompts: Prompts | None = None) -> DecodeState:
     """Takes up other parameters in the middle of all responses.
@@ -172,29 +176,32 @@ def continuous_engine(
 
     A prompt of the queue is read when a place is free and fewer requests wait than there are slots.  The
     stream is over when all responses have ended and the queue is empty.  Closing it sends nothing more;
-    `counters` gets all work that was sent.
+    `counters` gets all work that was sent.  Every process has as many lists, of groups in its own places.
     """
     feeds, queue = queue is not None, queue or PromptQueue()
     numbers, following, reads = state.numbers.copy(), state, False
+    mine = data_shards.places(mesh, len(numbers))[data_shards.of(mesh).rank]
     try:
       while True:
         carried = state.prompts, state.slots, state.out
         if reads and not queue.empty:
-          taken = queue.take(np.flatnonzero(numbers < 0), numbers)
-          carried = insert(state.params, *carried, *_on_device(mesh, *taken))
+          prompts, key = queue.take(np.flatnonzero(numbers < 0), numbers)
+          own = Prompts(*(x[mine] for x in prompts[:3]), [])
+          carried = insert(state.params, *carried, *_on_device(mesh, own, key))
         if state.slots:
           following = send(state.params, *carried, numbers.copy())
-        status = _fetched(state.status)
-        rows = np.flatnonzero(status.done & (numbers >= 0) & (numbers == state.numbers))
-        ended, numbers[rows] = numbers[rows], -1
+        status = jax.device_get(state.status)
+        done = status.done & (numbers >= 0) & (numbers == state.numbers)
+        rows = np.flatnonzero(done[mine])
+        ended, numbers[done] = numbers[mine[rows]], -1
         reads = status.waiting < slots and bool((numbers < 0).any())
-        if rows.size or (feeds and reads and queue.empty):
+        if done.any() or (feeds and reads and queue.empty):
           yield ended, _by_policy(_rows(state.out, rows), state.lengths, rows)
         if not status.busy and (numbers < 0).all() and queue.empty:
           return
         state = following
     finally:
-      counters.update(_counts(_fetched(following.status).counters, slots))
+      counters.update(_counts(jax.device_get(following.status).counters, slots))
 
   return Engine(start, stream, sync, streams=True, programs=(sync, begin, insert, advance), go_on=go_on)
 
@@ -225,11 +232,6 @@ def _on_device(mesh: Mesh, prompts: Prompts, key) -> tuple:
   """Returns tokens, length, id and key, where the programs want them."""
   arrays = sharding.to_device(mesh, (prompts.tokens, prompts.length, prompts.id))
   return *arrays, sharding.everywhere(mesh, key)
-
-
-def _fetched(status: Status) -> Status:
-  """Returns the status on the host, `done` of this process's places."""
-  return Status(sharding.to_host(status.done), *jax.device_get(status[1:]))
 
 
 def _counts(work: Counters, slots: int) -> dict[str, int]:
