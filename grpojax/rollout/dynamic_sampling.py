@@ -78,7 +78,7 @@ def collect_streaming(
       for numbers, groups in answered:
         ended |= {number: take(groups, np.array([i])) for i, number in enumerate(numbers.tolist())}
         known[shards.rank, numbers] = mixed(groups.scored)
-      known = shards.gather(known[shards.rank][None])
+      known = stream.gather(known[shards.rank][None])
       counts = known.max(axis=0)
       there = len(counts) if counts.min() >= 0 else int(counts.argmin())  # all of the first so many
       found = int(counts[:there].sum())

@@ -107,6 +107,11 @@ class ScoredStream:
     self.queue.submit(prompts, draw_key(context, self.pending.step, len(self.batches)))
     self.batches.append(prompts)
 
+  def gather(self, x: np.ndarray) -> np.ndarray:
+    """Collective: returns the arrays of all shards, joined; it waits for the segment that is under way."""
+    with self.context.timer.phase("rollout"):
+      return self.context.shards.gather(x)
+
   def _prompts(self, numbers: np.ndarray) -> Prompts:
     """Returns the prompts with these numbers."""
     batch, row = np.divmod(numbers, self.size)

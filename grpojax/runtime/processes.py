@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
@@ -27,6 +28,7 @@ from grpojax.runtime.compile import SENDING
 
 HEARTBEAT = 100  # seconds without a sign of life until a process counts as dead, which ends all; JAX's own
 LOST = 134  # status of a process that ends because another one has, as when JAX aborts it
+SMALL = 1024  # words of 32 bits that `allgather` rounds up to a power of two
 LAST_WORDS = 5  # seconds that a failing process waits for the others, which may have a message too
 BY_HAND = dict(  # flag -> the environment variable that stands in for it
   coordinator_address="JAX_COORDINATOR_ADDRESS",
@@ -173,24 +175,27 @@ def allgather(x: np.ndarray) -> np.ndarray:
   x = np.asarray(x)
   if jax.process_count() == 1:
     return x[None]
-  data = np.frombuffer(x.tobytes(), np.uint8)
-  words = 1 << max(0, -(-data.size // 4) - 1).bit_length()  # a power of two: of few sizes few programs
-  padded = np.zeros((jax.local_device_count(), jax.process_count(), words), np.uint32)
-  padded[0, jax.process_index()].view(np.uint8)[: data.size] = data
-  mesh, sum_of_all = _sum_of_all()
+  data, words = np.frombuffer(x.tobytes(), np.uint8), max(1, -(-x.nbytes // 4))
+  if words < SMALL:  # few sizes, and so few programs
+    words = 1 << (words - 1).bit_length()
+  padded = np.zeros((jax.local_device_count(), words), np.uint32)
+  padded[0].view(np.uint8)[: data.size] = data
+  mesh, sums = _sums()
   by_device = jax.make_array_from_process_local_data(NamedSharding(mesh, PartitionSpec("all")), padded)
   with SENDING:  # other threads have programs of their own
-    found = sum_of_all(by_device)
+    found = sums(by_device)
   rows = np.asarray(found.addressable_data(0)).view(np.uint8)[:, : data.size]
   return np.frombuffer(rows.tobytes(), x.dtype).reshape(jax.process_count(), *x.shape)
 
 
 @functools.cache
-def _sum_of_all() -> tuple[Mesh, Callable]:
-  """Returns all devices in a row, and the program that sums what they have."""
+def _sums() -> tuple[Mesh, Callable]:
+  """Returns all devices in a row, and the program [devices, words] -> [processes, words], whole on each."""
   mesh = Mesh(np.array(jax.devices()), ("all",))
-  where = NamedSharding(mesh, PartitionSpec())
-  return mesh, jax.jit(lambda x: x.sum(axis=0, dtype=x.dtype), out_shardings=where)
+  process = np.array([device.process_index for device in jax.devices()])
+  of_process = process[:, None, None] == np.arange(jax.process_count())[None, :, None]
+  sums = lambda x: jnp.where(of_process, x[:, None], jnp.uint32(0)).sum(axis=0, dtype=jnp.uint32)
+  return mesh, jax.jit(sums, out_shardings=NamedSharding(mesh, PartitionSpec()))
 
 
 def any_process(asks: bool) -> bool:

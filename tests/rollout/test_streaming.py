@@ -185,6 +185,9 @@ class AnyOrder:
   def size(self):
     return SIZE
 
+  def gather(self, x):
+    return x
+
   @property
   def hungry(self):
     return not self.open or self.data.draw(st.booleans())
