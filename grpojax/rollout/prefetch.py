@@ -77,7 +77,12 @@ class Prefetcher:
     return collected._replace(metrics=metrics)
 
   def checkpoint(self) -> tuple[tuple[dict, ...], list[dict]]:
-    """Collective: (parameters of the policies that sample ahead, what they sample as plain data)."""
+    """Collective: (parameters of the policies that sample ahead, what they sample as plain data).
+
+    Several processes wait for what was sent: a save compares their folders by all devices, behind it.
+    """
+    if jax.process_count() > 1:
+      jax.block_until_ready([one.decode_state for one in self.pending])
     rows = (rows_of(self.context.data, one.prompts.id) for one in self.pending)
     rows = [self.context.shards.gather(own).tolist() for own in rows]
     plain = [

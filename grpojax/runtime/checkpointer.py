@@ -14,13 +14,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import jax
-from absl import flags
 from orbax.checkpoint import v1 as ocp
 
 from grpojax.runtime import checksums, console, processes, sharding, storage
+from grpojax.runtime.compile import SENDING
 
-# Processes meet by their coordinator: on their devices other programs may be in the middle of something.
-flags.FLAGS.set_default("experimental_orbax_use_distributed_barrier", True)
 MOVING = ".moving"  # ends the name of a checkpoint's folder on its way to its own name
 
 
@@ -46,7 +44,7 @@ def save(checkpoints, step: int, tree, host: dict) -> None:
   # One that is made in the background and cannot be made leaves threads that keep the process for 5 minutes.
   context = ocp.Context()
   context.asynchronous.create_directories_asynchronously = False
-  with _writing(checkpoints), context:
+  with _writing(checkpoints), context, SENDING:  # several processes compare their folders by their devices
     begun = checkpoints.save_checkpointables_async(step, {"tree": tree}, custom_metadata=kept)
   if begun is None:  # Orbax saves no step below those that it finds
     raise OSError(f"{checkpoints.directory}: step {step} was not saved, because of a folder of a later step")
