@@ -166,6 +166,24 @@ def test_so_they_do_where_the_tries_are_over_and_of_an_evaluation_of_many_batche
   assert any(record["dynamic_sampling/missing_groups"] for record in drawn)
 
 
+@pytest.mark.slow
+def test_so_they_do_of_groups_that_grow_on_one_longer_than_on_the_other(folder, tmp_path, monkeypatch):
+  grow = {"adaptive_group.stop": "balanced", "dynamic_sampling.enabled": False, "difficulty.kind": "ema"}
+  pooled = {"objective.advantage": "{'fn': 'pooled'}"}
+  ended_well(subprocesses.run([command(folder, tmp_path / "two", **grow, **pooled)] * 2))
+  monkeypatch.setattr(report, "write", lambda files: None)
+  c = config(folder, **{"mesh.data": 4}, **grow)
+  c.objective.advantage = dict(fn="pooled")
+  train.run(train.prepare(c, tmp_path / "one"))
+  without = lambda path: [  # fillers are other prompts
+    {name: x for name, x in record.items() if name != "adaptive_group/filler_tokens"}
+    for record in comparable(path, fed=False)
+  ]
+  same(without(tmp_path / "two"), expected := without(tmp_path / "one"), rel=1e-5, abs=1e-6)
+  grown = [record for record in expected if record["kind"] == "train"]
+  assert all(record["adaptive_group/size"] > 4 and "difficulty/mean" in record for record in grown)
+
+
 def test_every_group_that_is_needed_is_scored_once_by_one_of_the_processes(two, folder):
   """So are some that were begun and not needed, and no other."""
   scored = [Counter((folder / f"scored-{i}").read_text().splitlines()) for i in range(2)]
