@@ -84,6 +84,11 @@ def run(commands: list[list[str]], own: list[dict] | None = None) -> list[Ended]
   return forked(commands, hosts(len(commands), own))
 
 
+def ended_well(found: list[Ended], code: int = 0) -> None:
+  """Asserts that all ended with this status; else shows what they said."""
+  assert all(one.code == code for one in found), "\n".join(one.out + one.err for one in found)
+
+
 def run_one(*words: str) -> Ended:
   """How `python -m WORDS`, a command or a study, ends, alone."""
   return forked([["-m", *words]], [environment()])[0]

@@ -62,16 +62,15 @@ def collect(
 
 
 def collect_streaming(
-  config: ConfigDict, stream: ScoredStream, draw: Callable[[], Prompts], rewind: Callable[[int], None],
-  shards: ProcessShards = SINGLE_PROCESS,
-) -> tuple[Groups, Outcomes, dict[str, float]]:  # fmt: skip
+  config: ConfigDict, stream: ScoredStream, draw: Callable[[], Prompts], rewind: Callable[[int], None]
+) -> tuple[Groups, Outcomes, dict[str, float]]:
   """Collective: the groups that `collect` returns, without rounds: prompts are submitted as places free up.
 
   A group counts once all that were drawn before it are there, or short responses would be preferred; what the
   sampler has begun beyond the last group needed is cancelled.  `rewind` gives so many draws back to the
   prompt stream.
   """
-  target, ended, found = stream.size, {}, 0
+  shards, target, ended, found = stream.context.shards, stream.size, {}, 0
   known = np.full((shards.count, config.max_tries * target), -1, np.int8)  # 1: mixed, 0: not, -1: not there
   with contextlib.closing(iter(stream)) as scored:
     for answered in scored:
@@ -97,12 +96,10 @@ def _gathered(
 ) -> tuple[Groups, Outcomes, dict[str, float]]:
   """Collective: the step's groups of the `ended` ones that were needed; known [shards, drawn] as above."""
   holder, wanted = known.argmax(axis=0), _wanted(known.max(axis=0) > 0, target)
-  place = np.empty_like(holder)  # of each group among those of its shard
-  for shard in range(shards.count):
-    place[holder == shard] = np.arange((holder == shard).sum())
+  order = np.argsort(holder, kind="stable").argsort()  # each group's place where shard follows shard
+  place = order - np.searchsorted(np.sort(holder), holder)  # and in its own shard
   mine = concatenate([ended[number] for number in np.flatnonzero(holder == shards.rank).tolist()])
   of_all = shards.gather_unequal((outcomes_of([mine]), lengths_of([mine])))
-  order = np.argsort(holder, kind="stable").argsort()  # of the groups as they were drawn
   outcomes, lengths = jax.tree.map(lambda x: x[order], of_all)
   found = int((known.max(axis=0) > 0).sum())
   metrics = _streaming_metrics(outcomes, lengths, mine.rollout.length.shape[1], found, target, counters)

@@ -157,7 +157,7 @@ def _collect(context: RolloutContext, source: StepSource) -> Collected:
   if context.streams:
     stream, draws = generate.ScoredStream(context, pending), context.data.stream
     groups, outcomes, metrics = dynamic_sampling.collect_streaming(
-      config.dynamic_sampling, stream, partial(draws.next, source.weights), draws.rewind, context.shards
+      config.dynamic_sampling, stream, partial(draws.next, source.weights), draws.rewind
     )
   elif config.adaptive_group.stop:
     groups, outcomes, metrics = adaptive_groups.collect(

@@ -62,10 +62,10 @@ def as_answered(
       while waiting and waiting[0][1].answered:
         answered.append(waiting.popleft())
       yield answered
-    while waiting and not together:
-      yield [waiting.popleft()]
     if together:
       yield [waiting.popleft() for _ in range(len(waiting))]
+    while waiting:
+      yield [waiting.popleft()]
   finally:
     for _, asked in waiting:
       asked.cancel()

@@ -43,14 +43,8 @@ class ProcessShards(NamedTuple):
     """Collective: as `gather`, of shards that may have unequally many rows."""
     if jax.process_count() == 1:
       return tree
-    sizes = self._of_owners(np.array(len(jax.tree.leaves(tree)[0])))
-
-    def gather(x):
-      padded = np.zeros((max(sizes), *x.shape[1:]), x.dtype)
-      padded[: len(x)] = x
-      return np.concatenate([rows[:size] for rows, size in zip(self._of_owners(padded), sizes, strict=True)])
-
-    return jax.tree.map(gather, tree)
+    of_all = processes.allgather_unequal(tree)
+    return jax.tree.map(lambda *x: np.concatenate(x), *(of_all[owner] for owner in self.owners))
 
   def sum(self, x: float) -> float:
     """Collective: returns the sum over shards."""
@@ -124,9 +118,9 @@ def check_sampler(mesh: Mesh, sampler: Mesh) -> None:
 
 def _processes(mesh: Mesh) -> np.ndarray:
   """Returns the process of every device, [batch shards, devices of each]."""
-  process = np.vectorize(lambda device: device.process_index)(mesh.devices)
   batch = [mesh.axis_names.index(axis) for axis in sharding.batch_axes(mesh)]
-  return np.moveaxis(process, batch, range(len(batch))).reshape(sharding.batch_shards(mesh), -1)
+  process = np.moveaxis(sharding.processes_of(mesh), batch, range(len(batch)))
+  return process.reshape(sharding.batch_shards(mesh), -1)
 
 
 def among(shards: np.ndarray, own: int, number: int) -> ProcessShards:

@@ -198,28 +198,34 @@ def _sums() -> tuple[Mesh, Callable]:
   return mesh, jax.jit(sums, out_shardings=NamedSharding(mesh, PartitionSpec()))
 
 
+def allgather_unequal(tree) -> list:
+  """Collective: returns every process's tree, whose arrays have equally many rows, on each process others."""
+  sizes = allgather(np.array(len(jax.tree.leaves(tree)[0])))
+
+  def gather(x):
+    padded = np.zeros((sizes.max(), *x.shape[1:]), x.dtype)
+    padded[: len(x)] = x
+    return allgather(padded)
+
+  rows = jax.tree.map(gather, tree)
+  return [jax.tree.map(lambda x, i=i, n=n: x[i, :n], rows) for i, n in enumerate(sizes)]
+
+
 def any_process(asks: bool) -> bool:
   """Collective: returns True if some process asks."""
-  if jax.process_count() == 1:
-    return asks
   return bool(allgather(np.array(asks)).any())
 
 
 def broadcast(x: np.ndarray) -> np.ndarray:
   """Collective: returns process 0's array."""
-  return x if jax.process_count() == 1 else allgather(x)[0]
+  return allgather(x)[0]
 
 
 def gather_texts(own: str) -> list[str]:
   """Collective: returns every process's text."""
   if jax.process_count() == 1:
     return [own]
-  data = np.frombuffer(own.encode(), np.uint8)
-  sizes = allgather(np.array(data.size, np.int32))
-  padded = np.zeros(max(1, sizes.max()), np.uint8)
-  padded[: data.size] = data
-  rows = allgather(padded)
-  return [bytes(row[:size]).decode() for row, size in zip(rows, sizes, strict=True)]
+  return [bytes(data).decode() for data in allgather_unequal(np.frombuffer(own.encode(), np.uint8))]
 
 
 def end_together(main: Callable) -> Callable:

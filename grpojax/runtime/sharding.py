@@ -118,14 +118,19 @@ def sampler_mesh(config: ConfigDict, mesh: Mesh) -> Mesh:
   return in_sampler_sizes(config, mesh) if config.sampler.tensor > 0 else mesh
 
 
-def own_part(mesh: Mesh) -> Mesh:
-  """Returns the mesh of this process's devices alone: its part of the axis `data`.
+def processes_of(mesh: Mesh) -> np.ndarray:
+  """Returns the process of every device, in the mesh's shape."""
+  return np.vectorize(lambda device: device.process_index)(mesh.devices)
 
-  Raises ValueError where other axes of the mesh have devices of several processes.
+
+def own_part(mesh: Mesh) -> Mesh | None:
+  """Returns the mesh of this process's devices alone, its part of the axis `data`.
+
+  None where another axis of the mesh has devices of several processes.
   """
-  process = np.vectorize(lambda device: device.process_index)(mesh.devices).reshape(mesh.shape["data"], -1)
+  process = processes_of(mesh).reshape(mesh.shape["data"], -1)
   if (process != process[:, :1]).any():
-    raise ValueError("an axis of the mesh beside 'data' has devices of several processes")
+    return None
   own = process[:, 0] == jax.process_index()
   return Mesh(mesh.devices[own], mesh.axis_names, axis_types=mesh.axis_types)
 

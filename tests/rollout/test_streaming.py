@@ -19,6 +19,7 @@ from grpojax.rollout.context import RolloutContext
 from grpojax.rollout.groups import concatenate, take
 from grpojax.rollout.prefetch import Prefetcher
 from grpojax.rollout.score import ask, score
+from grpojax.runtime.data_shards import SINGLE_PROCESS
 
 
 def odd(sample):
@@ -173,7 +174,9 @@ class AnyOrder:
   def __init__(self, data, first, generate):
     self.data, self.generate, self.batches = data, generate, []
     self.groups, self.open = [], set()
-    self.context = SimpleNamespace(counters={"rollout/sampled_tokens": 0, "rollout/responses": 0})
+    self.context = SimpleNamespace(
+      counters={"rollout/sampled_tokens": 0, "rollout/responses": 0}, shards=SINGLE_PROCESS
+    )
     self.submit(first)
 
   def submit(self, prompts):

@@ -13,6 +13,7 @@ import jax
 import numpy as np
 import pytest
 import subprocesses
+from subprocesses import ended_well
 
 from grpojax import train
 from grpojax.data import pipeline
@@ -86,10 +87,6 @@ def final_tree(folder, workdir, **changes):
   return jax.tree.map(np.asarray, tree), host
 
 
-def ended_well(found, code=0):
-  assert all(ended.code == code for ended in found), "\n".join(ended.out + ended.err for ended in found)
-
-
 def logs(folder, name, *signals):
   """Environment of two processes that note who scored what, and which signal reaches process 1 when."""
   own = [{"SCORED": str(folder / f"{name}-{i}")} for i in range(2)]
@@ -151,13 +148,11 @@ def test_they_keep_the_groups_of_one_however_late_each_is_answered(one, folder):
 
 
 @pytest.mark.slow
-def test_so_they_do_where_the_tries_are_over_and_of_an_evaluation_of_many_batches(
-  folder, tmp_path, monkeypatch
-):
+@pytest.mark.usefixtures("quick_jobs")
+def test_so_they_do_where_the_tries_are_over_and_of_an_evaluation_of_many_batches(folder, tmp_path):
   """32 questions in eight batches, which stream."""
   few = {"dynamic_sampling.max_tries": 1, "rollout.prompts": 4, "updates_per_rollout": 1, "eval.prompts": 32}
   ended_well(subprocesses.run([command(folder, tmp_path / "two", **few, **LATE)] * 2))
-  monkeypatch.setattr(report, "write", lambda files: None)
   train.run(train.prepare(config(folder, **{"mesh.data": 4}, **few), tmp_path / "one"))
   expected = comparable(tmp_path / "one", fed=False)
   same(comparable(tmp_path / "two", fed=False), expected, rel=1e-6, abs=1e-6)
@@ -167,11 +162,11 @@ def test_so_they_do_where_the_tries_are_over_and_of_an_evaluation_of_many_batche
 
 
 @pytest.mark.slow
-def test_so_they_do_of_groups_that_grow_on_one_longer_than_on_the_other(folder, tmp_path, monkeypatch):
+@pytest.mark.usefixtures("quick_jobs")
+def test_so_they_do_of_groups_that_grow_on_one_longer_than_on_the_other(folder, tmp_path):
   grow = {"adaptive_group.stop": "balanced", "dynamic_sampling.enabled": False, "difficulty.kind": "ema"}
   pooled = {"objective.advantage": "{'fn': 'pooled'}"}
   ended_well(subprocesses.run([command(folder, tmp_path / "two", **grow, **pooled)] * 2))
-  monkeypatch.setattr(report, "write", lambda files: None)
   c = config(folder, **{"mesh.data": 4}, **grow)
   c.objective.advantage = dict(fn="pooled")
   train.run(train.prepare(c, tmp_path / "one"))

@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 import subprocesses
 from ml_collections import ConfigDict
+from test_train import comparable
 
 from grpojax import train
 from grpojax.rollout.sampler import weights
-from grpojax.runtime import metrics, report
+from grpojax.runtime import metrics
 
 CHANGES = {
   "steps": 2, "verbose": False, "rollout.prompts": 8, "rollout.max_tokens": 48, "rollout.segment": 4,
@@ -37,19 +38,17 @@ def command(cache, workdir, devices, **changes):
   return ["-m", "grpojax.main", "--config=configs/gigpo.py:tiny", *flags]
 
 
-def comparable(workdir):
+def played(workdir):
   """Records of RL without what a clock wrote, and without the work of slots, which are others' on each."""
-  own = ("time/", "tokens_per_second/", "memory/", "wall", "environment/seconds", "environment/idle_seconds")
-  work = ("decode_steps", "slot", "prefill", "prompt_tokens", "computed_ratio")
+  own = ("environment/seconds", "environment/idle_seconds")
+  work = "decode_steps", "slot", "prefill", "prompt_tokens", "computed_ratio"
   own += tuple(f"rollout/{name}" for name in work)
-  return [
-    {name: x for name, x in record.items() if not name.startswith(own)}
-    for record in metrics.read(workdir)
-    if record["kind"] != "cold_start"
-  ]
+  records = comparable(metrics.read(workdir))
+  return [{name: x for name, x in record.items() if not name.startswith(own)} for record in records]
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("quick_jobs")
 @pytest.mark.parametrize(
   "changes",
   [
@@ -58,20 +57,18 @@ def comparable(workdir):
   ],
   ids=str,
 )
-def test_two_processes_play_what_one_plays(cache, tmp_path, monkeypatch, changes):
+def test_two_processes_play_what_one_plays(cache, tmp_path, changes):
   """Also where the learner's matrices are cut over both, and beside updates.
 
   5 held-out games on 2 processes are 3 on each, one of them twice; and some environments fail.
   """
-  monkeypatch.setattr(report, "write", lambda files: None)
   train.run(train.prepare(config(cache, **changes), tmp_path / "one"))
-  expected = comparable(tmp_path / "one")
+  expected = played(tmp_path / "one")
   steps = [record for record in expected if record["kind"] == "train"]
   assert all(r["grad_norm"] > 0 and 0 < r["accuracy"] < 1 and r["turns/mean"] > 2 for r in steps)
   assert all(r["rewards/environment/failed"] > 0 for r in steps)
-  found = subprocesses.run([command(cache, tmp_path / "two", 2, **changes)] * 2)
-  assert all(ended.code == 0 for ended in found), "\n".join(ended.out + ended.err for ended in found)
-  for ours, theirs in zip(comparable(tmp_path / "two"), expected, strict=True):
+  subprocesses.ended_well(subprocesses.run([command(cache, tmp_path / "two", 2, **changes)] * 2))
+  for ours, theirs in zip(played(tmp_path / "two"), expected, strict=True):
     assert ours.keys() == theirs.keys()
     for name in ours.keys() - {"kind"}:
       assert ours[name] == pytest.approx(theirs[name], rel=1e-5, abs=1e-5), (name, ours["step"])

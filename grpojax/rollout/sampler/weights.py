@@ -95,16 +95,13 @@ def on_own_process(config: ConfigDict, weights: Weights) -> Weights:
   parameters of the sampler are cut over several processes.
   """
   cuts = [sharding.wide_axes(weights.mesh, cut) for x in jax.tree.leaves(weights.shardings) for cut in x.spec]
-  try:
-    if any("data" in axes for axes in cuts):
-      raise ValueError("a rule of the mesh cuts parameters along 'data'")
-    mesh = sharding.own_part(weights.mesh)
-  except ValueError:
+  mesh = sharding.own_part(weights.mesh)
+  if mesh is None or any("data" in axes for axes in cuts):
     raise ValueError(
       f"config.env.name = '{config.env.name}' plays on each process's own devices, and matrices are cut over"
       f" several of the {jax.process_count()} processes; set config.mesh.sampler.tensor * .expert to a"
       f" divisor of a process's {jax.local_device_count()} device(s), 1 for whole matrices on each."
-    ) from None
+    )
   where = jax.tree.map(lambda own: NamedSharding(mesh, own.spec), weights.shardings)
   model = models.from_spec(weights.model.spec, mesh, weights.model.rules)
   first = weights.send or (lambda params: params)

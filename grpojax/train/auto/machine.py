@@ -25,7 +25,5 @@ class Machine(NamedTuple):
 
 def here() -> Machine:
   """Collective: returns this job's devices, with the least memory that a process has of one."""
-  available = memory.available(jax.local_devices())
-  if jax.process_count() > 1:
-    available = float(processes.allgather(np.float64(available)).min())
+  available = float(processes.allgather(np.float64(memory.available(jax.local_devices()))).min())
   return Machine(jax.devices(), available, chips.of_device(jax.devices()[0].device_kind) or chips.TPUS["v5e"])

@@ -65,9 +65,9 @@ def _legal(config: ConfigDict, mesh: Mesh) -> bool:
   try:
     samples = sharding.sampler_mesh(config.mesh, mesh)
     data_shards.check_sampler(mesh, samples)
-    if config.env.name:
-      sharding.own_part(samples)  # games are played by each process alone
   except ValueError:
+    return False
+  if config.env.name and sharding.own_part(samples) is None:  # each process plays its games alone
     return False
   return config.rollout.prompts % sharding.batch_shards(samples) == 0
 
