@@ -77,7 +77,7 @@ def slots_that_fit(config: ConfigDict, spec: Spec, mesh: Mesh, generation: Gener
     memory_gb=c.kv_memory_gb,
     shards=sharding.batch_shards(mesh),
     tensor=mesh.shape["tensor"],
-    kv_cache=generation.kv_cache,
+    kv_cache=kv_budget.kept_as(generation.kv_cache, mesh),
   )
 
 
@@ -104,6 +104,7 @@ def _continuous_programs(
     slots=slots,
     shards=sharding.batch_shards(mesh),
     prefill_chunk=config.rollout.prefill_chunk,
+    kv_cache=kv_budget.kept_as(common["kv_cache"], mesh),
     kv_sharding=kv,
     piece_bytes=compiler_options.piece_bytes(mesh),
   )

@@ -45,7 +45,7 @@ class SamplerSpec(NamedTuple):
   shards: int = 1  # D, of the batch; divides both P and `slots`
   prefill_chunk: int = 32  # tokens of prompts that a shard reads at a time
   kv_sharding: NamedSharding | None = None  # of caches, [K, rows, ...]
-  kv_cache: str = "full"  # "int8": caches in eight bits
+  kv_cache: str = "full"  # how caches are kept: `kv_budget.kept_as`
   interruption: Interruption | None = None
   record_routing: bool = False  # mixtures only: Rollout.routing as `static_batch.py` has it
   record_kept: bool = False  # Rollout.kept

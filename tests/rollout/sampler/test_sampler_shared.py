@@ -6,8 +6,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.sharding import Mesh
 
-from grpojax.rollout.sampler import shared_prefix
+from grpojax import models
+from grpojax.recipes import base
+from grpojax.rollout.sampler import kv_budget, shared_prefix
 
 K, m, H, L = 2, 3, 4, 5
 
@@ -77,3 +80,27 @@ def test_prompts_that_nobody_works_on_are_not_read(prompts, blocks):
   assert count == blocks
   jax.tree.map(np.testing.assert_array_equal, got, want)
   assert np.isfinite(got.read).all()
+
+
+def test_caches_in_float32_hold_the_numbers_of_bfloat16():
+  rng = np.random.default_rng(0)
+  draw = lambda *shape: jnp.asarray(rng.standard_normal(shape), jnp.bfloat16)
+  keys, values, q = draw(6, L, K, H), draw(6, L, K, H), draw(6, K, m, H)
+  new, mask = (draw(6, 1, K, H), draw(6, 1, K, H)), rng.random((6, 1, L)) < 0.7
+  read = {}
+  for kept in "full", "float32":
+    kv = shared_prefix.laid_out(keys, values, kept)
+    kv = shared_prefix.write(kv, shared_prefix.laid_out(*new, kept), 2)
+    assert {x.dtype.name for x in kv} == {"bfloat16" if kept == "full" else "float32"}
+    read[kept] = part(q, kv, mask)
+  for x, y in zip(read["full"], read["float32"], strict=True):
+    np.testing.assert_allclose(x, y, rtol=1e-5, atol=1e-6)
+
+
+def test_a_cpu_keeps_keys_and_values_in_float32_and_counts_them_so():
+  cpu = Mesh(jax.devices()[:1], "data")
+  assert kv_budget.kept_as("full", cpu) == "float32" and kv_budget.kept_as("int8", cpu) == "int8"
+  config = base.get_config("mini").model
+  config.dtype = "bfloat16"
+  of = lambda kept: kv_budget.kv_bytes(models.build(config, 64).spec, 5, kv_cache=kept)
+  assert of("float32") == 2 * of("full") == 5 * 2 * 2 * 2 * 16 * 4  # tokens, both, layers, heads, sizes
