@@ -369,7 +369,7 @@ def _pocket(c):
   c.data.update(prompt_budget=128, template="none")
   c.reward.accuracy.form = "number"  # the last one wherever it stands: such a model has no form of answer yet
   c.steps = 24
-  c.rollout.update(prompts=16, group_size=8, max_tokens=64, slots=128, prefill_chunk=256, segment=8)
+  c.rollout.update(prompts=16, group_size=8, max_tokens=64, slots=128, prefill_chunk=256, segment=16)
   c.judge.update(max_tokens=64, prompt_budget=320)
   c.updates_per_rollout = 1
   c.microbatches = 4  # more would read and write all gradients as often; fewer need more memory
