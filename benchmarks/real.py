@@ -9,7 +9,8 @@ with bfloat16 products beside float32 parameters and moments (TRL's bf16=True, h
 is that of parameters and moments too, so it has float32 alone).  Without --tunix its column is left out.  A
 process is asked for everything before it counts; in a round all systems do each row.  Answers are a line of
 WORK/answers.jsonl at once: the same command goes on where it was ended, with the answers of its commit alone.
-Writes benchmarks/results/real.json, and the table into docs/performance.md.
+Writes benchmarks/results/real.json, and the table into docs/performance.md; real_amx.json and a table of its
+own where the processor has AMX.
 """
 
 import argparse
@@ -59,6 +60,7 @@ NUMBER = {  # rows of the table that do not have the answer's seconds -> their n
   "cold": lambda line: line["start"],
   "memory": lambda line: line["step"]["rss_mb"],
 }
+NAME = "real_amx" if AMX else "real"  # of the table
 STEP, ROLLOUT = (0.3, 0.33) if AMX else (0.55, 0.5)
 MOST = {"step": STEP, "long": STEP, "rollout": ROLLOUT, "memory": 0.6, "cold": 1.3}  # targets
 
@@ -165,9 +167,9 @@ def main(argv: list[str] | None = None) -> None:
   rows = summary(found)
   processor = f"{'with' if AMX else 'without'} AMX"
   versions = {line["system"]: line[ROWS[line["row"]][1][0]]["versions"] for line in found}
-  keep("real", now | dict(rounds=args.rounds, processor=processor, systems_versions=versions, rows=rows))
+  keep(NAME, now | dict(rounds=args.rounds, processor=processor, systems_versions=versions, rows=rows))
   note = r"\* contended: fewer than 1.5 cores busy while others had more than 5 % of the machine."
-  report("real", f"{table(rows)}\n\n{note}\n{where(now)}, {processor}.")
+  report(NAME, f"{table(rows)}\n\n{note}\n{where(now)}, {processor}.")
 
 
 if __name__ == "__main__":

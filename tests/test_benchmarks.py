@@ -178,11 +178,11 @@ def test_what_was_measured_of_the_real_model_is_kept_when_it_is_ended(tmp_path, 
   command = ["--trl", "python", "--work", str(tmp_path), "--only", "step", "--rounds", "2"]
   with pytest.raises(KeyboardInterrupt):
     real.main(command)
-  assert not (tmp_path / "real.json").exists()
+  assert not (tmp_path / f"{real.NAME}.json").exists()
   real.main(command)
   turn = [("step", system, dtype) for dtype in ("float32", "bfloat16") for system in ("TRL", "grpojax")]
   assert asked == turn[:3] + turn[2:] + turn  # what was ended is done again, and nothing else
-  kept = json.loads((tmp_path / "real.json").read_text())["rows"]
+  kept = json.loads((tmp_path / f"{real.NAME}.json").read_text())["rows"]
   rounds = {name: kept[name]["TRL, float32"]["rounds"] for name in kept}
   assert rounds == dict.fromkeys(kept, 2) | {"start": 1}  # whose first round had an empty cache
   assert kept["update"]["grpojax, float32"]["median"] == pytest.approx(5.0, abs=0.01)
@@ -205,7 +205,7 @@ def test_a_table_replaces_the_last_one_on_the_page(tmp_path, monkeypatch, capsys
   assert page.read_text() == want and capsys.readouterr().out == "a \\* b\nc\n"
 
 
-@pytest.mark.parametrize("name", ["peers", "real", "packing", "agents", "scaling", "gpu"])
+@pytest.mark.parametrize("name", ["peers", "real", "real_amx", "packing", "agents", "scaling", "gpu"])
 def test_the_page_has_a_place_for_every_table(name):
   page = (ROOT / "docs" / "performance.md").read_text()
   assert page.count(f"<!-- {name} -->\n") == page.count(f"<!-- /{name} -->\n") == 1
