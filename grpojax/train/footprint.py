@@ -146,10 +146,9 @@ def decoding(sizes: Sizes, kept: dict[str, float]) -> Phase:
   mesh = sharding.sampler_mesh(sizes.config.mesh, sizes.mesh)
   shards, tensor = sharding.batch_shards(mesh), mesh.shape["tensor"]
   own = weights.copy_of(sizes.config, sizes.model, sizes.mesh, c.weights)
-  kept_as = kv_budget.kept_as(c.kv_cache, mesh)
   parts = {
     "the sampler's weights": own.bytes_per_chip if own else 0,
-    "keys and values": kv_budget.kv_bytes(spec, _cached(sizes) // shards, tensor, kept_as),
+    "keys and values": kv_budget.kv_bytes(spec, _cached(sizes) // shards, tensor, c.kv_cache),
     "logits": 3 * 4 * sizes.slots / shards * spec.vocab_size / tensor,  # they, their noise, and their sum
   }
   apart = bool(sizes.config.mesh.rollout_devices)
