@@ -7,7 +7,7 @@ import importlib
 import os
 import sys
 
-from grpojax.runtime import errors, huge_pages
+from grpojax.runtime import errors
 
 COMMANDS = {  # name -> (module with a function `command()`, one line)
   "train": ("grpojax.main", "train a policy by a recipe of configs/"),
@@ -23,12 +23,6 @@ COMMANDS = {  # name -> (module with a function `command()`, one line)
   "port": ("grpojax.tools.port.command", "say a config of TRL, verl, slime or Tunix in our flags"),
   "variants": ("grpojax.tools.variants", "print every recipe by slot, and the functions of every slot"),
 }
-
-
-def program() -> None:
-  """Runs the command in a process that asks for huge pages."""
-  huge_pages.ask()
-  main()
 
 
 def main() -> None:
@@ -58,4 +52,4 @@ def usage() -> str:
 
 
 if __name__ == "__main__":
-  program()
+  main()

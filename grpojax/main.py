@@ -6,11 +6,6 @@ SIGTERM and has saved, else with an error.
 
 import sys
 
-from grpojax.runtime import huge_pages
-
-if __name__ == "__main__":
-  huge_pages.ask()
-
 import jax
 from absl import flags
 

@@ -11,11 +11,6 @@ import sys
 import tempfile
 from pathlib import Path
 
-from grpojax.runtime import huge_pages
-
-if __name__ == "__main__":
-  huge_pages.ask()  # as `grpojax train` does
-
 import serve  # first: what follows prints
 
 from benchmarks import ends

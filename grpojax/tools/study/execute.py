@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 from tqdm import tqdm
 
-from grpojax.runtime import console, huge_pages
+from grpojax.runtime import console
 from grpojax.tools.study import machine, plan
 from grpojax.tools.study.plan import Run
 
@@ -122,7 +122,7 @@ def ready(worker: Worker | None, run: Run, number: int, at_once: int) -> Worker:
 
 def start(number: int, at_once: int) -> subprocess.Popen:
   mine = cores()[number::at_once] or cores()
-  env = os.environ | device(number, at_once) | huge_pages.environment()
+  env = os.environ | device(number, at_once)
 
   def before():  # in the new process
     if hasattr(os, "sched_setaffinity"):
