@@ -57,7 +57,7 @@ def least(config: ConfigDict, model: Model, mesh: Mesh) -> dict[str, int]:
     slots = sampler.build.slots_that_fit(config, s, own, generation) or c.prompts * generation.group_size
     decoded = slots // shards * kv_budget.ring(generation.max_tokens)
     keys = f"{section}.max_tokens, config.rollout.slots, .prompts and config.data.prompt_budget"
-    kept = kv_budget.kept_as(generation.kv_cache, own)
+    kept = kv_budget.kept_as(generation.kv_cache, own) if c.slots else generation.kv_cache
     found[keys] = kv_budget.kv_bytes(s, here * L + decoded, tensor, kept)
   if c.slots and not config.env.name:
     read = -(-here * L // c.prefill_chunk) * c.prefill_chunk
