@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.ad_checkpoint import checkpoint_name
 
 from grpojax.models.attention import angles, attend, positions, rotate_by_product, sequence_positions
@@ -62,9 +63,13 @@ def cut(columns: int, prompt: int, response: int) -> Cut | None:
 
   None where `attention.attend_causally`, which scores 5/8 of all pairs, scores as few.
   """
-  cuts = [Cut(size, -(-(response - 1) // size), prompt) for size in range(LEAST, columns)]
-  best = min(cuts, key=lambda cut: _pairs(cut, columns), default=None)
-  return best if best and _pairs(best, columns) < 5 / 8 * columns**2 else None
+  size = np.arange(LEAST, columns)
+  before = -(-(response - 1) // size)
+  pairs = _pairs(Cut(size, before, prompt), columns)
+  if not len(size) or pairs.min() >= 5 / 8 * columns**2:
+    return None
+  best = pairs.argmin()
+  return Cut(int(size[best]), int(before[best]), prompt)
 
 
 def keys_scored(columns: int, prompt: int, response: int) -> float:
@@ -73,8 +78,11 @@ def keys_scored(columns: int, prompt: int, response: int) -> float:
   return _pairs(best, columns) / columns if best else 5 / 8 * columns
 
 
-def _pairs(cut: Cut, columns: int) -> int:
-  """Returns how many pairs of a query and a key a row scores, its last block's empty columns among them."""
+def _pairs(cut: Cut, columns: int):
+  """Returns how many pairs of a query and a key a row scores, its last block's empty columns among them.
+
+  Of many cuts at once where `cut` has arrays.
+  """
   return -(-columns // cut.size) * cut.size * cut.keys
 
 
