@@ -3,6 +3,9 @@
 JAX's own cache writes an entry in place: a process that is killed meanwhile leaves half of it, which JAX then
 keeps, warning at every start; and a flipped bit is found only by chance.  Here an entry is written beside and
 renamed, and begins with its SHA-256.
+
+JAX writes what process 0 compiles and no other.  The devices are in a program's key: a process compiled what
+runs on its own devices, as its sampler does, anew at every start.  Here each process writes what is its own.
 """
 
 import contextlib
@@ -10,10 +13,11 @@ import hashlib
 import os
 import tempfile
 import time
+import warnings
 from pathlib import Path
 
 import jax
-from jax._src import compilation_cache, lru_cache  # there is no public way to set a cache of one's own
+from jax._src import compilation_cache, compiler, lru_cache  # no public way sets a cache of one's own
 
 from grpojax.runtime import console
 
@@ -51,11 +55,34 @@ class VerifiedCache(lru_cache.LRUCache):
     return Path(self._path) / f"{key}{lru_cache._CACHE_SUFFIX}"
 
 
+def _compile_and_write(backend, computation, devices, options, callbacks, name: str, key: str):
+  """Returns the program, compiled and, where no process but this one has its key, written by this one.
+
+  Programs of all devices have one key for all processes, but on CPUs, where each has another.
+  """
+  own = devices.is_fully_addressable or backend.platform == "cpu"
+  if not own or not jax.process_index():
+    return _COMPILE_AS_JAX(backend, computation, devices, options, callbacks, name, key)
+  begun = time.monotonic()
+  program = compiler.backend_compile_and_load(backend, computation, devices, options, callbacks)
+  seconds = time.monotonic() - begun
+  if not callbacks and seconds >= jax.config.jax_persistent_cache_min_compile_time_secs:
+    try:
+      compilation_cache.put_executable_and_time(key, name, program, backend, int(seconds))
+    except OSError as error:  # a full disk, say: the run goes on, as on process 0
+      warnings.warn(f"{name} is compiled and was not written to the cache: {error}", stacklevel=2)
+  return program
+
+
+_COMPILE_AS_JAX = compiler._compile_and_write_cache
+
+
 def use(folder: Path) -> None:
   """Makes JAX keep its compiled programs in `folder`; what killed processes left half written goes."""
   for file in folder.glob(f"{BESIDE}*"):
     with contextlib.suppress(FileNotFoundError):  # another start was first
       if time.time() - file.stat().st_mtime > 3600:
         file.unlink()
+  compiler._compile_and_write_cache = _compile_and_write
   compilation_cache.get_file_cache = lambda path: (VerifiedCache(path, max_size=-1), path)
   jax.config.update("jax_compilation_cache_dir", str(folder))

@@ -1,6 +1,7 @@
 """Compiled programs on disk: whole or not there, and what they were when they were written."""
 
 import pytest
+import subprocesses
 
 from grpojax.runtime import program_cache
 
@@ -62,3 +63,14 @@ def test_jax_keeps_its_programs_so():
 
   cache, _ = compilation_cache.get_file_cache("/tmp")
   assert isinstance(cache, program_cache.VerifiedCache)
+
+
+@pytest.mark.slow
+def test_every_process_finds_what_it_compiled_before(tmp_path):
+  """Also process 1, whose devices are in the keys of its programs; JAX writes those of process 0 alone."""
+  said = []
+  for _ in range(2):
+    started = subprocesses.start([["tests/own_programs.py", str(tmp_path)]] * 2)
+    subprocesses.ended_well(found := subprocesses.ended(started, timeout=60))
+    said.append([one.out.strip() for one in found])
+  assert said == [["found 0, wrote 2"] * 2, ["found 2, wrote 0"] * 2]
