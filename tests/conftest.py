@@ -21,6 +21,7 @@ os.environ["XLA_FLAGS"] = " ".join(
 )
 os.environ["JAX_DISABLE_MOST_OPTIMIZATIONS"] = "1"
 os.environ["JAX_TRACEBACK_IN_LOCATIONS_LIMIT"] = "0"  # lowering need not say where each operation was written
+os.environ["JAX_PERSISTENT_CACHE_ENABLE_XLA_CACHES"] = "none"  # they put the folder's path in every key
 os.environ["HF_HUB_OFFLINE"] = "1"
 # Of the workers and what they start: freed memory stays with a process, which asks for it again soon.
 os.environ["MALLOC_TRIM_THRESHOLD_"] = str(1 << 30)  # bytes
