@@ -27,6 +27,7 @@ os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ["MALLOC_TRIM_THRESHOLD_"] = str(1 << 30)  # bytes
 os.environ["MALLOC_TOP_PAD_"] = str(1 << 24)
 
+import contexts  # imports jax
 import jax
 import pytest
 
@@ -34,6 +35,7 @@ from grpojax.runtime import program_cache
 
 jax.config.update("jax_numpy_rank_promotion", "raise")
 program_cache.use(PROGRAMS)
+contexts.share()
 jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.05)
 
 

@@ -11,6 +11,7 @@ import os
 import runpy
 import sys
 
+import contexts
 import frames
 
 import grpojax.__main__ as commands
@@ -48,7 +49,8 @@ def answer(line: str) -> list[int]:
   return [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]
 
 
-gc.freeze()  # as in conftest.py
+contexts.share()  # as in conftest.py, and what follows
+gc.freeze()
 gc.set_threshold(20_000, 20, 20)
 for line in sys.stdin:
   print(json.dumps(answer(line)), flush=True)
