@@ -4,8 +4,9 @@ JAX's own cache writes an entry in place: a process that is killed meanwhile lea
 keeps, warning at every start; and a flipped bit is found only by chance.  Here an entry is written beside and
 renamed, and begins with its SHA-256.
 
-JAX writes what process 0 compiles and no other.  The devices are in a program's key: a process compiled what
-runs on its own devices, as its sampler does, anew at every start.  Here each process writes what is its own.
+JAX writes what process 0 compiles, and nothing of the others.  The devices are in a program's key: what runs on
+a process's own devices, as a reward model does, would be compiled there at every start, and on CPUs everything.
+Here each process writes what no other has.
 """
 
 import contextlib
@@ -56,9 +57,9 @@ class VerifiedCache(lru_cache.LRUCache):
 
 
 def _compile_and_write(backend, computation, devices, options, callbacks, name: str, key: str):
-  """Returns the program, compiled and, where no process but this one has its key, written by this one.
+  """Returns the program, compiled and written by whoever has its key.
 
-  Programs of all devices have one key for all processes, but on CPUs, where each has another.
+  Programs of all devices have one key for all processes, of which process 0 writes; on CPUs each has another.
   """
   own = devices.is_fully_addressable or backend.platform == "cpu"
   if not own or not jax.process_index():
