@@ -4,9 +4,9 @@ JAX's own cache writes an entry in place: a process that is killed meanwhile lea
 keeps, warning at every start; and a flipped bit is found only by chance.  Here an entry is written beside and
 renamed, and begins with its SHA-256.
 
-JAX writes what process 0 compiles, and nothing of the others.  The devices are in a program's key: what runs on
-a process's own devices, as a reward model does, would be compiled there at every start, and on CPUs everything.
-Here each process writes what no other has.
+JAX writes what process 0 compiles, and nothing of the others.  The devices are in a program's key: what runs
+on a process's own devices, as a reward model does, would be compiled there at every start, and on CPUs
+everything.  Here each process writes what no other has.
 """
 
 import contextlib
