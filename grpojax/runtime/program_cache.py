@@ -70,7 +70,7 @@ def _compile_and_write(backend, computation, devices, options, callbacks, name: 
   if not callbacks and seconds >= jax.config.jax_persistent_cache_min_compile_time_secs:
     try:
       compilation_cache.put_executable_and_time(key, name, program, backend, int(seconds))
-    except OSError as error:  # a full disk, say: the run goes on, as on process 0
+    except Exception as error:  # a full disk, a program that none can serialize: as JAX does on process 0
       warnings.warn(f"{name} is compiled and was not written to the cache: {error}", stacklevel=2)
   return program
 

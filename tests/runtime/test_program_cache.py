@@ -1,5 +1,6 @@
 """Compiled programs on disk: whole or not there, and what they were when they were written."""
 
+import jax
 import pytest
 import subprocesses
 
@@ -63,6 +64,24 @@ def test_jax_keeps_its_programs_so():
 
   cache, _ = compilation_cache.get_file_cache("/tmp")
   assert isinstance(cache, program_cache.VerifiedCache)
+
+
+def test_a_program_that_cannot_be_written_runs_on_every_process(monkeypatch):
+  """As on process 0, where JAX warns; some programs cannot be serialized, and a disk may be full."""
+
+  def refused(*_):
+    raise RuntimeError("no serialization of this")
+
+  monkeypatch.setattr(program_cache.jax, "process_index", lambda: 1)
+  monkeypatch.setattr(program_cache.compilation_cache, "put_executable_and_time", refused)
+  monkeypatch.setattr(program_cache.compilation_cache, "get_executable_and_time", lambda *_: (None, None))
+  least = jax.config.jax_persistent_cache_min_compile_time_secs
+  jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
+  try:
+    with pytest.warns(UserWarning, match="no serialization"):
+      assert jax.jit(lambda x: x + 41)(1) == 42
+  finally:
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", least)
 
 
 @pytest.mark.slow
