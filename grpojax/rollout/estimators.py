@@ -90,6 +90,11 @@ def bootstrap(values: np.ndarray, resamples: int = 10_000, seed: int = 0) -> tup
 
 def resampled(values: np.ndarray, resamples: int = 10_000, seed: int = 0) -> np.ndarray:
   """Returns the means [resamples, M] of values [P, M] over draws of P whole questions with replacement."""
-  rng, P = np.random.default_rng(seed), len(values)
-  draws = (np.bincount(rng.integers(P, size=P), minlength=P) for _ in range(resamples))
-  return np.stack([times @ values for times in draws]) / P
+  rng, P, means = np.random.default_rng(seed), len(values), []
+  at_once = max(1, (1 << 16) // P)
+  for first in range(0, resamples, at_once):
+    n = min(at_once, resamples - first)
+    drawn = rng.integers(P, size=(n, P)) + P * np.arange(n)[:, None]
+    times = np.bincount(drawn.ravel(), minlength=n * P).reshape(n, P)  # how often each question is in a draw
+    means.append(times @ values / P)
+  return np.concatenate(means)

@@ -7,6 +7,7 @@ that curves.py puts into the page, and browser.js shows the completions.  page.h
 arrange and escape everything from the run, and the page lets no scripts run but its own.
 """
 
+import functools
 import json
 import os
 from collections.abc import Sequence
@@ -106,6 +107,7 @@ def _some(workdir: Path, records: list[dict]) -> list[dict]:
   return records
 
 
+@functools.cache
 def page(*folders: Path) -> jinja2.Environment:
   """Returns the templates of these folders.  What is filled in is escaped."""
   loader = jinja2.FileSystemLoader(folders)
