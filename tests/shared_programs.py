@@ -4,7 +4,7 @@ BUILT = {}  # (mesh, config without the keys that decide none) -> programs
 
 
 def share(monkeypatch) -> None:
-  """Lets train/programs.py build each program once."""
-  from grpojax.train import programs, shared  # here: the process that deals the tests needs none of it
+  """Lets each program be built once."""
+  from grpojax.train import shared  # here: the process that deals the tests needs none of it
 
-  monkeypatch.setattr(programs, "build", shared.sharing(programs.build, BUILT))
+  monkeypatch.setattr(shared, "anew", shared.sharing(BUILT))

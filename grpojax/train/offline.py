@@ -8,17 +8,19 @@ The workdir, records, checkpoints and evaluations are those of any run.
 import math
 from collections.abc import Callable, Iterator
 
+from jax.sharding import Mesh
 from ml_collections import ConfigDict
 
 from grpojax.config import recipe
 from grpojax.data.pipeline import Split
 from grpojax.learner import optimizer, rows
 from grpojax.learner.packing import PackSpec
+from grpojax.models import Model
 from grpojax.runtime import sharding
 from grpojax.train import policy as policy_lib
 from grpojax.train import programs as programs_lib
+from grpojax.train import shared, supervised
 from grpojax.train import state as run_state
-from grpojax.train import supervised
 from grpojax.train.banner import announce_setup, finish
 from grpojax.train.loop import due
 from grpojax.train.session import Session
@@ -55,31 +57,44 @@ def note_cut(config: ConfigDict, split: Split, cut: int) -> Split:
   return split._replace(notes=(*split.notes, note))
 
 
-def with_split(job: Job, split: Split, section: str, completions: int) -> Job:
+def with_split(
+  job: Job, split: Split, section: str, completions: int, share: Callable | None = None
+) -> Job:
   """Returns the run whose `data.train` is the split, with programs for its batches.
 
-  A batch has config.<section>.batch_size prompts, and so many completions of each.  Raises ValueError.
+  A batch has config.<section>.batch_size prompts, and so many completions of each; `share` is as
+  setup.prepare takes it.  Raises ValueError.
   """
   c, model, mesh = job.config, job.model, job.mesh
   policy_lib.check_prompts(model, split)
-  pack = pack_spec(c, sharding.batch_shards(mesh), section, completions)
-  schedule = supervised.cosine(c.optimizer.learning_rate, c.optimizer.warmup_steps, c.steps)
-  tx = optimizer.make_optimizer(c.optimizer, schedule, model.trained.axes)
-  layout = rows.of(c, model, mesh, pack, temperature=1.0)
-  programs = job.programs._replace(
-    update=supervised.program(f"{section} update", model, mesh, layout, tx, schedule),
-    logp=programs_lib.build_logp(model, mesh, layout),
-  )
+  batch = c[section].batch_size, completions
+  given = c, model, job.data.tokenizer, mesh, section, batch, c.steps
+  update, logp = (share or shared.anew)(_build, *given)
+  pack = pack_spec(c, sharding.batch_shards(mesh), section, batch)
+  programs = job.programs._replace(update=update, logp=logp)
   rollout = job.rollout._replace(data=job.data._replace(train=split))
   return job.with_programs(programs)._replace(rollout=rollout, pack=pack)
 
 
-def pack_spec(config: ConfigDict, shards: int, section: str, completions: int = 1) -> PackSpec | None:
+def _build(
+  config: ConfigDict, model: Model, tokenizer, mesh: Mesh, section: str, batch: tuple[int, int], steps: int
+) -> tuple[Callable, Callable]:
+  """Builds the update, whose learning rate is a cosine of so many steps, and the log-probs of a batch."""
+  schedule = supervised.cosine(config.optimizer.learning_rate, config.optimizer.warmup_steps, steps)
+  tx = optimizer.make_optimizer(config.optimizer, schedule, model.trained.axes)
+  pack = pack_spec(config, sharding.batch_shards(mesh), section, batch)
+  layout = rows.of(config, model, mesh, pack, temperature=1.0)
+  update = supervised.program(f"{section} update", model, mesh, layout, tx, schedule)
+  return update, programs_lib.build_logp(model, mesh, layout)
+
+
+def pack_spec(config: ConfigDict, shards: int, section: str, batch: tuple[int, int]) -> PackSpec | None:
   """Returns the static sizes of packed rows, each as long as the longest sequence may be; None: single rows.
 
-  Raises ValueError where the batch cannot be divided by shards, and in single rows by microbatches.
+  A `batch` is (prompts, completions of each).  Raises ValueError where it cannot be divided by shards, and
+  in single rows by microbatches.
   """
-  size, packed = config[section].batch_size, config.rows == "packed"
+  (size, completions), packed = batch, config.rows == "packed"
   pieces = shards if packed else shards * config.microbatches
   if size % pieces:
     raise ValueError(

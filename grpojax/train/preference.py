@@ -42,13 +42,13 @@ def run_config(config: ConfigDict) -> ConfigDict:
   return c
 
 
-def prepare(config: ConfigDict, workdir: str | Path, build: Callable | None = None) -> Job:
+def prepare(config: ConfigDict, workdir: str | Path, share: Callable | None = None) -> Job:
   """Returns the run, ready to start: its `data.train` are the pairs that it learns.
 
-  Raises ValueError for all that can be wrong, as setup.prepare does; `build` is as it takes it.
+  Raises ValueError for all that can be wrong, as setup.prepare does; `share` is as it takes it.
   """
   found = pairs.read(config.preference.path)
-  job = setup.prepare(run_config(config), workdir, build=build)
+  job = setup.prepare(run_config(config), workdir, share=share)
   c, tokenizer = job.config, job.data.tokenizer
   form = setup.prompt_form(c, tokenizer)
   split = pipeline.encode_split(c.data, "preference", found, tokenizer, form, ())
@@ -58,7 +58,7 @@ def prepare(config: ConfigDict, workdir: str | Path, build: Callable | None = No
       f" of {c.preference.path}; lower it, or give it more pairs."
     )
   cut = pairs.count_cut(pairs.encoded(split, split.records, tokenizer), c.rollout.max_tokens)
-  return offline.with_split(job, offline.note_cut(c, split, cut), "preference", len(pairs.SIDES))
+  return offline.with_split(job, offline.note_cut(c, split, cut), "preference", len(pairs.SIDES), share)
 
 
 def run(job: Job, on_step: Callable[[int, dict[str, float]], None] | None = None) -> bool:

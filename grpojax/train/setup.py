@@ -35,7 +35,7 @@ from grpojax.runtime import (
 )  # fmt: skip
 from grpojax.runtime.data_shards import SINGLE_PROCESS, ProcessShards
 from grpojax.runtime.timer import Timer
-from grpojax.train import auto, memory, updates
+from grpojax.train import auto, memory, shared, updates
 from grpojax.train import policy as policy_lib
 from grpojax.train import programs as programs_lib
 from grpojax.train import teacher as teacher_lib
@@ -80,21 +80,21 @@ def prepare(
   config: ConfigDict,
   workdir: str | os.PathLike,
   functions: Mapping[str, Callable] = MappingProxyType({}),
-  build: Callable | None = None,
+  share: Callable | None = None,
 ) -> Job:
   """Returns the run that `config` describes, ready to start.  Raises ValueError for all that can be wrong.
 
-  `functions` are rewards in memory, by their names in config.reward; `build` is shared.sharing's, where runs
+  `functions` are rewards in memory, by their names in config.reward; `share` is shared.sharing's, where runs
   of one process share programs.
   Collective: several processes must have the same code, config, workdir and data.
   """
   check_keys.check(config)  # first, as the watchdog waits by one of them
   with watchdog.watchdog(config.guard.minutes, "reading the data"):
     where = storage.absolute(storage.resolve(workdir, "--workdir"))
-    return _prepare(config, where, functions, build or programs_lib.build)
+    return _prepare(config, where, functions, share or shared.anew)
 
 
-def _prepare(config: ConfigDict, workdir: Path, functions: Mapping[str, Callable], build: Callable) -> Job:
+def _prepare(config: ConfigDict, workdir: Path, functions: Mapping[str, Callable], share: Callable) -> Job:
   """Prepares under the watchdog."""
   said = lambda: schema.flatten(config.to_dict(), "config.") | {"--workdir": workdir}
   processes.assert_equal(lambda: processes.code() | said())
@@ -126,7 +126,7 @@ def _prepare(config: ConfigDict, workdir: Path, functions: Mapping[str, Callable
   memory.check(config, model, mesh, [teacher.model for teacher in teachers])
   if config.cold_start.steps:
     demonstrations.check(data.train, config.cold_start.batch_size)
-  programs = build(config, model, data.tokenizer, mesh)
+  programs = share(programs_lib.build, config, model, data.tokenizer, mesh)
   if config.teacher.divergence:
     frozen = programs_lib.frozen_layout(model, mesh)
     beside = updates.beside_teachers(config, model, mesh, frozen, teachers)

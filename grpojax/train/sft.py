@@ -23,17 +23,17 @@ def run_config(config: ConfigDict) -> ConfigDict:
   return offline.run_config(config, "sft", supervised.OBJECTIVE)
 
 
-def prepare(config: ConfigDict, workdir: str | Path, build: Callable | None = None) -> Job:
+def prepare(config: ConfigDict, workdir: str | Path, share: Callable | None = None) -> Job:
   """Returns the run, ready to start: its `data.train` are the rows that it learns.
 
-  Raises ValueError for all that can be wrong, as setup.prepare does; `build` is as it takes it.
+  Raises ValueError for all that can be wrong, as setup.prepare does; `share` is as it takes it.
   """
   rows_of_file = messages.read(config.sft.path) if config.sft.path else None
-  job = setup.prepare(run_config(config), workdir, build=build)
+  job = setup.prepare(run_config(config), workdir, share=share)
   c = job.config
   split = job.data.train if rows_of_file is None else _encoded(c, rows_of_file, job.data.tokenizer)
   demonstrations.check(split, c.sft.batch_size, "sft")
-  return offline.with_split(job, split, "sft", 1)
+  return offline.with_split(job, split, "sft", 1, share)
 
 
 def _encoded(c: ConfigDict, found: list[dict], tokenizer) -> Split:

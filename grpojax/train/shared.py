@@ -22,18 +22,26 @@ NO_PROGRAM = (
 FILES = set(fetch.MODEL_FILES) - {".safetensors"}  # of a model's folder: sizes and tokenizer, and no weights
 
 
-def sharing(build: Callable, built: dict) -> Callable:
-  """Returns programs.build that builds the same programs once, and keeps them in `built`."""
+def anew(build: Callable, config: ConfigDict, model: Model, tokenizer, mesh: Mesh, *more):
+  """Returns build(config, model, tokenizer, mesh, *more): programs of a run alone."""
+  return build(config, model, tokenizer, mesh, *more)
 
-  def build_once(config: ConfigDict, model: Model, tokenizer, mesh: Mesh):
+
+def sharing(built: dict) -> Callable:
+  """Returns `anew` that builds the same programs once, and keeps them in `built`.
+
+  What the config does not say, and what NO_PROGRAM leaves out, is in `more`, which is hashable.
+  """
+
+  def share(build: Callable, config: ConfigDict, model: Model, tokenizer, mesh: Mesh, *more):
     keys = schema.flatten(config.to_dict()).items()
-    decides = mesh, _files(config), bool(model.lora)
+    decides = build, mesh, _files(config), bool(model.lora), *more
     decides += tuple(f"{key}={value}" for key, value in keys if not key.startswith(NO_PROGRAM))
     if decides not in built:
-      built[decides] = build(config, model, tokenizer, mesh)
+      built[decides] = build(config, model, tokenizer, mesh, *more)
     return built[decides]
 
-  return build_once
+  return share
 
 
 def _files(config: ConfigDict) -> str:

@@ -62,8 +62,7 @@ def test_one_sentence_before_anything_compiles(cache, tmp_path, changes, sentenc
 def test_a_microbatch_has_its_share_of_the_most_rows(shards, microbatches, rows):
   c = base.get_config("tiny")
   c.update(microbatches=microbatches)
-  c.sft.batch_size = 8
-  spec = offline.pack_spec(c, shards, "sft")
+  spec = offline.pack_spec(c, shards, "sft", (8, 1))
   assert (spec.rows, spec.shards) == (rows, shards) and not spec.shared
   assert spec.columns == c.data.prompt_budget + c.rollout.max_tokens - 1
 

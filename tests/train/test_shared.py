@@ -22,8 +22,10 @@ def folder(path, **files):
 def build():
   """Builds programs as `shared` has them built: a number, the same for the same ones."""
   numbers = iter(range(99))
-  share = shared.sharing(lambda *_: next(numbers), {})
-  return lambda config, lora=None: share(config, SimpleNamespace(lora=lora), "tokenizer", "mesh")
+  share, make = shared.sharing({}), lambda *_: next(numbers)
+  return lambda config, lora=None, *more: share(
+    make, config, SimpleNamespace(lora=lora), "tokenizer", "mesh", *more
+  )
 
 
 def test_stages_share_programs_whose_policies_differ_in_weights(build, tmp_path):
@@ -42,3 +44,9 @@ def test_adapters_and_what_a_config_decides_are_other_programs(build, tmp_path):
   first, second = folder(tmp_path / "a"), folder(tmp_path / "b")
   second.rollout.temperature = 0.5
   assert [build(first), build(first, lora="adapters"), build(second), build(first)] == [0, 1, 2, 0]
+
+
+def test_what_no_config_says_decides_too(build, tmp_path):
+  """As the number of a run's updates, which its learning rate follows."""
+  config = folder(tmp_path / "a")
+  assert [build(config, None, 8), build(config, None, 9), build(config, None, 8)] == [0, 1, 0]

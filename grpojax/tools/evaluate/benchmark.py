@@ -22,7 +22,7 @@ from grpojax.runtime import console, data_shards, processes, sharding
 from grpojax.tools.evaluate import items, policy, suites
 from grpojax.tools.evaluate.policy import Policy
 from grpojax.tools.evaluate.suites import Suite
-from grpojax.train import auto, setup
+from grpojax.train import auto, setup, shared
 from grpojax.train import policy as policy_lib
 from grpojax.train import programs as programs_lib
 
@@ -51,7 +51,7 @@ class Job(NamedTuple):
 
 def prepare(
   config: ConfigDict, checkpoint: str, wanted: list[str], limit: int | None, best_of: str = "",
-  build: Callable | None = None,
+  share: Callable | None = None,
 ) -> Job:  # fmt: skip
   """Checks the config and the checkpoint's name, and reads the questions.  Raises ValueError.
 
@@ -85,7 +85,8 @@ def prepare(
   mesh = sharding.make_mesh(config.mesh)
   data_shards.check_sampler(mesh, sharding.sampler_mesh(config.mesh, mesh))
   model = policy_lib.build_model(config, tokenizer, mesh)._replace(lora=None)  # merged when they are read
-  sample = (build or programs_lib.build)(config, model, tokenizer, mesh).sample_eval
+  given = config, model, tokenizer, mesh
+  sample = (share or shared.anew)(programs_lib.build, *given).sample_eval
   return Job(config, evaluated, chosen, notes, train, tokenizer, scorer, best_of, mesh, model, sample)
 
 

@@ -16,7 +16,7 @@ class Place(NamedTuple):
 
   folder: Path
   policy: str  # folder; "" of the base
-  build: Callable  # programs.build, which builds those that stages share once
+  share: Callable  # shared.sharing's: programs of stages that are the same are built once
   rows: tuple[Path, ...] = ()  # samples.jsonl of the stages whose rows it learns
   reference: str = ""  # folder of a policy of its own; "": as config.reference says
   teachers: dict[str, str] = {}  # key of config.teacher -> folder  # noqa: RUF012 (never changed)
@@ -24,7 +24,7 @@ class Place(NamedTuple):
 
 def answers(config: ConfigDict, place: Place, suites: list[str], limit: int | None):
   """Returns (the evaluation, suite -> items on process 0); goes on where it was stopped."""
-  job = benchmark.prepare(config, place.policy, suites, limit, build=place.build)
+  job = benchmark.prepare(config, place.policy, suites, limit, share=place.share)
   params, done = benchmark.begin(job, place.folder)
   answered = benchmark.run(job, place.folder, params, done)
   return job, answered

@@ -111,10 +111,10 @@ def choose(chain: Chain, since: str, only: str) -> list[Stage]:
   return wanted
 
 
-def run(chain: Chain, wanted: list[Stage], build: Callable) -> bool:
+def run(chain: Chain, wanted: list[Stage], share: Callable) -> bool:
   """Collective: runs these stages.  Returns False where one was asked to stop, and has saved.
 
-  `build` is shared.sharing's.
+  `share` is shared.sharing's.
   """
   what = f"--workdir={chain.workdir} has a pipeline that goes on"
   with contextlib.ExitStack() as stack:
@@ -124,7 +124,7 @@ def run(chain: Chain, wanted: list[Stage], build: Callable) -> bool:
       if chain.states[stage.name].what == STALE:
         processes.on_process_0(partial(_replace, chain.workdir, stage.name))
     for stage in wanted:
-      if not _run(chain, stage, build):
+      if not _run(chain, stage, share):
         return False
   return True
 
@@ -138,7 +138,7 @@ def _replace(workdir: Path, name: str) -> None:
   console.say(f"stage '{name}' was stale and is now {aside / f'{name}-{number}'}")
 
 
-def _run(chain: Chain, stage: Stage, build: Callable) -> bool:
+def _run(chain: Chain, stage: Stage, share: Callable) -> bool:
   """Collective: runs a stage and draws the chain's report.  Returns False where it was asked to stop."""
   folder = chain.workdir / stage.name
   _say(f"stage '{stage.name}' ({stage.kind}), from {stage.init or 'nothing'}")
@@ -150,7 +150,7 @@ def _run(chain: Chain, stage: Stage, build: Callable) -> bool:
       if manifest.edited(chain.workdir, name):
         console.say(f"note: {name}/{ROWS} was edited since stage '{name}' wrote it; it is learned as it is")
     teachers = {key: _policy(stage, of, chain.workdir) for key, of in stage.teachers}
-    left = KINDS[stage.kind](stage, Place(folder, policy, build, rows, reference, teachers))
+    left = KINDS[stage.kind](stage, Place(folder, policy, share, rows, reference, teachers))
   except ValueError as error:
     if jax.process_index() == 0 and (folder / manifest.NAME).exists():
       _draw_stage(chain, stage, str(error))

@@ -12,7 +12,7 @@ from grpojax.config import commandline, recipe
 from grpojax.runtime import console, errors, storage
 from grpojax.tools.pipeline import chain as chain_lib
 from grpojax.tools.pipeline import manifest, stages
-from grpojax.train import programs, shared
+from grpojax.train import shared
 
 WORKDIR = flags.DEFINE_string(
   "workdir", None, "Where the stages live, a folder each; default runs/NAME.", allow_override=True
@@ -35,8 +35,8 @@ def main(argv):
   wanted = chain_lib.choose(chain, FROM.value, ONLY.value)
   console.say(f"{chain.name} in {workdir}: {len(chain.stages)} stages, {len(wanted)} to run")
   chain_lib.describe(chain, wanted)
-  build = shared.sharing(programs.build, {})
-  errors.to_the_end(workdir, lambda: chain_lib.run(chain, wanted, build))
+  share = shared.sharing({})
+  errors.to_the_end(workdir, lambda: chain_lib.run(chain, wanted, share))
   for name, (what, why) in manifest.states(chain.stages, chain.workdir).items():
     if what == manifest.STALE:
       console.say(f"note: stage '{name}' is stale now ({why})")

@@ -19,6 +19,7 @@ from grpojax.tools.evaluate.suites import Suite
 from grpojax.tools.pipeline import pairing
 from grpojax.tools.pipeline.answering import Place
 from grpojax.train import policy as policy_lib
+from grpojax.train import programs as programs_lib
 
 NAME = "judge"  # of the suite of rubrics, and of the folder of its items
 Scores = dict[tuple[str, str], float]  # (id of the question, text of the answer) -> mean score
@@ -32,7 +33,7 @@ def judge(
   `answering` is the evaluation that made the items.  Returns (answer -> its judgements, {} but on process 0;
   answers whose rubric is over the budget); goes on where it was stopped.
   """
-  job, of_rubric, dropped = _prepare(answering, config, items, place.build)
+  job, of_rubric, dropped = _prepare(answering, config, items, place.share)
   out = place.folder / NAME
   params, done = benchmark.begin(job, out)
   found = benchmark.run(job, out, params, done).get(NAME, [])
@@ -92,7 +93,7 @@ def sentence(found: dict[str, float]) -> str:
   )
 
 
-def _prepare(answering: benchmark.Job, config: ConfigDict, items: list[dict], build: Callable):
+def _prepare(answering: benchmark.Job, config: ConfigDict, items: list[dict], share: Callable):
   """Returns (the evaluation that asks the rubrics, id -> (question's id, text), rubrics over the budget)."""
   c = config.judge
   asked = config.copy_and_resolve_references()
@@ -129,7 +130,7 @@ def _prepare(answering: benchmark.Job, config: ConfigDict, items: list[dict], bu
   take = lambda rows: [rows[i] for i in fits]
   numbers = np.array([suites.number(f"{NAME}/{one}") for one in ids], np.int32)
   split = Split(NAME, take(rubrics), take(prompts), numbers, c.prompt_budget, len(prompts) - len(fits))
-  sample = build(asked, answering.model, answering.tokenizer, answering.mesh).sample_eval
+  sample = share(programs_lib.build, asked, answering.model, answering.tokenizer, answering.mesh).sample_eval
   job = answering._replace(
     config=asked, suites=[Suite(NAME, split, ids)], scorer=rewards.build(asked.reward), sample=sample
   )

@@ -37,7 +37,7 @@ def base(stage: Stage, place: Place) -> list[str]:
   takes few of them, and no tokens.
   """
   begun = time.perf_counter()
-  job = train.prepare(stage.config, place.folder, build=place.build)
+  job = train.prepare(stage.config, place.folder, share=place.share)
   model = job.model._replace(lora=None)
   with metrics.Writer(place.folder) as writer:
     if "path" in job.config.model:
@@ -58,7 +58,7 @@ def learn(stage: Stage, place: Place) -> list[str] | None:
     processes.on_process_0(lambda: _join([*own, *place.rows], place.folder / LEARNED))
   if place.reference:
     config.reference = place.reference
-  job = learner.prepare(config, place.folder, place.build)
+  job = learner.prepare(config, place.folder, place.share)
   return _leave_trained(job, place.folder) if learner.run(job) else None
 
 
@@ -69,7 +69,7 @@ def reinforce(stage: Stage, place: Place) -> list[str] | None:
     overrides.apply(config, {key: folder})
   if place.reference:
     config.reference = place.reference
-  job = train.prepare(config, place.folder, build=place.build)
+  job = train.prepare(config, place.folder, share=place.share)
   return _leave_trained(job, place.folder) if train.run(job) else None
 
 

@@ -15,18 +15,17 @@ from grpojax.runtime import console, errors
 from grpojax.tools.pipeline import chain as chain_lib
 from grpojax.tools.pipeline import stages
 from grpojax.tools.study import chains
-from grpojax.train import programs as programs_lib
 from grpojax.train import shared
 
 
 def main() -> None:
   """Answers line by line; ends with a run that was asked to stop, and has saved."""
   answers = os.fdopen(os.dup(1), "w")  # before standard output is a run's log
-  build = shared.sharing(programs_lib.build, {})
+  share = shared.sharing({})
   for line in sys.stdin:
     asked = json.loads(line)
     print_to(asked["log"])
-    status = status_of(lambda asked=asked: run(asked["flags"], asked["workdir"], build))
+    status = status_of(lambda asked=asked: run(asked["flags"], asked["workdir"], share))
     sys.stdout.flush()
     print(status, file=answers, flush=True)
     if status == os.EX_TEMPFAIL:
@@ -41,7 +40,7 @@ def print_to(log: str) -> None:
   os.close(file)
 
 
-def run(flags: list[str], workdir: str, build) -> None:
+def run(flags: list[str], workdir: str, share) -> None:
   """Trains as `grpojax train` does with these flags, or runs what is left of a pipeline."""
   config, notes = commandline.settled(flags)
   commandline.set_up_process(config, stages.check_keys_of)
@@ -50,9 +49,9 @@ def run(flags: list[str], workdir: str, build) -> None:
   console.say_once.cache_clear()  # once a run
   if chains.is_chain(config):
     chain = chain_lib.find(config, Path(workdir))
-    errors.to_the_end(workdir, lambda: chain_lib.run(chain, chain_lib.choose(chain, "", ""), build))
+    errors.to_the_end(workdir, lambda: chain_lib.run(chain, chain_lib.choose(chain, "", ""), share))
     return
-  job = train.prepare(config, workdir, build=build)
+  job = train.prepare(config, workdir, share=share)
   errors.to_the_end(workdir, lambda: train.run(job))
 
 
