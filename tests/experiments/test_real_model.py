@@ -197,7 +197,8 @@ def test_a_study_that_is_killed_in_an_evaluation_goes_on_to_the_same_bytes(comma
   whole, broken = tmp_path / "whole", tmp_path / "broken"
   done = subprocesses.run_one(*command(whole, "--only=recipes,transfer,pass_at_k", row))
   assert done.code == 0, done.out + done.err
-  shutil.copytree(whole / "recipes", broken / "recipes")
+  for done in "recipes", "transfer/after":
+    shutil.copytree(whole / done, broken / done)
   words = [sys.executable, "-m", *command(broken, transfer, row)]
   killed = subprocess.Popen(words, env=subprocesses.environment(), stdout=subprocess.DEVNULL)
   items = broken / "transfer" / "before" / "items.jsonl"
