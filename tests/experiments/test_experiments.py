@@ -13,6 +13,7 @@ from pathlib import Path
 
 import data_toys
 import pytest
+import shared_programs
 import subprocesses
 import test_local
 from study_toys import STUDY, finish, runs
@@ -36,7 +37,9 @@ from experiments import (
 from grpojax.config import schema
 from grpojax.data import templates
 from grpojax.runtime import metrics
-from grpojax.tools.study import figures, page, plan, results
+from grpojax.tools.study import command as study_command
+from grpojax.tools.study import execute, figures, page, plan, results, worker
+from grpojax.train import shared
 
 BROWSER = next((path for name in ("chromium", "google-chrome") if (path := shutil.which(name))), None)
 STUDIES = (
@@ -85,6 +88,56 @@ def test_the_ablations_rows_differ_in_what_the_paper_changed():
 
 def _flat(config) -> list[str]:
   return [f"{k}={v}" for k, v in schema.flatten(config.to_dict()).items()]
+
+
+# As a person runs it, but in this process, where their runs share programs with other tests.
+
+
+@pytest.fixture
+def study_here(monkeypatch, quick_jobs, cache, tmp_path):
+  """Returns study(module, *words), which plans, runs and concludes."""
+  share = shared.sharing(shared_programs.BUILT)
+
+  def everything(runs, at_once):
+    for run in execute.in_turn(runs):
+      worker.run([*run.flags, "--config.verbose=False"], str(run.workdir), share)
+    return []
+
+  def study(module, *words):
+    words = [*words, f"--config.cache_dir={cache}", "--config.mesh.data=1", f"--out={tmp_path}"]
+    monkeypatch.setattr(sys, "argv", [module.__name__, "--scale=tiny", *words])
+    study_command.run(module.__name__, module.study, ("tiny",))
+
+  monkeypatch.setattr(execute, "everything", everything)
+  return study
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+  "study, rows, section",
+  [
+    (isocompute, "1,2", "## The frontier"),
+    (regimes, "1,3,long chains; rambling 0.5; one in: naive GRPO", "## The map, at equal tokens"),
+    (pass_at_k, "1,2", "## pass@1 and pass@k"),
+    (distillation, "1,3", ""),
+  ],
+)
+def test_a_tiny_study_runs_and_concludes(study, rows, section, study_here, tmp_path):
+  """Two rows of each, and long chains, whose task is the experiments' own; distillation's are pipelines."""
+  study_here(study, "--seeds=1", f"--rows={rows}", "--config.data.train=64")
+  assert section in (tmp_path / "table.md").read_text() and (tmp_path / "report.html").exists()
+  assert len(json.loads((tmp_path / "results.json").read_text())["rows"]) == len(rows.split(","))
+
+
+@pytest.mark.slow
+def test_credit_for_turns_is_compared_at_equal_environment_steps(study_here, tmp_path):
+  """GRPO and ESSA on a tiny desk, two seeds each."""
+  few = "--config.steps=3", "--config.eval.every=3", "--config.cold_start.steps=20"
+  study_here(credit, "--seeds=2", "--rows=desk: trajectory,desk: ESSA", *few)
+  first, essa = json.loads((tmp_path / "results.json").read_text())["rows"]
+  assert first["label"] == "desk: trajectory"
+  assert essa["over_first_at_equal_environment_steps"]["low"] is not None
+  assert essa["environment_steps"]["mean"] > 3 * 16  # three steps of 16 trajectories, resets among them
 
 
 # As a person runs it.
@@ -213,40 +266,6 @@ def test_a_killed_study_resumes_to_the_same_bytes(undisturbed, own_cache, tmp_pa
   assert texts[0] == texts[1]
   rows = json.loads(texts[0])["rows"]
   assert [row["name"] for row in rows] == ["+ overlong filtering", "+ clip-higher"]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-  "study, rows, section",
-  [
-    ("isocompute", "1,2", "## The frontier"),
-    ("regimes", "1,3,long chains; rambling 0.5; one in: naive GRPO", "## The map, at equal tokens"),
-    ("pass_at_k", "1,2", "## pass@1 and pass@k"),
-    ("distillation", "1,3", ""),
-  ],
-)
-def test_a_tiny_study_runs_and_concludes(study, rows, section, cache, tmp_path):
-  """Two rows of each, and long chains, whose task is the experiments' own; distillation's are pipelines."""
-  asked = ["--scale=tiny", "--seeds=1", "--parallel=1", f"--rows={rows}", f"--out={tmp_path}"]
-  asked += [f"--config.cache_dir={cache}", "--config.data.train=64"]
-  done = subprocesses.run_one(f"experiments.{study}", *asked)
-  assert done.code == 0, done.out + done.err
-  assert section in (tmp_path / "table.md").read_text() and (tmp_path / "report.html").exists()
-  assert len(json.loads((tmp_path / "results.json").read_text())["rows"]) == len(rows.split(","))
-
-
-@pytest.mark.slow
-def test_credit_for_turns_is_compared_at_equal_environment_steps(cache, tmp_path):
-  """GRPO and ESSA on a tiny desk, two seeds each."""
-  asked = ["--scale=tiny", "--seeds=2", "--parallel=1", "--rows=desk: trajectory,desk: ESSA"]
-  asked += [f"--config.cache_dir={cache}", "--config.steps=3", "--config.eval.every=3"]
-  asked += ["--config.cold_start.steps=20", f"--out={tmp_path}"]
-  done = subprocesses.run_one("experiments.credit", *asked)
-  assert done.code == 0, done.out + done.err
-  first, essa = json.loads((tmp_path / "results.json").read_text())["rows"]
-  assert first["label"] == "desk: trajectory"
-  assert essa["over_first_at_equal_environment_steps"]["low"] is not None
-  assert essa["environment_steps"]["mean"] > 3 * 16  # three steps of 16 trajectories, resets among them
 
 
 def wait_for(true, process, seconds: float = 120.0) -> None:
