@@ -117,3 +117,17 @@ def quick_jobs(monkeypatch):
   shared_programs.share(monkeypatch)
   monkeypatch.setattr(report, "write", lambda files: None)
   monkeypatch.setattr(compile, "malloc_trim", lambda: None)
+
+
+@pytest.fixture
+def quick_studies(monkeypatch, quick_jobs):
+  """Runs of studies go on in this process, too."""
+  from grpojax.tools.study import execute, worker
+  from grpojax.train import shared
+
+  def everything(runs, at_once):
+    for run in execute.in_turn(runs):
+      worker.run([*run.flags, "--config.verbose=False"], str(run.workdir), shared.anew)
+    return []
+
+  monkeypatch.setattr(execute, "everything", everything)

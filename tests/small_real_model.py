@@ -2,7 +2,8 @@
 
 from experiments.real_model import __main__ as program
 
+EVALUATIONS = {name: part._replace(questions=16, samples=4) for name, part in program.EVALUATIONS.items()}
+
 if __name__ == "__main__":
-  for name, part in program.EVALUATIONS.items():
-    program.EVALUATIONS[name] = part._replace(questions=16, samples=4)
+  program.EVALUATIONS = EVALUATIONS
   program.main()

@@ -13,7 +13,6 @@ from pathlib import Path
 
 import data_toys
 import pytest
-import shared_programs
 import subprocesses
 import test_local
 from study_toys import STUDY, finish, runs
@@ -38,8 +37,7 @@ from grpojax.config import schema
 from grpojax.data import templates
 from grpojax.runtime import metrics
 from grpojax.tools.study import command as study_command
-from grpojax.tools.study import execute, figures, page, plan, results, worker
-from grpojax.train import shared
+from grpojax.tools.study import figures, page, plan, results
 
 BROWSER = next((path for name in ("chromium", "google-chrome") if (path := shutil.which(name))), None)
 STUDIES = (
@@ -94,21 +92,14 @@ def _flat(config) -> list[str]:
 
 
 @pytest.fixture
-def study_here(monkeypatch, quick_jobs, cache, tmp_path):
+def study_here(monkeypatch, quick_studies, cache, tmp_path):
   """Returns study(module, *words), which plans, runs and concludes."""
-  share = shared.sharing(shared_programs.BUILT)
-
-  def everything(runs, at_once):
-    for run in execute.in_turn(runs):
-      worker.run([*run.flags, "--config.verbose=False"], str(run.workdir), share)
-    return []
 
   def study(module, *words):
     words = [*words, f"--config.cache_dir={cache}", "--config.mesh.data=1", f"--out={tmp_path}"]
     monkeypatch.setattr(sys, "argv", [module.__name__, "--scale=tiny", *words])
     study_command.run(module.__name__, module.study, ("tiny",))
 
-  monkeypatch.setattr(execute, "everything", everything)
   return study
 
 

@@ -8,6 +8,7 @@ import sys
 import time
 
 import pytest
+import small_real_model
 import subprocesses
 import test_local
 
@@ -188,15 +189,33 @@ def command(tmp_path_factory):
     "reward.accuracy.fn": "study_toys:coin",  # random weights are never right, and would stay what they are
   }  # fmt: skip
   flags = [f"--config.{key}={value}" for key, value in sizes.items()]
+  flags += ["--config.mesh.data=1"]
   return lambda out, *more: ["small_real_model", "--seeds=1", f"--out={out}", *flags, *more]
 
 
+@pytest.fixture
+def run_here(command, monkeypatch, quick_studies):
+  """Returns run(out, *words): what it trains in this process, and each of its evaluations in a fork."""
+
+  def evaluate(one, environment):
+    subprocesses.ended_well([subprocesses.run_one(*one.command[2:])])
+    return one
+
+  def run(*words):
+    monkeypatch.setattr(sys, "argv", command(*words))
+    program.main()
+
+  monkeypatch.setattr(program, "EVALUATIONS", small_real_model.EVALUATIONS)
+  monkeypatch.setattr(evaluation, "_run", evaluate)
+  subprocesses.warm_parent()  # which would die with the thread that started it: evaluations have their own
+  return run
+
+
 @pytest.mark.slow
-def test_a_study_that_is_killed_in_an_evaluation_goes_on_to_the_same_bytes(command, tmp_path):
+def test_a_study_that_is_killed_in_an_evaluation_goes_on_to_the_same_bytes(command, run_here, tmp_path):
   row, transfer = "--rows=sums: grpo", "--only=transfer"
   whole, broken = tmp_path / "whole", tmp_path / "broken"
-  done = subprocesses.run_one(*command(whole, "--only=recipes,transfer,pass_at_k", row))
-  assert done.code == 0, done.out + done.err
+  run_here(whole, "--only=recipes,transfer,pass_at_k", row)
   for done in "recipes", "transfer/after":
     shutil.copytree(whole / done, broken / done)
   words = [sys.executable, "-m", *command(broken, transfer, row)]
@@ -208,8 +227,7 @@ def test_a_study_that_is_killed_in_an_evaluation_goes_on_to_the_same_bytes(comma
     time.sleep(0.05)
   killed.kill()  # and with it the evaluation that it started
   killed.wait()
-  done = subprocesses.run_one(*command(broken, transfer, row))
-  assert done.code == 0, done.out + done.err
+  run_here(broken, transfer, row)
   texts = [(out / "transfer" / "results.json").read_text() for out in (whole, broken)]
   assert texts[0] == texts[1]
   found = json.loads((whole / "pass_at_k" / "results.json").read_text())
@@ -219,11 +237,10 @@ def test_a_study_that_is_killed_in_an_evaluation_goes_on_to_the_same_bytes(comma
 
 
 @pytest.mark.slow
-def test_every_kind_of_setting_trains(command, tmp_path):
+def test_every_kind_of_setting_trains(run_here, tmp_path):
   rows = "adapters, 10 x the learning rate", "bfloat16, TIS", "int8, TIS", "form alone"
   numbers = [str(1 + [row.name for row in studies.settings().rows].index(name)) for name in rows]
-  done = subprocesses.run_one(*command(tmp_path, "--only=settings", f"--rows={','.join(numbers)}"))
-  assert done.code == 0, done.out + done.err
+  run_here(tmp_path, "--only=settings", f"--rows={','.join(numbers)}")
   found = json.loads((tmp_path / "settings" / "results.json").read_text())
   assert [row["name"] for row in found["rows"]] == list(rows) and not found["missing"]
   gaps = {name: found["curves"][name]["sampling/sampling_logp_difference/mean"]["values"][0] for name in rows}
