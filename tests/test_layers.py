@@ -93,6 +93,10 @@ def test_only_the_learner_differentiates():
   assert users == {"learner"}
 
 
+def test_nobody_imports_what_ties_its_process_to_the_parent():
+  assert not [path for path in FILES if any("forkserver_preload" in name for name in names(path))]
+
+
 def test_files_stay_short():
   long = {str(path.relative_to(ROOT)): n for path in FILES if (n := len(path.read_text().splitlines())) > 400}
   assert not long

@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
 
-from grpojax.runtime import metrics
+from grpojax.runtime import metrics, parent_death
 from grpojax.tools.study import execute, plan
 from grpojax.tools.study.plan import Run
 
@@ -75,7 +75,7 @@ def carry_out(todo: list[Evaluation], at_once: int) -> None:
 def _run(one: Evaluation, environment: dict[str, str]) -> Evaluation:
   one.out.mkdir(parents=True, exist_ok=True)
   with (one.out / "log.txt").open("ab") as log:
-    how = dict(stdout=log, stderr=subprocess.STDOUT, preexec_fn=execute.die_with_parent)
+    how = dict(stdout=log, stderr=subprocess.STDOUT, preexec_fn=parent_death.die_with_parent)
     code = subprocess.run(one.command, env=os.environ | environment, **how).returncode
   if code:
     raise ValueError(f"{shlex.join(one.command)} ended with {code}; its words are in {one.out / 'log.txt'}.")

@@ -20,7 +20,7 @@ from concurrent.futures import ThreadPoolExecutor
 from multiprocessing import forkserver
 from pathlib import Path
 
-from grpojax.rewards import die_with_parent
+from grpojax.runtime import parent_death
 
 START = 60.0  # seconds that a server may take beside its calls, to import and to fork
 _MEMORY = 2 << 30  # bytes of address space of one worker
@@ -62,20 +62,20 @@ def guard(
   `modules` are imported once, for all workers.  What libraries print goes to stderr: it is no answer.
   Workers that somebody stopped are looked for while `working` is set: somebody waits for them.
   """
-  die_with_parent.ask_kernel()  # also while it is stopped
+  parent_death.die_with_parent()  # also while it is stopped
   threading.Thread(target=_end_with, args=[trainer], daemon=True).start()
   threading.Thread(target=_kill_stopped, args=[working], daemon=True).start()
   answers = os.dup(1)
   os.dup2(2, 1)
   context = multiprocessing.get_context("forkserver")
-  context.set_forkserver_preload([die_with_parent.__name__, *modules])
+  context.set_forkserver_preload(["grpojax.rewards.forkserver_preload", *modules])
   forkserver.ensure_running()  # by this thread: the kernel's "parent" is the thread that started a process
   return answers, context
 
 
 def confine() -> None:
   """Limits a worker's memory, so that it raises MemoryError and takes none from the trainer."""
-  die_with_parent.ask_kernel()
+  parent_death.die_with_parent()
   if sys.platform == "linux":
     allowed = resource.getrlimit(resource.RLIMIT_AS)[1]
     memory = _MEMORY if allowed == resource.RLIM_INFINITY else min(_MEMORY, allowed)

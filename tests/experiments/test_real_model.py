@@ -207,7 +207,6 @@ def run_here(command, monkeypatch, quick_studies):
 
   monkeypatch.setattr(program, "EVALUATIONS", small_real_model.EVALUATIONS)
   monkeypatch.setattr(evaluation, "_run", evaluate)
-  subprocesses.warm_parent()  # which would die with the thread that started it: evaluations have their own
   return run
 
 

@@ -6,7 +6,6 @@ from its checkpoint.  On Linux a worker dies with the process that started it, s
 one workdir.
 """
 
-import ctypes
 import json
 import os
 import select
@@ -20,13 +19,11 @@ from typing import NamedTuple
 
 from tqdm import tqdm
 
-from grpojax.runtime import console
+from grpojax.runtime import console, parent_death
 from grpojax.tools.study import machine, plan
 from grpojax.tools.study.plan import Run
 
 ACCELERATORS = ("/dev/nvidia0", "/dev/accel0", "/dev/vfio/0")
-LIBC = ctypes.CDLL(None)
-SET_PARENT_DEATH_SIGNAL = 1  # of prctl(2)
 RESERVED = 0.75  # of a GPU's memory, what JAX reserves for a process
 GRACE = 300.0  # seconds to finish a step and to save, as launchers give them
 
@@ -127,7 +124,7 @@ def start(number: int, at_once: int) -> subprocess.Popen:
   def before():  # in the new process
     if hasattr(os, "sched_setaffinity"):
       os.sched_setaffinity(0, mine)
-    die_with_parent()
+    parent_death.die_with_parent()
 
   return subprocess.Popen(
     [sys.executable, "-m", "grpojax.tools.study.worker"], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
@@ -152,12 +149,6 @@ def answers(workers: dict[int, Worker]) -> Iterator[tuple[int, int]]:
     if select.select([output], [], [], 0)[0]:
       line = output.readline()
       yield number, int(line) if line else worker.process.wait()
-
-
-def die_with_parent() -> None:
-  """Has the kernel kill this process when its parent ends; elsewhere than on Linux, nothing."""
-  if hasattr(LIBC, "prctl"):
-    LIBC.prctl(SET_PARENT_DEATH_SIGNAL, signal.SIGKILL)
 
 
 def cores() -> list[int]:
