@@ -102,6 +102,7 @@ def test_every_phase_from_the_first_second_is_watched(cache, tmp_path, monkeypat
   assert [phase for phase in seen if "evaluating" in phase] == evaluations
 
 
+@pytest.mark.slow
 def test_data_that_is_never_read_ends_the_process_with_its_phase(tmp_path):
   """Not only the loop: here the reader of the data waits for ever."""
   done = subprocess.run(

@@ -72,6 +72,7 @@ def test_what_a_killed_or_stopped_one_had_is_done_by_another(tmp_path, number, o
   assert isinstance(pid, int) and pid > 0
 
 
+@pytest.mark.slow
 def test_an_idle_worker_may_be_killed(tmp_path):
   """Its pool replaces it, or dies and is replaced."""
   (worker,) = pool.call(MINE, [[0, str(tmp_path)]], timeout=30, workers=1)

@@ -144,6 +144,7 @@ def folder(tmp_path_factory):
   return str(classifier("sequence", tmp_path_factory.mktemp("scores") / "sequence"))
 
 
+@pytest.mark.slow
 def test_a_run_asks_rules_where_they_are_and_a_reward_model_where_not(cache, tmp_path, folder):
   c = grpo.get_config("tiny")
   c.update(cache_dir=str(cache), verbose=False, steps=1)

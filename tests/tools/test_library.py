@@ -67,6 +67,7 @@ def test_the_policy_is_sampled_greedily_as_the_evaluation_does(trained):
     done.generate("1+1")
 
 
+@pytest.mark.slow
 def test_a_run_goes_on_from_its_exported_model_on_rows_with_a_function(trained, cache, tmp_path, monkeypatch):
   """Twice in one process, relative paths, and the record says what was trained on and by what."""
   monkeypatch.chdir(tmp_path)

@@ -82,7 +82,8 @@ def test_a_config_without_open_keys_is_left_alone(tmp_path):
   assert auto.choose(config, machine(), abstract.Tokenizer()) is config
 
 
-@pytest.mark.parametrize("rows_", ["packed", pytest.param("single", marks=SLOW)])
+@SLOW
+@pytest.mark.parametrize("rows_", ["packed", "single"])
 def test_less_memory_has_more_pieces_and_fewer_slots(rows_, tmp_path):
   sizes = [chosen(ordinary(tmp_path, rows=rows_), machine(memory=gib * GIB))[1] for gib in (96, 16, 7)]
   assert sizes[0].pieces <= sizes[1].pieces <= sizes[2].pieces and sizes[0].pieces < sizes[2].pieces

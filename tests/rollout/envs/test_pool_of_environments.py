@@ -92,6 +92,7 @@ def test_an_episode_is_the_same_whatever_runs_beside_it(alone, slots, shared):
   assert more == [2 * slots * 5, 0, 0]
 
 
+@pytest.mark.slow
 def test_slow_environments_work_side_by_side():
   """All have begun to work before the first has answered; `poll` waits for none."""
   with pool_of("Dice", seconds=0.5) as pool:
@@ -154,6 +155,7 @@ def test_failures_say_what_was_wrong(shared):
   }
 
 
+@pytest.mark.slow
 def test_those_that_never_answer_are_killed_at_the_limit(alone):
   bad = ["hang", "spin", "print", "fork"]
   with pool_of("Obedient", timeout=5.0) as pool:

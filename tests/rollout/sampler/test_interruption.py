@@ -56,7 +56,14 @@ def slots(policy, cut):
   return interruption.label(cut, jax.tree.map(np.asarray, rollout))
 
 
-@pytest.mark.parametrize("cut", [CUT, PAIR, CUT._replace(closing=())], ids=["one", "pair", "always"])
+@pytest.mark.parametrize(
+  "cut",
+  [
+    pytest.param(CUT, id="one"),
+    pytest.param(PAIR, id="pair", marks=pytest.mark.slow),
+    pytest.param(CUT._replace(closing=()), id="always", marks=pytest.mark.slow),
+  ],
+)
 def test_who_still_thinks_is_cut_and_all_others_are_as_without(policy, cut):
   free, found = static(policy, None), static(policy, cut)
   rounded = {name: getattr(found, name) for name in ("sampler_logp", "sampler_entropy")}  # as programs fuse

@@ -112,6 +112,7 @@ def test_the_copy_is_in_the_compute_dtype_as_far_as_every_use_is(head_dtype, tie
   assert half - own < 0.6 * (whole - own) and half / 2 < made.bytes_per_chip < 0.6 * half
 
 
+@pytest.mark.slow
 def test_a_compute_dtype_narrower_than_the_parameters_is_rounded_once_a_rollout(monkeypatch):
   """And draws the same tokens as a sampler that reads and rounds the learner's for each of them."""
   c = config(data=8)
