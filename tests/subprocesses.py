@@ -27,6 +27,14 @@ QUICK = (
 )
 
 
+def new_cache(folder: Path) -> Path:
+  """Returns a config.cache_dir without datasets and cold starts, whose programs are those that are kept."""
+  folder.mkdir()
+  PROGRAMS.mkdir(parents=True, exist_ok=True)
+  (folder / "programs").symlink_to(PROGRAMS)
+  return folder
+
+
 class Ended(NamedTuple):
   code: int
   out: str

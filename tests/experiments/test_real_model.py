@@ -180,7 +180,7 @@ def test_an_evaluation_asks_its_own_task_or_all_and_is_done_when_its_summary_is_
 @pytest.fixture(scope="module")
 def command(tmp_path_factory):
   folder = test_local.make_folder(tmp_path_factory.mktemp("model") / "qwen")
-  cache = tmp_path_factory.mktemp("cache")
+  cache = subprocesses.new_cache(tmp_path_factory.mktemp("new") / "cache")
   sizes = {
     "model.path": folder, "cache_dir": cache, "steps": 2, "verbose": False, "data.rows": 40,
     "data.prompt_budget": 320, "rollout.prefill_chunk": 320, "rollout.prompts": 16, "microbatches": 4,
