@@ -91,7 +91,7 @@ def bootstrap(values: np.ndarray, resamples: int = 10_000, seed: int = 0) -> tup
 def resampled(values: np.ndarray, resamples: int = 10_000, seed: int = 0) -> np.ndarray:
   """Returns the means [resamples, M] of values [P, M] over draws of P whole questions with replacement."""
   rng, P, means = np.random.default_rng(seed), len(values), []
-  at_once = max(1, (1 << 16) // P)
+  at_once = max(1, (1 << 16) // P)  # their counts stay in a processor's cache
   for first in range(0, resamples, at_once):
     n = min(at_once, resamples - first)
     drawn = rng.integers(P, size=(n, P)) + P * np.arange(n)[:, None]

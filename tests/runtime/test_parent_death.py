@@ -19,11 +19,14 @@ SHELL = """
 import os, sys, time
 from grpojax.runtime import parent_death
 
+parent = os.getpid()
 if not os.fork():
   if {tied}:
     parent_death.die_with_parent()
   print("ready", flush=True)
-  time.sleep(0.5)  # the parent ends
+  while os.getppid() == parent:
+    time.sleep(0.01)
+  time.sleep(0.1)  # for the kernel's signal
   print("alive", flush=True)
   os._exit(0)
 sys.stdin.readline()

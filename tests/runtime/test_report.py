@@ -10,13 +10,14 @@ import shlex
 import sys
 import xml.etree.ElementTree as ElementTree
 
+import matplotlib
 import numpy as np
 import pytest
 from matplotlib.axes import Axes
 
 from grpojax import __main__ as commands
 from grpojax.runtime import console, metrics, report
-from grpojax.runtime.report import completions, curves, figures
+from grpojax.runtime.report import completions, curves, figures, specs
 
 ALL_FIGURES = {
   "Held-out accuracy",
@@ -146,6 +147,15 @@ def test_every_figure_is_there(page):
 def test_a_figure_is_there_if_its_metric_was_measured(tmp_path, without, missing):
   drawn = figures.draw(metrics.read(a_run(tmp_path, steps=4, without=without)))
   assert {figure["title"] for figure in drawn} == ALL_FIGURES - missing
+
+
+def test_a_figure_is_the_same_on_axes_that_showed_another(tmp_path):
+  records = metrics.read(a_run(tmp_path, steps=4))
+  charts = list(specs.charts(records))
+  assert any(chart.log for chart in charts[:-1])
+  with matplotlib.rc_context(figures.STYLE):
+    alone = [figures._draw(figures.axes("")[1], chart, chart.own(records)) for chart in charts]
+  assert figures.draw(records) == [figure for figure in alone if figure]
 
 
 def test_what_was_drawn_is_shown_not_what_dynamic_sampling_kept():
