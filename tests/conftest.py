@@ -42,6 +42,7 @@ jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.05)
 MAPPINGS = 65_530  # of a process; vm.max_map_count as it comes
 JOBS_FIRST = (
   "tests/experiments/test_real_model.py", "tests/runtime/test_processes.py", "tests/train/", "tests/faults/",
+  "tests/experiments/test_experiments.py", "tests/tools/test_pipeline_runs.py", "tests/tools/test_podcheck",
 )  # fmt: skip
 
 
