@@ -111,13 +111,20 @@ def _kept_programs():
 
 
 @pytest.fixture
-def quick_jobs(monkeypatch):
-  """Jobs here share the programs that are the same, draw no report, and keep the memory that they free."""
-  from grpojax.runtime import compile, report  # here: the process that deals the tests needs none of it
+def quick_programs(monkeypatch):
+  """Jobs here share the programs that are the same, and keep the memory that they free."""
+  from grpojax.runtime import compile  # here: the process that deals the tests needs none of it
 
   shared_programs.share(monkeypatch)
-  monkeypatch.setattr(report, "write", lambda files: None)
   monkeypatch.setattr(compile, "malloc_trim", lambda: None)
+
+
+@pytest.fixture
+def quick_jobs(monkeypatch, quick_programs):
+  """They draw no report, either."""
+  from grpojax.runtime import report
+
+  monkeypatch.setattr(report, "write", lambda files: None)
 
 
 @pytest.fixture

@@ -7,7 +7,6 @@ import sys
 from pathlib import Path
 
 import pytest
-import shared_programs
 import subprocesses
 
 from grpojax.config import commandline, recipe
@@ -101,13 +100,14 @@ COIN = "--config.reward.accuracy={'fn': 'subprocesses:odd'}", "--config.cold_sta
 FORM = "--config.judge.marker=#", "--config.judge.most=999", "--config.judge.max_tokens=32"
 
 
+@pytest.mark.usefixtures("quick_programs")
 @pytest.mark.parametrize("name", recipe.names(recipe.PIPELINES))
 def test_a_recipe_runs_from_its_base_to_its_report_and_then_has_nothing_to_do(cache, tmp_path, name):
   form = () if name == "self_rewarding_grpo" else FORM  # whose scores are one token each, and none is sampled
   words = f"{name}:tiny", f"--workdir={tmp_path / 'run'}", *COIN, *form
   flags = [f"--config={name}:tiny", *quiet(cache), *COIN, *form]
   found = chain.find(commandline.config_of(flags, recipe.PIPELINES, stages.check_keys_of), tmp_path / "run")
-  assert chain.run(found, chain.choose(found, "", ""), shared.sharing(shared_programs.BUILT))
+  assert chain.run(found, chain.choose(found, "", ""), shared.anew)
   done = [p.parent.name for p in (tmp_path / "run").glob(f"*/{NAME}") if "left" in json.loads(p.read_text())]
   assert {"base", "before", "after"} <= set(done)
   html = (tmp_path / "run" / "report.html").read_text()
