@@ -23,6 +23,7 @@ from pathlib import Path
 from grpojax.runtime import parent_death
 
 START = 60.0  # seconds that a server may take beside its calls, to import and to fork
+PRELOAD = "grpojax.rewards.forkserver_preload"  # by its name: who imports it is tied to its parent
 _MEMORY = 2 << 30  # bytes of address space of one worker
 _STARTER = ThreadPoolExecutor(1)  # a thread that lasts: servers die with the thread that started them
 
@@ -68,7 +69,7 @@ def guard(
   answers = os.dup(1)
   os.dup2(2, 1)
   context = multiprocessing.get_context("forkserver")
-  context.set_forkserver_preload(["grpojax.rewards.forkserver_preload", *modules])
+  context.set_forkserver_preload([PRELOAD, *modules])
   forkserver.ensure_running()  # by this thread: the kernel's "parent" is the thread that started a process
   return answers, context
 

@@ -93,8 +93,11 @@ def resampled(values: np.ndarray, resamples: int = 10_000, seed: int = 0) -> np.
   rng, P, means = np.random.default_rng(seed), len(values), []
   at_once = max(1, (1 << 16) // P)  # their counts stay in a processor's cache
   for first in range(0, resamples, at_once):
-    n = min(at_once, resamples - first)
-    drawn = rng.integers(P, size=(n, P)) + P * np.arange(n)[:, None]
-    times = np.bincount(drawn.ravel(), minlength=n * P).reshape(n, P)  # how often each question is in a draw
-    means.append(times @ values / P)
+    means.append(counts(rng, P, min(at_once, resamples - first)) @ values / P)
   return np.concatenate(means)
+
+
+def counts(rng: np.random.Generator, P: int, resamples: int) -> np.ndarray:
+  """Returns how often each of P is in each of so many draws of P with replacement, [resamples, P]."""
+  drawn = rng.integers(P, size=(resamples, P)) + P * np.arange(resamples)[:, None]
+  return np.bincount(drawn.ravel(), minlength=drawn.size).reshape(drawn.shape)

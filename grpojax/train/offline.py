@@ -69,8 +69,7 @@ def with_split(
   policy_lib.check_prompts(model, split)
   batch = c[section].batch_size, completions
   given = c, model, job.data.tokenizer, mesh, section, batch, c.steps
-  update, logp = (share or shared.anew)(_build, *given)
-  pack = pack_spec(c, sharding.batch_shards(mesh), section, batch)
+  update, logp, pack = (share or shared.anew)(_build, *given)
   programs = job.programs._replace(update=update, logp=logp)
   rollout = job.rollout._replace(data=job.data._replace(train=split))
   return job.with_programs(programs)._replace(rollout=rollout, pack=pack)
@@ -78,14 +77,14 @@ def with_split(
 
 def _build(
   config: ConfigDict, model: Model, tokenizer, mesh: Mesh, section: str, batch: tuple[int, int], steps: int
-) -> tuple[Callable, Callable]:
-  """Builds the update, whose learning rate is a cosine of so many steps, and the log-probs of a batch."""
+) -> tuple[Callable, Callable, PackSpec | None]:
+  """Builds the update, whose learning rate is a cosine of so many steps, log-probs and packing of a batch."""
   schedule = supervised.cosine(config.optimizer.learning_rate, config.optimizer.warmup_steps, steps)
   tx = optimizer.make_optimizer(config.optimizer, schedule, model.trained.axes)
   pack = pack_spec(config, sharding.batch_shards(mesh), section, batch)
   layout = rows.of(config, model, mesh, pack, temperature=1.0)
   update = supervised.program(f"{section} update", model, mesh, layout, tx, schedule)
-  return update, programs_lib.build_logp(model, mesh, layout)
+  return update, programs_lib.build_logp(model, mesh, layout), pack
 
 
 def pack_spec(config: ConfigDict, shards: int, section: str, batch: tuple[int, int]) -> PackSpec | None:

@@ -6,6 +6,8 @@ from typing import NamedTuple
 import numpy as np
 from scipy import special
 
+from grpojax.rollout import estimators
+
 RESAMPLES = 20_000
 
 
@@ -81,7 +83,4 @@ def estimates(values: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 @functools.cache
 def _resampled(S: int) -> np.ndarray:
   """Returns how often each of S seeds is in each resample, [RESAMPLES, S]; always the same draws."""
-  rows = np.random.default_rng(0).integers(S, size=(RESAMPLES, S))
-  counts = np.zeros((RESAMPLES, S))
-  np.add.at(counts, (np.arange(RESAMPLES)[:, None], rows), 1)
-  return counts
+  return estimators.counts(np.random.default_rng(0), S, RESAMPLES).astype(float)
