@@ -6,13 +6,13 @@ compilation, as the other core has another worker's.  What subprocesses.environm
 starts inherits both; test_train.py starts the README's command with the emitters that users have.
 """
 
-import contextlib
 import gc
 import os
 from pathlib import Path
 
 import frames
 import shared_programs
+import subprocesses
 from subprocesses import PROGRAMS, QUICK
 
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
@@ -96,12 +96,7 @@ def pytest_terminal_summary(terminalreporter):
 @pytest.fixture(scope="session")
 def cache() -> Path:
   """A config.cache_dir that the jobs of a worker share, and keep: datasets, cold starts and programs."""
-  folder = PROGRAMS.parent / os.environ.get("PYTEST_XDIST_WORKER", "main")
-  folder.mkdir(parents=True, exist_ok=True)
-  PROGRAMS.mkdir(exist_ok=True)
-  with contextlib.suppress(FileExistsError):
-    (folder / "programs").symlink_to(PROGRAMS)
-  return folder
+  return subprocesses.cache_in(PROGRAMS.parent / os.environ.get("PYTEST_XDIST_WORKER", "main"))
 
 
 @pytest.fixture(autouse=True)

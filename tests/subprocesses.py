@@ -27,11 +27,12 @@ QUICK = (
 )
 
 
-def new_cache(folder: Path) -> Path:
-  """Returns a config.cache_dir without datasets and cold starts, whose programs are those that are kept."""
-  folder.mkdir()
-  PROGRAMS.mkdir(parents=True, exist_ok=True)
-  (folder / "programs").symlink_to(PROGRAMS)
+def cache_in(folder: Path) -> Path:
+  """Makes the folder a config.cache_dir whose programs are those that are kept, and returns it."""
+  for one in folder, PROGRAMS:
+    one.mkdir(parents=True, exist_ok=True)
+  with contextlib.suppress(FileExistsError):
+    (folder / "programs").symlink_to(PROGRAMS)
   return folder
 
 

@@ -109,7 +109,7 @@ def test_the_machines_settings_train_at_a_fraction_of_every_size(machine, tmp_pa
     "steps": 2, "logprob_chunk": 16, "rollout.max_tokens": 16, "rollout.slots": 32, "rollout.segment": 8,
     "rollout.prompts": 16, "eval.prompts": 16, "data.prompt_budget": 240, "rollout.prefill_chunk": 240,
     "mesh.cpu_devices": 8 if machine == "v5e8" else 1, "verbose": False,
-    "cache_dir": subprocesses.new_cache(tmp_path / "cache"),
+    "cache_dir": subprocesses.cache_in(tmp_path / "cache"),
     "model.path": folder, "data.path": tmp_path / "train.jsonl", "data.test_path": tmp_path / "test.jsonl",
     "data.layout": "gsm8k", "reward.accuracy.fn": "study_toys:coin",
     "model.dtype": "float32", "model.param_dtype": "float32",  # CPUs' compiler fails on sums in bfloat16

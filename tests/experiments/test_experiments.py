@@ -189,7 +189,7 @@ def test_the_papers_scale_runs_end_to_end_at_a_fraction_of_every_size(tmp_path):
     "experiments.dapo_ablation", "--scale=paper", "--rows=1,6", "--seeds=1", "--parallel=1",
     f"--out={tmp_path / 'out'}", f"--config.model.path={folder}", f"--config.data.path={train}",
     f"--config.data.test.aime2024.path={test}",
-    f"--config.cache_dir={subprocesses.new_cache(tmp_path / 'cache')}",
+    f"--config.cache_dir={subprocesses.cache_in(tmp_path / 'cache')}",
     *(f"--config.{key}={value}" for key, value in sizes.items()),
   )  # fmt: skip
   assert done.code == 0, done.out + done.err

@@ -180,7 +180,7 @@ def test_an_evaluation_asks_its_own_task_or_all_and_is_done_when_its_summary_is_
 @pytest.fixture(scope="module")
 def command(tmp_path_factory):
   folder = test_local.make_folder(tmp_path_factory.mktemp("model") / "qwen")
-  cache = subprocesses.new_cache(tmp_path_factory.mktemp("new") / "cache")
+  cache = subprocesses.cache_in(tmp_path_factory.mktemp("cache"))
   sizes = {
     "model.path": folder, "cache_dir": cache, "steps": 2, "verbose": False, "data.rows": 40,
     "data.prompt_budget": 320, "rollout.prefill_chunk": 320, "rollout.prompts": 16, "microbatches": 4,
@@ -226,7 +226,7 @@ def test_a_study_that_is_killed_in_an_evaluation_goes_on_to_the_same_bytes(comma
     time.sleep(0.05)
   killed.kill()  # and with it the evaluation that it started
   killed.wait()
-  run_here(broken, transfer, row)
+  subprocesses.ended_well([subprocesses.run_one(*command(broken, transfer, row))])
   texts = [(out / "transfer" / "results.json").read_text() for out in (whole, broken)]
   assert texts[0] == texts[1]
   found = json.loads((whole / "pass_at_k" / "results.json").read_text())

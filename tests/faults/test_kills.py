@@ -54,7 +54,7 @@ def more_points():
 
 @pytest.mark.slow
 def test_killed_in_a_phase_and_started_again_it_is_bit_equal_to_unbroken(tmp_path):
-  cache = subprocesses.new_cache(tmp_path / "cache")  # the cold start is killed too
+  cache = subprocesses.cache_in(tmp_path / "cache")  # the cold start is killed too
   points = (*POINTS, *more_points(), "")
   starts = [f"{tmp_path / 'cut'}={point}" for point in points] + [f"{tmp_path / 'whole'}="]
   flags = [f"--config.{key}={value}" for key, value in {**SETTINGS, "cache_dir": cache}.items()]

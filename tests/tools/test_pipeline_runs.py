@@ -65,7 +65,7 @@ def files(folder):
 
 
 def test_a_chain_that_is_killed_in_stages_and_between_them_ends_with_the_bytes_of_a_whole_one(tmp_path):
-  cache = subprocesses.new_cache(tmp_path / "cache")
+  cache = subprocesses.cache_in(tmp_path / "cache")
   (tmp_path / "chain.py").write_text(CHAIN)
   for name in ("cut", "whole"):  # each with the same names in it, so that no byte tells one from the other
     (tmp_path / name).mkdir()
