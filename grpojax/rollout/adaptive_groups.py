@@ -22,7 +22,7 @@ STOPS = ("balanced", "positive_focused")
 
 def collect(
   config: ConfigDict,
-  draw: Callable[[], Prompts],
+  prompts: Prompts,
   generate: Callable[[Prompts, int], Groups],
   shards: ProcessShards = SINGLE_PROCESS,
 ):
@@ -30,7 +30,6 @@ def collect(
 
   "balanced" wants G / 2 successes and G / 2 failures of each prompt, "positive_focused" one success.
   """
-  prompts = draw()
   P = len(prompts.id)
   active, drawn, who, tokens, filler = np.arange(P), [], [], 0, 0
   for number in range(config.rounds):

@@ -21,21 +21,19 @@ from grpojax.types import Groups, Prompts
 
 
 def collect(
-  config: ConfigDict,
-  draw: Callable[[], Prompts],
-  generate: Callable[[Prompts, int], Groups],
-  shards: ProcessShards = SINGLE_PROCESS,
+  config: ConfigDict, sample: Callable[[int], list[Groups]], shards: ProcessShards = SINGLE_PROCESS
 ) -> tuple[Groups, Outcomes, dict[str, float]]:
   """Collective: one step's groups round by round, the outcomes of all that were drawn, and metrics.
 
-  `draw` gives this process's shard of the next P prompts; `generate` samples and scores them, and its
-  number tells apart the draws of a prompt that occurs twice in a step.  Which groups count, the first P of
-  all processes in order of drawing, is what one process would have it; so all processes try equally often.
+  `sample` gives this process's shard of the step's batch of this number, from 0, sampled and scored, and of
+  the batches behind it that were sampled ahead.  Which groups count, the first P of all processes in order of
+  drawing, is what one process would have it; so all processes try equally often.
   """
   drawn, counts, missing = [], [], 1
   while missing and len(drawn) < (config.max_tries if config.enabled else 1):
-    drawn.append(generate(draw(), len(drawn)))
-    counts.append(shards.gather(mixed(drawn[-1].scored)))
+    batches = sample(len(drawn))
+    drawn += batches
+    counts += [shards.gather(mixed(groups.scored)) for groups in batches]
     target, found = len(counts[-1]), sum(int(x.sum()) for x in counts)
     missing = max(0, target - found)
   seen = [shards.gather((outcomes_of([g]), lengths_of([g]))) for g in drawn]
@@ -45,13 +43,14 @@ def collect(
     return drawn[0], outcomes, metrics
 
   counts = np.concatenate(counts)
+  needed = _needed(counts, target)
   metrics |= {
-    "dynamic_sampling/tries": len(drawn),
+    "dynamic_sampling/tries": -(-needed // target),
     "dynamic_sampling/accuracy": accuracy(outcomes),
     "dynamic_sampling/keep_rate": found / len(counts),
     "dynamic_sampling/missing_groups": missing,
     "dynamic_sampling/surplus_groups": max(0, found - target),
-    "dynamic_sampling/wasted_tokens": int(lengths[_needed(counts, target) :].sum()),
+    "dynamic_sampling/wasted_tokens": int(lengths[needed:].sum()),
   }
   mine, size = concatenate(drawn), len(drawn[0].prompts.id)
   metrics |= describe_drawn(mine, shards)

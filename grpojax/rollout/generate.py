@@ -147,3 +147,18 @@ def generate_and_score(context: RolloutContext, pending: PendingRollout) -> Grou
   order, parts = zip(*itertools.chain.from_iterable(ScoredStream(context, pending)), strict=True)
   groups = take(concatenate(parts), np.argsort(np.concatenate(order)))
   return groups._replace(scored=context.shards.broadcast_from_owner(groups.scored))
+
+
+def score_together(context: RolloutContext, begun: list[PendingRollout]) -> list[Groups]:
+  """Collective: the groups of each of these batches, in order; all are sampled before any reward is asked."""
+  ended, size = [], len(begun[0].prompts.id)
+  for one in begun:
+    with context.timer.phase("rollout"):
+      rollout, counters = context.engine.finish(one.decode_state)
+    context.counters.update(counters)
+    ended.append(Groups(one.prompts, rollout, None))
+  groups = concatenate(ended)
+  with context.timer.phase("reward"):
+    scored = score(context, ask(context, groups.prompts, groups.rollout))
+  groups = groups._replace(scored=context.shards.broadcast_from_owner(scored))
+  return [take(groups, np.arange(i * size, (i + 1) * size)) for i in range(len(begun))]

@@ -52,7 +52,7 @@ def names(groups):
 
 def test_prompts_leave_as_soon_as_they_have_half_and_half():
   draw, ask, asked = world([[2, 9, 9], [1, 1, 9], [0, 0, 0]])
-  groups, outcomes, stats = adaptive_groups.collect(config(), draw, ask)
+  groups, outcomes, stats = adaptive_groups.collect(config(), draw(), ask)
   assert [sorted(set(row)) for row in asked] == [[0, 1, 2], [1, 2], [2]]
   assert names(groups) == [[2, 3, 0, 1], [103, 113, 100, 101], [200, 201, 202, 203]]
   pool = groups.scored.extra
@@ -75,7 +75,7 @@ def test_prompts_leave_as_soon_as_they_have_half_and_half():
 
 def test_focused_on_successes_one_is_enough():
   draw, ask, asked = world([[1, 9, 9], [0, 1, 9], [4, 9, 9]])
-  groups, _, stats = adaptive_groups.collect(config(stop="positive_focused"), draw, ask)
+  groups, _, stats = adaptive_groups.collect(config(stop="positive_focused"), draw(), ask)
   assert len(asked) == 2 and stats["adaptive_group/rounds"] == 2
   assert names(groups)[2] == [200, 201, 202, 203]  # no failure to fill up with
 
@@ -85,7 +85,7 @@ def test_the_stored_pool():
   case = OTHERS["reinforce_ada_pool_stats"]["extra"]
   rounds = [sum(row) for row in case["inputs"]["round_rewards"]]
   draw, ask, asked = world([rounds] * P)
-  groups, *_ = adaptive_groups.collect(config(), draw, ask)
+  groups, *_ = adaptive_groups.collect(config(), draw(), ask)
   expected, scored = case["expected"], groups.scored
   assert len(asked) == expected["stop_after_round"]
   assert scored.reward.sum(1).tolist() == [expected["selected"]["pos"]] * P
@@ -105,7 +105,7 @@ def test_unscored_completions_are_neither_and_are_kept_last():
     valid[0, :3] = False
     return groups._replace(scored=groups.scored._replace(valid=valid))
 
-  groups, outcomes, _ = adaptive_groups.collect(config(rounds=1), draw, ask_some)
+  groups, outcomes, _ = adaptive_groups.collect(config(rounds=1), draw(), ask_some)
   assert names(groups)[0] == [3, 0, 1, 2] and groups.scored.valid[0].tolist() == [True] + [False] * 3
   assert outcomes.count.tolist() == [1, 4, 4]
   assert groups.scored.extra["pool_std"][0, 0] == 0  # of one

@@ -40,12 +40,17 @@ def world(mixed_of_draw):
   return draw, ask
 
 
+def in_turn(draw, ask):
+  """One batch after the other, as `collect` asks for them."""
+  return lambda number: [ask(draw(), number)]
+
+
 def config(**changes):
   return ConfigDict(dict(enabled=True, max_tries=3) | changes)
 
 
 def test_without_dynamic_sampling_one_draw_as_it_is():
-  groups, outcomes, stats = collect(config(enabled=False), *world([False] * 100))
+  groups, outcomes, stats = collect(config(enabled=False), in_turn(*world([False] * 100)))
   assert groups.prompts.id.tolist() == [0, 1, 2, 3]
   of_prompts = {"prompts/all_right": 1.0, "prompts/all_wrong": 0.0, "prompts/mixed": 0.0}
   assert stats == {"num_tokens": P * G * T} | of_prompts
@@ -60,7 +65,7 @@ def test_contrast_counts_valid_completions_and_no_group_without_any():
 
 def test_refills_in_order_of_arrival_and_cuts_the_surplus():
   pattern = [0, 1, 0, 1, 1, 1, 1, 0]
-  groups, outcomes, stats = collect(config(), *world(pattern))
+  groups, outcomes, stats = collect(config(), in_turn(*world(pattern)))
   assert groups.prompts.id.tolist() == [1, 3, 4, 5]
   assert groups.rollout.tokens[:, 0, 0].tolist() == [1, 3, 4, 5]  # rows travel together
   assert groups.rollout.routing[:, 0, 0, 0, 0].tolist() == [1, 3, 4, 5]
@@ -88,6 +93,19 @@ def test_refills_in_order_of_arrival_and_cuts_the_surplus():
   }
 
 
+@pytest.mark.parametrize("ahead", [1, 2, 3])
+def test_batches_that_were_sampled_ahead_come_at_once_and_change_no_group(ahead):
+  pattern = [0, 1, 0, 1, 1, 1, 1, 0, 1, 1, 0, 0]
+  draw, ask = world(pattern)
+  sample = lambda number: [ask(draw(), number + i) for i in range(1 if number else ahead)]
+  groups, outcomes, stats = collect(config(), sample)
+  assert groups.prompts.id.tolist() == [1, 3, 4, 5] and groups.scored.valid.all()
+  assert outcomes.id.tolist() == list(range(max(2, ahead) * P))
+  assert stats["dynamic_sampling/tries"] == 2  # that were needed
+  assert stats["dynamic_sampling/surplus_groups"] == sum(pattern[: max(2, ahead) * P]) - P
+  assert stats["dynamic_sampling/wasted_tokens"] == (max(2, ahead) * P - 6) * G * T
+
+
 def test_the_stored_case_of_refilling():
   """Its six groups arrive in the same order, but three at a time: a draw is as large as the step."""
   case = OTHERS["dynamic_sampling_refill"]["extra"]
@@ -105,7 +123,7 @@ def test_the_stored_case_of_refilling():
     rollout = Rollout(one[..., None].astype(np.int32), one.astype(np.int32), one > 0, *[one[..., None]] * 2)
     return Groups(prompts, rollout, Scored(got, got, one > 0, {}, {}))
 
-  groups, _, stats = collect(config(max_tries=10), draw, ask)
+  groups, _, stats = collect(config(max_tries=10), in_turn(draw, ask))
   assert [names[i] for i in groups.prompts.id] == wanted and groups.scored.valid.all()
   assert stats["dynamic_sampling/tries"] == 2  # verl's batches of two take three
   assert stats["dynamic_sampling/surplus_groups"] == len(case["expected"]["discarded_surplus"])
@@ -113,7 +131,7 @@ def test_the_stored_case_of_refilling():
 
 def test_gives_up_after_max_tries_and_fills_the_shape_with_what_does_not_count():
   pattern = [0] * 5 + [1] + [0] * 100
-  groups, _, stats = collect(config(), *world(pattern))
+  groups, _, stats = collect(config(), in_turn(*world(pattern)))
   assert groups.rollout.tokens.shape == (P, G, T)
   assert groups.prompts.id[0] == 5
   assert groups.scored.valid.tolist() == [[True] * G] + [[False] * G] * 3
@@ -122,7 +140,7 @@ def test_gives_up_after_max_tries_and_fills_the_shape_with_what_does_not_count()
 
 
 def test_no_mixed_group_at_all_still_has_the_shape():
-  groups, *_ = collect(config(), *world([0] * 100))
+  groups, *_ = collect(config(), in_turn(*world([0] * 100)))
   assert groups.rollout.tokens.shape == (P, G, T) and not groups.scored.valid.any()
   assert np.isnan(describe(groups)["reward"])  # nothing to average, which is not 0
 
@@ -135,7 +153,7 @@ def test_an_invalid_sample_does_not_make_a_group_mixed():
 
 def test_description_leaves_invalid_rows_out():
   draw, ask = world([1, 1, 1, 1])
-  groups, *_ = collect(config(enabled=False), draw, ask)
+  groups, *_ = collect(config(enabled=False), in_turn(draw, ask))
   valid = np.ones((P, G), bool)
   valid[:, 1] = False  # only the right ones remain
   seen = describe(groups._replace(scored=groups.scored._replace(valid=valid)))

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_dynamic_sampling import P as SIZE
-from test_dynamic_sampling import config, world
+from test_dynamic_sampling import config, in_turn, world
 
 from grpojax import rewards, train
 from grpojax.rollout import dynamic_sampling, evaluate, generate, turns
@@ -207,7 +207,7 @@ class AnyOrder:
 def test_groups_count_in_the_order_of_drawing_whatever_ends_first(data):
   """The rule alone, with groups that end in any order."""
   pattern = data.draw(st.lists(st.booleans(), min_size=3 * SIZE, max_size=3 * SIZE))
-  want, outcomes, stats = dynamic_sampling.collect(config(), *world(pattern))
+  want, outcomes, stats = dynamic_sampling.collect(config(), in_turn(*world(pattern)))
   draw, generate = world(pattern)
   stream, back = AnyOrder(data, draw(), generate), []
   got, seen, found = dynamic_sampling.collect_streaming(config(), stream, draw, back.append)

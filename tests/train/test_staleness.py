@@ -1,6 +1,7 @@
 """Rollouts some steps ahead, against the same programs called one after another; late records; profiles."""
 
 import importlib
+import sys
 
 import jax
 import jax.numpy as jnp
@@ -82,8 +83,9 @@ def test_it_is_the_loop_whose_rollouts_are_some_updates_old(cache, tmp_path, mon
     policies.append(jax.tree.map(jnp.copy, here.params))
     losses.append((float(seen["loss"]), float(seen["ppo_kl"])))
   jax.tree.map(np.testing.assert_array_equal, jax.tree.map(np.asarray, here.params), state.params)
-  assert len(in_flight) == depth and [one["step"] for one in host["in_flight"]] == [*range(6, 6 + depth)]
-  for one, params in zip(host["in_flight"], in_flight, strict=True):
+  ahead = host["in_flight"]["steps"]
+  assert len(in_flight) == depth and [one["step"] for one in ahead] == [*range(6, 6 + depth)]
+  for one, params in zip(ahead, in_flight, strict=True):
     expected = jax.tree.map(np.asarray, policies[max(one["step"] - 1 - depth, 0)])
     assert one["version"] == max(one["step"] - 1 - depth, 0)
     jax.tree.map(np.testing.assert_array_equal, expected, params)
@@ -100,7 +102,7 @@ def test_groups_older_than_the_bound_are_dropped_counted_and_sampled_again(cache
   first = rollouts.next(1, params, None)
   second = rollouts.next(2, newer, None)
   assert first.metrics["staleness/dropped_groups"] == second.metrics["staleness/dropped_groups"] == 0
-  assert rollouts.pending[0].version == 1
+  assert rollouts.pending[0][0].version == 1
   late = rollouts.next(5, newer, None)  # of step 3, by the policy after step 1: three updates old
   assert late.metrics["staleness/dropped_groups"] == job.config.rollout.prompts
   for collected, version in ((first, 0), (second, 0), (late, 4)):
@@ -108,6 +110,54 @@ def test_groups_older_than_the_bound_are_dropped_counted_and_sampled_again(cache
     sampled = np.arange(rollout.tokens.shape[-1]) < rollout.length[..., None]
     assert (rollout.version[sampled] == version).all() and (rollout.version[~sampled] == -1).all()
     assert (rollout.kind[sampled] == ACTION).all() and (rollout.kind[~sampled] == PADDING).all()
+
+
+ONE_IN = 3
+
+
+def right(sample):
+  """Right in so many, by chance."""
+  return float(sum(map(ord, sample.text)) % ONE_IN == 0)
+
+
+@pytest.mark.parametrize("depth", [1, pytest.param(2, marks=SLOW)])
+def test_as_many_batches_are_sampled_ahead_as_the_step_before_took(cache, tmp_path, monkeypatch, depth):
+  """By hand: which prompts, of which policy, with which keys; the first P groups with both verdicts count."""
+  c = tiny(cache, steps=99, staleness=depth)
+  c.reward.accuracy = dict(fn=f"{__name__}:right")
+  c.dynamic_sampling.update(enabled=True, max_tries=4)
+  job, P = train.prepare(c, tmp_path), c.rollout.prompts
+  of_step = [jax.jit(job.model.init)(jax.random.key(i)) for i in range(8)]
+  start, started = generate.start, []
+  monkeypatch.setattr(generate, "start", lambda *args: started.append(args) or start(*args))
+  sampled = lambda params, prompts, step, draw: generate.generate_and_score(
+    job.rollout, start(job.rollout, params, params, prompts, step, draw, 0)
+  )
+  rollouts, position, ahead, took, unneeded = Prefetcher(job.rollout, depth, {}), 0, {}, 1, 0
+  for step in range(1, 8):
+    monkeypatch.setattr(sys.modules[__name__], "ONE_IN", 40 if step in (2, 3) else 3)
+    found = rollouts.next(step, of_step[step - 1], None)
+    for later in range(max([*ahead, 0]) + 1, step + depth + 1):
+      ahead[later] = [(position + i, of_step[step - 1]) for i in range(took)]
+      position += took
+    batches, groups, mixed = ahead[step], [], []
+    while (len(mixed) < P and len(groups) < 4 * P) or len(groups) < len(batches) * P:
+      draw = len(groups) // P
+      n, params = batches[draw] if draw < len(batches) else (position, batches[0][1])
+      position += draw >= len(batches)
+      drawn = sampled(params, job.data.stream[n], step, draw)
+      groups += zip(drawn.prompts.id, drawn.rollout.tokens, strict=True)
+      share = drawn.scored.accuracy.mean(1)
+      mixed += [draw * P + row for row in np.flatnonzero((share > 0) & (share < 1))]
+    for i, number in enumerate(mixed[:P]):
+      assert found.groups.prompts.id[i] == groups[number][0]
+      np.testing.assert_array_equal(found.groups.rollout.tokens[i], groups[number][1])
+    assert found.groups.scored.valid.all(1).sum() == min(len(mixed), P)
+    took = 1 + mixed[P - 1] // P if len(mixed) >= P else 4
+    unneeded += len(batches) > took
+    assert found.metrics["dynamic_sampling/tries"] == took
+    assert job.data.stream.position == position == len(started)  # none twice
+  assert 0 < unneeded < 7 and rollouts.batches < 4
 
 
 @pytest.mark.slow

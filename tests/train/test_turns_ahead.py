@@ -127,9 +127,9 @@ def test_a_game_that_nobody_wants_any_more_ends_though_its_environments_never_an
   job, params = job_with(silent, cache, tmp_path, monkeypatch, timeout=40.0)
   rollouts = Prefetcher(job.rollout, 1, {})
   prompts = [job.data.stream.next() for _ in range(2)]
-  rollouts.pending.extend(generate.start(job.rollout, params, params, one, 1, 0, 0) for one in prompts)
+  rollouts.pending.extend([generate.start(job.rollout, params, params, one, 1, 0, 0)] for one in prompts)
   time.sleep(0.5)
-  games = [one.decode_state.groups for one in rollouts.pending]
+  games = [one.decode_state.groups for (one,) in rollouts.pending]
   assert not any(game.done() for game in games)
   rollouts.close()
   assert [game.result(timeout=60) for game in games] == [[], []]
