@@ -5,8 +5,9 @@
 Eight devices of this machine's processor, the default job's model, data and cold start, whose responses end
 where the policy ends them.  Verdicts take a second: all of a step's, one after the other, as a processor's
 would; or every call, of all that has ended, as those of another machine would, by a plain function and by an
-`async def`.  Or the policy plays four turns, and the environment of each trajectory takes a second.  5 steps
-of `train.run` in each way, in turns, 5 rounds; the medians of all but the first two steps come from
+`async def`.  Or verdicts are as rare as those of hard questions, and dynamic sampling draws several batches a
+step.  Or the policy plays four turns, and the environment of each trajectory takes a second.  5 steps of
+`train.run` in each way, in turns, 5 rounds; the medians of all but the first two steps come from
 metrics.jsonl, and so do rewards, which must be those of the same staleness.  Writes
 benchmarks/results/overlap.json, and the table into docs/performance.md.
 """
@@ -59,10 +60,18 @@ async def together_awaited(samples) -> list[float]:
   return [float(sample.ended) for sample in samples]
 
 
+def rare(samples) -> list[float]:
+  """Returns 1 for one completion in 14, by chance, after SECONDS: 45 % of groups of eight are mixed."""
+  time.sleep(SECONDS)
+  return [float(sum(map(ord, sample.text)) % 14 == 0) for sample in samples]
+
+
+RARE = "a call's verdicts, dynamic sampling"
 WAITS = {
   "a step's verdicts": each,
   "a call's verdicts": together,
   "a call's verdicts, `async def`": together_awaited,
+  RARE: rare,
   "a trajectory's environment": None,
 }
 
@@ -78,6 +87,7 @@ def config_of(changes: dict, wait: str, steps: int, cache: str):
   c.update(steps=steps, verbose=False, cache_dir=cache)
   c.mesh.data = -1
   c.rollout.update(prompts=16, group_size=8)
+  c.dynamic_sampling.enabled = wait == RARE
   if WAITS[wait]:
     c.reward.accuracy = dict(fn=f"benchmarks.overlap:{WAITS[wait].__name__}")
   else:

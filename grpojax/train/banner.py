@@ -17,9 +17,10 @@ def announce(job: Job) -> None:
   announce_setup(job)
   config = job.config
   if config.dynamic_sampling.enabled and not job.rollout.streams:
+    ahead = "; those of a step to come are as many as the step before took" if config.staleness else ""
     console.say(
-      "dynamic sampling: in rounds of all prompts; slots are fed at staleness 0, if no shard of the batch is"
-      " that of several processes"
+      f"dynamic sampling: in rounds of all prompts{ahead}; slots are fed at staleness 0, if no shard of the"
+      " batch is that of several processes"
     )
   for notice in objective_lib.notices(config):
     console.say(f"note: {notice}")
