@@ -116,19 +116,30 @@ def mistake(error: Exception) -> str:
 
 
 def set_up_jax(config: ConfigDict) -> None:
-  """Sets the devices of a CPU, which has to be before JAX is used, and the cache of programs."""
+  """Sets the devices of a CPU, which has to be before JAX is used, and the cache of programs.
+
+  Raises ValueError for limits of the process, switches of JAX and a cache that cannot be made.
+  """
+  limits.check()
   # Libraries report every checkpoint and data set; and what a thread of Orbax meets it raises as well, where
   # it becomes one sentence.
   logging.set_verbosity(logging.FATAL)
   devices = config.mesh.cpu_devices
   if devices > 1 and jax.config.jax_num_cpu_devices != devices:
     jax.config.update("jax_num_cpu_devices", devices)
-  program_cache.use(storage.cache(config.cache_dir, "programs"))
+  programs = storage.cache(config.cache_dir, "programs")
+  try:
+    programs.mkdir(parents=True, exist_ok=True)
+  except OSError as error:
+    raise ValueError(
+      f"config.cache_dir = '{config.cache_dir}' cannot be made ({error.strerror}: {error.filename}); name a "
+      "folder that this user may write."
+    ) from error
+  program_cache.use(programs)
 
 
 def set_up_process(config: ConfigDict, check: Callable = check_keys.check) -> None:
-  """Sets JAX up in a process that a command may have.  Raises ValueError for limits and keys."""
-  limits.check()
+  """Sets JAX up for a config.  Raises ValueError for keys, and as `set_up_jax`."""
   check(config)
   jax.config.update("jax_numpy_rank_promotion", "raise")
   set_up_jax(config)

@@ -12,6 +12,8 @@ import traceback
 from collections.abc import Callable
 from pathlib import Path
 
+from grpojax.runtime import streams
+
 FLAG = "--debug"  # of every command: what is raised shows its traceback
 INTERRUPTED = 130  # what a shell says of a process that Ctrl-C ended
 READER_GONE = 141  # what a shell says of a process whose output nobody reads on, as behind `| head`
@@ -46,6 +48,7 @@ def guarded(main: Callable) -> Callable:
 
   @functools.wraps(main)
   def run(*args):
+    streams.open_all()
     try:
       done = main(*args)
       sys.stdout.flush()  # here, where a reader that has gone is one of the cases below

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import threading
 from collections.abc import Callable
 
 import jax
@@ -17,7 +18,8 @@ class Interrupt:
   """State of a request to stop: `with Interrupt() as interrupt: ... if interrupt.asked: save and leave`.
 
   A second signal acts as usual and ends the run at once; also where a shell had the signal ignored, as
-  SIGINT is in what a script starts with `&`.  But under nohup a SIGHUP stays ignored.
+  SIGINT is in what a script starts with `&`.  But under nohup a SIGHUP stays ignored; and in a thread beside
+  the main one, which alone hears signals, nobody asks.
   """
 
   def __init__(self, waits_for: Callable[[], str] = lambda: "Stopping; once more to stop at once."):
@@ -27,7 +29,8 @@ class Interrupt:
 
   def __enter__(self):
     nohup = signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
-    heard = [s for s in USUAL if not (s == signal.SIGHUP and nohup)]
+    alone = threading.current_thread() is threading.main_thread()
+    heard = [s for s in USUAL if alone and not (s == signal.SIGHUP and nohup)]
     self.before = {s: signal.signal(s, self._ask) for s in heard}
     return self
 

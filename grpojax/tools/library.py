@@ -17,7 +17,7 @@ from grpojax import train
 from grpojax.config import check_keys, commandline, overrides, schema
 from grpojax.data.local import repository
 from grpojax.rewards import callables
-from grpojax.runtime import console, storage
+from grpojax.runtime import console, storage, streams
 from grpojax.tools.trained import Run
 
 ROWS = "data= is a path or a list of rows, each a dict with its prompt and answer"
@@ -55,6 +55,7 @@ def run(
   in_memory = {name: fn for name, fn in functions.items() if callable(fn)}
   _keep_columns(config.data, in_memory.values())
   check_keys.check(config)
+  streams.open_all()
   commandline.set_up_jax(config)
   for note in said:
     console.say(f"note: {note}.")

@@ -1,10 +1,12 @@
 """Numbers that no machine can honour are refused in one sentence, before anything compiles."""
 
+import jax
 import pytest
 
 from grpojax import train
 from grpojax.data import pipeline
 from grpojax.recipes import base
+from grpojax.runtime import limits
 
 
 def config(cache, **changes):
@@ -51,3 +53,24 @@ def test_a_cold_start_without_demonstrations_is_refused_at_once(cache, tmp_path,
   monkeypatch.setattr(pipeline, "load_split", without)
   with pytest.raises(ValueError, match=r"no demonstrations to imitate; set config\.cold_start\.steps = 0"):
     train.prepare(config(cache), tmp_path / "run")
+
+
+@pytest.mark.parametrize(
+  ("name", "value", "said"),
+  [
+    ("jax_enable_x64", True, r"JAX_ENABLE_X64\), and grpojax computes .* in 32 bits; leave it at False"),
+    ("jax_debug_nans", True, "NaN marks here what is not known yet"),
+    ("jax_debug_infs", True, "-inf marks here"),
+    ("jax_disable_jit", True, "compiled ahead"),
+    ("jax_default_prng_impl", "rbg", r"is rbg \(JAX_DEFAULT_PRNG_IMPL\), .* leave it at threefry2x32"),
+    ("jax_threefry_partitionable", False, "the same seed samples other completions; leave it at True"),
+  ],
+)
+def test_a_setting_of_jax_that_no_run_can_do_with_is_refused(name, value, said):
+  before = getattr(jax.config, name)
+  jax.config.update(name, value)
+  try:
+    with pytest.raises(ValueError, match=said):
+      limits.check()
+  finally:
+    jax.config.update(name, before)

@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -88,6 +89,20 @@ def test_a_terminal_that_closes_asks_for_a_stop_but_not_under_nohup():
       assert not interrupt.asked
   finally:
     signal.signal(signal.SIGHUP, before)
+
+
+def test_in_a_thread_nobody_asks_and_the_run_goes_on():
+  """Python sets handlers in the main thread alone."""
+  asked = []
+
+  def run():
+    with Interrupt() as interrupt:
+      asked.append(interrupt.asked)
+
+  thread = threading.Thread(target=run)
+  thread.start()
+  thread.join()
+  assert asked == [False]
 
 
 def test_a_signal_during_a_print_writes_beside_it(capfd, monkeypatch):

@@ -149,3 +149,26 @@ def test_a_config_that_was_cut_short_is_named(tmp_path, content):
 def test_an_object_is_read(tmp_path):
   (tmp_path / "some.json").write_text(json.dumps({"a": 1}))
   assert storage.read_json(tmp_path / "some.json") == {"a": 1}
+
+
+SAYS = "from grpojax.runtime import console, errors; errors.guarded(lambda: console.say('1 ± 2 目'))()"
+
+
+@pytest.mark.parametrize(
+  ("encoding", "said"),
+  [
+    ("ascii", rb"1 \xb1 2 \u76ee"),
+    ("latin-1", b"1 \xb1 2 \\u76ee"),
+    ("utf-8", "1 ± 2 目".encode()),
+  ],
+)
+def test_what_a_stream_cannot_encode_is_escaped_and_ends_no_run(encoding, said):
+  env = subprocesses.environment(PYTHONIOENCODING=encoding)
+  done = subprocess.run([sys.executable, "-c", SAYS], env=env, capture_output=True)
+  assert (done.returncode, done.stdout.strip()) == (0, said), done.stderr
+
+
+def test_a_closed_stdout_ends_no_run():
+  words = ["bash", "-c", '"$0" -c "$1" >&-', sys.executable, SAYS]
+  done = subprocess.run(words, env=subprocesses.environment(), capture_output=True)
+  assert (done.returncode, done.stderr) == (0, b"")
