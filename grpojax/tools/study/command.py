@@ -9,6 +9,7 @@ from pathlib import Path
 
 import rich.console
 
+from grpojax.runtime import streams
 from grpojax.tools.study import Study, cluster, execute, figures, page, plan, power, results, table
 from grpojax.tools.study.plan import Run
 
@@ -39,6 +40,7 @@ def parser(program: str) -> argparse.ArgumentParser:
 
 def main(program: str, study: Study, args: argparse.Namespace, extra: list[str], default_out: str) -> None:
   """Plans, runs and shows the study; ends the process with one sentence where something is wrong."""
+  streams.open_all()
   console, out = rich.console.Console(), args.out or Path(default_out)
   command = " ".join([program, *sys.argv[1:]])
   only = [name.strip() for name in args.rows.split(",") if name.strip()]
