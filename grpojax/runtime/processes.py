@@ -62,6 +62,18 @@ def initialize(given: Mapping[str, str | int | None], heartbeat: int = HEARTBEAT
     raise ValueError(f"every process needs as many devices as the others: {seen}.")
 
 
+def check_devices() -> None:
+  """Raises ValueError where JAX finds no device of the platforms that it was told to take."""
+  try:
+    jax.devices()
+  except (RuntimeError, AssertionError) as error:  # JAX asserts that one backend of several has begun
+    said = f" ({str(error).splitlines()[0]})" if str(error) else ""
+    raise ValueError(
+      f"JAX finds no device of JAX_PLATFORMS = '{_platforms()}'{said}; install grpojax[cuda] for GPUs or "
+      "grpojax[tpu] for TPUs, or unset the variable."
+    ) from error
+
+
 def _by_hand(given: Mapping[str, str | int | None]) -> dict[str, str | int]:
   """Returns the flags about processes, checked; {} where none is set."""
   found = {}

@@ -294,6 +294,22 @@ def test_evaluation_by_two_processes_is_that_by_one(two, folder):
   assert len(metrics.read(folder / "eval-two", "items")) == 11
 
 
+@pytest.mark.parametrize(
+  ("error", "said"),
+  [
+    (AssertionError(), r"JAX_PLATFORMS = 'cpu'; install grpojax\[cuda\]"),  # as of `cuda` without a plugin
+    (RuntimeError("Unable to initialize backend 'x'\nmore"), r"'cpu' \(Unable to initialize backend 'x'\);"),
+  ],
+)
+def test_platforms_without_a_device_are_named(monkeypatch, error, said):
+  def devices():
+    raise error
+
+  monkeypatch.setattr(jax, "devices", devices)
+  with pytest.raises(ValueError, match=said):
+    processes.check_devices()
+
+
 def test_what_differs_is_named_by_all_its_processes(monkeypatch):
   given = [{"jax": "1", "config.seed": "0"}, {"jax": "1", "config.seed": "3"}, {"config.seed": "3"}]
   monkeypatch.setattr(jax, "process_count", lambda: 3)
