@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 
 import jax
 import numpy as np
@@ -65,6 +66,19 @@ def test_the_policy_is_sampled_greedily_as_the_evaluation_does(trained):
     done.generate(["1+" * 40])
   with pytest.raises(ValueError, match="a list of prompts"):
     done.generate("1+1")
+
+
+@pytest.mark.slow
+def test_two_at_once_in_threads_have_the_numbers_of_each_alone(cache, tmp_path):
+  def numbers(name, seed):
+    done = grpojax.run(
+      "dapo:tiny", workdir=tmp_path / name, seed=seed, steps=2, cache_dir=str(cache), **QUIET
+    )
+    return [done.metrics[of].tolist() for of in ("reward", "loss", "grad_norm", "num_tokens")]
+
+  with ThreadPoolExecutor(2) as threads:
+    both = list(threads.map(numbers, ("one", "two"), (1, 2)))
+  assert both == [numbers("one alone", 1), numbers("two alone", 2)] and both[0] != both[1]
 
 
 @pytest.mark.slow
