@@ -2,7 +2,7 @@
 
 import functools
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -46,16 +46,15 @@ class Prefetcher:
   interrupted.
   """
 
-  def __init__(self, context: RolloutContext, depth: int, frozen: dict, in_flight: tuple = ()):
+  def __init__(self, context: RolloutContext, depth: int, frozen: dict, in_flight: Sequence = ()):
     self.context, self.depth, self.frozen = context, depth, frozen
     self.pieces = context.config.rollout.in_flight or ALL
     self.pending = deque()  # of each step to come, its batches in order of drawing
-    policies, plain = in_flight or ((), dict(batches=1, steps=[]))
-    self.batches = plain["batches"]  # that the newest step took
-    for params, one in zip(policies, plain["steps"], strict=True):
-      policy = self._policy(params, one["version"])
-      self._take_up(policy, self.pieces)  # as they were begun: each took up the policies of those behind it
-      self.pending.append(self._restored(policy, one))
+    self.batches = 1  # that the newest step took
+    for params, plain in in_flight:  # as they were begun: each took up the policies of those behind it
+      policy, self.batches = self._policy(params, plain["version"]), plain["batches"]
+      self._take_up(policy, self.pieces)
+      self.pending.append(self._restored(policy, plain))
 
   def next(self, step: int, params: dict, weights: np.ndarray | None) -> Collected:
     """Collective: the groups of `step`.  `params` are the policy's after the step before.
@@ -84,22 +83,20 @@ class Prefetcher:
       self.batches = int(collected.metrics.get("dynamic_sampling/tries", 1))
     return collected._replace(metrics=collected.metrics | {"staleness/dropped_groups": dropped})
 
-  def checkpoint(self) -> tuple[tuple[dict, ...], dict[str, Any]]:
-    """Collective: (parameters of the policies that sample ahead, what they sample as plain data).
+  def checkpoint(self) -> tuple[tuple[dict, ...], list[dict]]:
+    """Collective: (parameters of the policies that sample ahead, what they sample as plain data), by step.
 
     Several processes wait for what was sent: a save compares their folders by all devices, behind it.
     """
     if jax.process_count() > 1:
       jax.block_until_ready([one.decode_state for begun in self.pending for one in begun])
-    return tuple(begun[0].params for begun in self.pending), dict(
-      batches=self.batches, steps=[self._plain(begun) for begun in self.pending]
-    )
+    return tuple(begun[0].params for begun in self.pending), [self._plain(begun) for begun in self.pending]
 
   def _plain(self, begun: list[PendingRollout]) -> dict[str, Any]:
     """Collective: a step's batches as plain data; one policy began them all."""
     data, gather = self.context.data, self.context.shards.gather
     rows = [gather(rows_of(data, one.prompts.id)).tolist() for one in begun]
-    return dict(step=begun[0].step, version=begun[0].version, rows=rows)
+    return dict(step=begun[0].step, version=begun[0].version, rows=rows, batches=self.batches)
 
   def close(self) -> None:
     """Ends the host's work on what is sampled ahead; a checkpoint that was made before has it."""

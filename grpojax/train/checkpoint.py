@@ -17,7 +17,7 @@ class Restored(NamedTuple):
   """A checkpoint that a run goes on from."""
 
   state: RunState
-  in_flight: tuple  # what Prefetcher.checkpoint gave
+  in_flight: list  # of Prefetcher
   records: dict[str, str]  # SHA-256 of the records up to the checkpoint, by file
 
 
@@ -43,11 +43,12 @@ def restore(job: Job, checkpoints, stands_on: dict) -> Restored | None:
   console.say(f"resumed after step {host['step']} of {job.config.steps}")
   reward_average, known, moment = jax.tree.map(np.asarray, (reward_average, known, moment))
   state = RunState(host["step"], learner, policies or {}, reward_average, known, frozen, moment)
-  return Restored(state, (in_flight or (), host["in_flight"]), host["stands_on"]["records"])
+  in_flight = list(zip(in_flight or (), host["in_flight"], strict=True))
+  return Restored(state, in_flight, host["stands_on"]["records"])
 
 
 def checkpoint_tree(
-  job: Job, state: RunState, in_flight: tuple[tuple, dict | None], stands_on: dict
+  job: Job, state: RunState, in_flight: tuple[tuple, list], stands_on: dict
 ) -> tuple[tuple, dict]:
   """Returns (arrays, plain data) of a checkpoint; `in_flight` is what Prefetcher.checkpoint gave."""
   params, plain = in_flight

@@ -167,7 +167,7 @@ class Session:
     if self.interrupt.asked:
       console.say(f"saving step {state.step} ...")
     stands_on = self.stands_on | {"records": self.writer.digests()}
-    in_flight = rollouts.checkpoint() if rollouts else ((), None)
+    in_flight = rollouts.checkpoint() if rollouts else ((), [])
     tree, host = checkpoint.checkpoint_tree(self.job, state, in_flight, stands_on)
     self.owner.check()
     checkpointer.save(self.checkpoints, state.step, tree, host)

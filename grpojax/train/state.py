@@ -46,7 +46,7 @@ class RunState(NamedTuple):
     return curriculum.draw_weights(config.difficulty, self.curriculum, mixture)
 
 
-def initial(job: Job, writer: Writer) -> tuple[RunState, tuple]:
+def initial(job: Job, writer: Writer) -> tuple[RunState, list]:
   """Returns (the state of a new run, nothing in flight): the policy of a folder or of the cold start."""
   config, data, context = job.config, job.data, job.rollout
   model = job.model
@@ -63,7 +63,7 @@ def initial(job: Job, writer: Writer) -> tuple[RunState, tuple]:
     known = estimate_difficulty(context, frozen, params, known)
   never = np.array(np.nan, np.float32)
   moment = moment_lib.start(config)
-  return RunState(0, job.programs.fresh(params), policies, never, known, frozen, moment), ()
+  return RunState(0, job.programs.fresh(params), policies, never, known, frozen, moment), []
 
 
 def _reference(job: Job, params: dict) -> dict:
