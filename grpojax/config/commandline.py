@@ -159,7 +159,6 @@ def start(argv, check: Callable = check_keys.check) -> ConfigDict:
     sys.exit(f"error: {error}")
   try:
     processes.initialize({flag.name: flag.value for flag in PROCESSES}, HEARTBEAT.value)
-    processes.check_devices()
   except ValueError as error:
     sys.exit(f"error: {error}")
   for note in notes:

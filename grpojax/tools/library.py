@@ -17,7 +17,7 @@ from grpojax import train
 from grpojax.config import check_keys, commandline, overrides, schema
 from grpojax.data.local import repository
 from grpojax.rewards import callables
-from grpojax.runtime import console, processes, storage, streams
+from grpojax.runtime import console, storage, streams
 from grpojax.tools.trained import Run
 
 ROWS = "data= is a path or a list of rows, each a dict with its prompt and answer"
@@ -57,7 +57,6 @@ def run(
   check_keys.check(config)
   streams.open_all()
   commandline.set_up_jax(config)
-  processes.check_devices()
   for note in said:
     console.say(f"note: {note}.")
   fields = {config.data.get(field): row for field, row in (("prompt", "question"), ("answer", "answer"))}

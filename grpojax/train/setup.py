@@ -97,6 +97,7 @@ def prepare(
 def _prepare(config: ConfigDict, workdir: Path, functions: Mapping[str, Callable], share: Callable) -> Job:
   """Prepares under the watchdog."""
   said = lambda: schema.flatten(config.to_dict(), "config.") | {"--workdir": workdir}
+  processes.check_devices()
   processes.assert_equal(lambda: processes.code() | said())
   config_lib.check(config, jax.device_count())
   processes.on_process_0(lambda: loggers.check(config.log.to))  # which alone writes

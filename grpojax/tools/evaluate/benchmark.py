@@ -59,6 +59,7 @@ def prepare(
   Collective: all processes must have the same code, config, checkpoint and questions.
   """
   flags = {"--checkpoint": checkpoint, "--suite": wanted, "--limit": limit, "--best_of": best_of}
+  processes.check_devices()
   processes.assert_equal(lambda: processes.code() | flatten(config.to_dict(), "config.") | flags)
   evaluated, config = policy.find(checkpoint, config)
   config_lib.check(config, jax.device_count())
