@@ -29,8 +29,8 @@ class Interrupt:
 
   def __enter__(self):
     nohup = signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
-    alone = threading.current_thread() is threading.main_thread()
-    heard = [s for s in USUAL if alone and not (s == signal.SIGHUP and nohup)]
+    hears = threading.current_thread() is threading.main_thread()
+    heard = [s for s in USUAL if hears and not (s == signal.SIGHUP and nohup)]
     self.before = {s: signal.signal(s, self._ask) for s in heard}
     return self
 

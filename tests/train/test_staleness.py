@@ -83,9 +83,8 @@ def test_it_is_the_loop_whose_rollouts_are_some_updates_old(cache, tmp_path, mon
     policies.append(jax.tree.map(jnp.copy, here.params))
     losses.append((float(seen["loss"]), float(seen["ppo_kl"])))
   jax.tree.map(np.testing.assert_array_equal, jax.tree.map(np.asarray, here.params), state.params)
-  ahead = host["in_flight"]
-  assert len(in_flight) == depth and [one["step"] for one in ahead] == [*range(6, 6 + depth)]
-  for one, params in zip(ahead, in_flight, strict=True):
+  assert len(in_flight) == depth and [one["step"] for one in host["in_flight"]] == [*range(6, 6 + depth)]
+  for one, params in zip(host["in_flight"], in_flight, strict=True):
     expected = jax.tree.map(np.asarray, policies[max(one["step"] - 1 - depth, 0)])
     assert one["version"] == max(one["step"] - 1 - depth, 0)
     jax.tree.map(np.testing.assert_array_equal, expected, params)
