@@ -91,7 +91,10 @@ def _parse(argv: list[str], values: flags.FlagValues, folder: Path) -> list[str]
   values["config"].parser = _Parser(argv, folder)
   rest = values(argv)
   if values["config"].value is None:
-    raise flags.Error("no recipe is named; write one as in `grpojax train gspo`, and --help lists them.")
+    command = argv[0] if argv[0].startswith("grpojax ") else "grpojax train"
+    names = recipe.names(folder)
+    one = "gspo" if "gspo" in names else names[0]
+    raise flags.Error(f"no recipe is named; write one as in `{command} {one}`, and --help lists them.")
   return rest
 
 
@@ -108,11 +111,25 @@ def mistake(error: Exception) -> str:
   """Returns one sentence for what absl or ml_collections could not parse."""
   if isinstance(error, OSError):
     return f"--config cannot be read: {' '.join(str(error).split())}"
+  if isinstance(error, flags.UnrecognizedFlagError):
+    return _unknown(error.flagname)
   if isinstance(error, flags.Error):  # of a config file that raises, absl quotes the whole traceback
     return str(error).strip().splitlines()[-1]
   last = traceback.extract_tb(error.__traceback__)[-1]  # a recipe that is no program
   said = f"{type(error).__name__}: {' '.join(str(error).split())}"
   return f"--config cannot be read ({said}, at {last.filename}:{last.lineno})"
+
+
+def _unknown(name: str) -> str:
+  """Returns what to say of a flag that is none: the nearest of ours, else all; absl would name its own."""
+  ours = lambda module: module.startswith(("grpojax", sys.argv[0]))  # absl and Grain have some, too
+  own = [
+    flag.name
+    for module, listed in flags.FLAGS.flags_by_module_dict().items() if ours(module) for flag in listed
+  ]  # fmt: skip
+  near = recipe.nearest(name, own)
+  known = f"did you mean --{near[0]}?" if near else f"the flags are {', '.join(f'--{one}' for one in own)}."
+  return f"there is no flag --{name}; {known}"
 
 
 def set_up_jax(config: ConfigDict) -> None:
@@ -128,13 +145,7 @@ def set_up_jax(config: ConfigDict) -> None:
   if devices > 1 and jax.config.jax_num_cpu_devices != devices:
     jax.config.update("jax_num_cpu_devices", devices)
   programs = storage.cache(config.cache_dir, "programs")
-  try:
-    programs.mkdir(parents=True, exist_ok=True)
-  except OSError as error:
-    raise ValueError(
-      f"config.cache_dir = '{config.cache_dir}' cannot be made ({error.strerror}: {error.filename}); name a "
-      "folder that this user may write."
-    ) from error
+  storage.make_folder(programs, "config.cache_dir")
   program_cache.use(programs)
 
 
@@ -151,7 +162,7 @@ def start(argv, check: Callable = check_keys.check) -> ConfigDict:
   `check(config)` raises ValueError for a config that is none.
   """
   if len(argv) > 1:
-    raise app.UsageError(f"Unknown arguments {argv[1:]}; overrides are written --config.key=value.")
+    sys.exit(f"error: nothing is known of {' '.join(argv[1:])}; keys are written --config.key=value.")
   config, notes = _settle(flags.FLAGS)
   try:
     set_up_process(config, check)

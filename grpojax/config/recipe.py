@@ -19,6 +19,7 @@ NO_RECIPES = ("__init__", "games", "stages")  # files of the folder
 # Recipes for one model; their argument is no scale, but another recipe (smollm2:dapo) or a machine
 # (qwen_gsm8k:v5e8).
 OF_A_MODEL = ("smollm2", "qwen_gsm8k", "gemma_gsm8k")
+READ_BY = {FOLDER: "grpojax train", PIPELINES: "grpojax pipeline", SWEEPS: "grpojax sweep --sweep"}
 OF_A_TEACHER = ("distill",)  # which need config.teacher.path
 
 
@@ -53,6 +54,14 @@ def find(value: str, flag: str = "--config", folder: Path = FOLDER) -> str:
   name = path.removeprefix(inside).removesuffix(".py")
   if path == f"{inside}{name}.py" and name in shipped:
     return f"{shipped[name]}{colon}{argument}"
+  if Path(path).expanduser().is_dir():
+    raise ValueError(
+      f"{flag}={value} is a folder, and a recipe is a name or a file; a run's folder is --workdir of training"
+      " and --checkpoint of `grpojax evaluate`."
+    )
+  for other, command in READ_BY.items():
+    if other != folder and path in names(other):
+      raise ValueError(f"{flag}={value}: {path} is a recipe of `{command}`; here are {', '.join(shipped)}.")
   near = nearest(Path(path).stem, shipped)
   raise ValueError(
     f"{flag}={value}: there is no file {path} and no recipe of that name; "

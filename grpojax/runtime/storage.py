@@ -45,6 +45,17 @@ def cache(cache_dir: str, name: str) -> Path:
   return Path(cache_dir).expanduser().absolute() / name
 
 
+def make_folder(folder: Path | epath.Path, key: str) -> None:
+  """Makes the folder that `key` names, unless it exists.  Raises ValueError where that is impossible."""
+  try:
+    folder.mkdir(parents=True, exist_ok=True)
+  except OSError as error:
+    raise ValueError(
+      f"{key}={folder} cannot be made ({error.strerror}: {error.filename}); name a folder that this user may"
+      " write."
+    ) from error
+
+
 @contextlib.contextmanager
 def mirror(workdir: Path | epath.Path) -> Iterator[tuple[Path, Callable[[], None]]]:
   """Yields (files, push): the folder where this process writes a run's files, and a copier to `workdir`.

@@ -27,6 +27,7 @@ from jax.experimental import multihost_utils
 from ml_collections import ConfigDict
 from safetensors.numpy import save_file
 
+from grpojax.config import workdir as workdir_lib
 from grpojax.data import text
 from grpojax.models import Model, lora, peft
 from grpojax.models import spec as spec_lib
@@ -153,7 +154,7 @@ def _copy(source: Path, out: Path, spec: Spec, dtype: str) -> None:
 
 def checkpoint_params(workdir: Path, model: Model, mesh, step: int | None = None) -> tuple[int, dict]:
   """Returns (steps taken, parameters) of the newest checkpoint or of `step`, adapters merged."""
-  config = ConfigDict(storage.read_json(workdir / "config.json"))
+  config = workdir_lib.read(workdir)
   if not config.get("lora", {}).get("rank"):
     return trained_params(workdir, model, mesh, step)
   model = policy_lib.with_adapters(config, model)
@@ -178,6 +179,10 @@ def check(asked: Asked) -> None:
   """Raises ValueError for what forbids an export, before anything is read; makes the repository of `push`."""
   if asked.out.exists():
     raise ValueError(f"{asked.out} exists already; name a new folder to export to.")
+  if asked.shard_mb < 1:
+    raise ValueError(f"--shard_mb={asked.shard_mb} holds no tensor; a shard has at least 1 MB.")
+  if jax.process_index() == 0:
+    storage.make_folder(asked.out.parent, "--out")
   if asked.push and jax.process_index() == 0:
     push.prepare(asked.push, asked.public)
 
@@ -226,10 +231,8 @@ def main(argv: list[str] | None = None) -> None:
   asked = parse(argv)
   try:
     asked = asked._replace(workdir=storage.resolve(asked.workdir, "--workdir"))
-    if not (asked.workdir / "config.json").is_file():
-      raise ValueError(f"--workdir={asked.workdir} is no run: it has no config.json.")
+    config = workdir_lib.read(asked.workdir)
     check(asked)
-    config = ConfigDict(storage.read_json(asked.workdir / "config.json"))
     mesh = sharding.make_mesh(auto.choose_here(config).mesh)
     model = policy_lib.build_model(config, text.load_tokenizer(policy_lib.model_folder(config)), mesh)
     if asked.adapters and not model.lora:

@@ -75,7 +75,12 @@ def _state(workdirs: list[Path]) -> str:
 
 
 def serve(workdirs: list[Path], port: int) -> HTTPServer:
-  """Returns a server on 127.0.0.1 that listens already; port 0 takes any that is free."""
+  """Returns a server on 127.0.0.1 that listens already; port 0 takes any that is free.
+
+  Raises ValueError for a port that is none, or is taken.
+  """
+  if not 0 <= port < 2**16:
+    raise ValueError(f"--port={port} is none; ports are 0 to 65535.")
   try:
     return HTTPServer(("127.0.0.1", port), partial(Page, workdirs, report.Files()))
   except OSError as error:

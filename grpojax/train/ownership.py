@@ -9,7 +9,7 @@ from ml_collections import ConfigDict
 
 from grpojax.config import workdir as workdir_lib
 from grpojax.config.workdir import Run
-from grpojax.runtime import console, lock, processes
+from grpojax.runtime import console, lock, processes, storage
 from grpojax.runtime import metrics as metrics_lib
 
 
@@ -17,8 +17,8 @@ from grpojax.runtime import metrics as metrics_lib
 def own(workdir: Path, config: ConfigDict) -> Iterator["Owner"]:
   """Collective: holds the workdir in the block, for process 0 and so for all.
 
-  Raises ValueError where another process holds it, where it is another config's, and where its checkpoints
-  have gone.
+  Raises ValueError where it cannot be made, where another process holds it, where it is another config's, and
+  where its checkpoints have gone.
   """
   with contextlib.ExitStack() as stack:
     owner = Owner(workdir)
@@ -35,6 +35,7 @@ class Owner:
 
   def claim(self, stack: contextlib.ExitStack, config: ConfigDict) -> None:
     """Locks the workdir and writes its config.  Raises ValueError as `own` says."""
+    storage.make_folder(self.workdir, "--workdir")
     what = f"--workdir={self.workdir} has a run that goes on"
     self.check = stack.enter_context(lock.hold(self.workdir / ".lock", what))
     self.run = workdir_lib.claim(self.workdir, config)

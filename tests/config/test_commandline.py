@@ -62,6 +62,11 @@ def test_a_file_that_is_there_comes_before_the_packages_own(elsewhere):
     (["--config=gspo.py"], "no file gspo.py"),  # a file of one's own that is not there is not ours
     (["--config=my/gspo.py"], "no file my/gspo.py"),
     (["--config=zzzz"], "the recipes are agent, agent_high_entropy, base"),
+    (["--config=."], "--config=. is a folder, and a recipe is a name or a file"),
+    (["star:tiny"], "star is a recipe of `grpojax pipeline`; here are agent, "),
+    (["epsilon_high"], "epsilon_high is a recipe of `grpojax sweep --sweep`"),
+    (["gspo", "--wrkdir=x"], "there is no flag --wrkdir; did you mean --workdir"),
+    (["gspo", "--zzz=x"], "there is no flag --zzz; the flags are --config, --coordinator_address"),
     (["--config=gspo:huge"], "Config scale 'huge' is unknown; choose one of mini, tiny"),
     (["gspo", "--config=dapo"], "gspo is a recipe and --config names one too"),
     (["--config=gspo", "--config.stpes=3"], r"config has no 'stpes'; did you mean config\.steps\?"),

@@ -197,3 +197,11 @@ def test_a_model_in_a_bucket_is_fetched_once_and_again_when_it_changes(bucket, t
   with pytest.raises(ValueError, match=r"config.model.path = 'gs://bucket/models/none' has no files"):
     fetch.fetch("gs://bucket/models/none", "config.model.path", str(tmp_path))
   assert fetch.fetch(str(tmp_path), "config.model.path", str(tmp_path)) == tmp_path
+
+
+def test_a_folder_that_cannot_be_made_is_named_by_its_flag(tmp_path):
+  storage.make_folder(tmp_path / "a" / "b", "--out")
+  storage.make_folder(tmp_path / "a" / "b", "--out")  # it is there
+  (tmp_path / "file").touch()
+  with pytest.raises(ValueError, match=r"--out=.*/file cannot be made \(File exists: .*\); name a"):
+    storage.make_folder(tmp_path / "file", "--out")

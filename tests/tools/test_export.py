@@ -162,3 +162,21 @@ def test_a_workdir_without_a_checkpoint_says_so(tmp_path):
   (tmp_path / "config.json").write_text(base.get_config("tiny").to_json_best_effort())
   with pytest.raises(SystemExit, match="holds no checkpoint"):
     export.main([f"--workdir={tmp_path}", f"--out={tmp_path / 'out'}"])
+
+
+@pytest.mark.parametrize(
+  ("content", "more", "sentence"),
+  [
+    ({"model_type": "qwen2"}, [], "is no run: it has no config.json of one"),  # a model's folder
+    (None, ["--shard_mb=0"], "--shard_mb=0 holds no tensor"),
+    (None, ["--out=FOLDER/file/out"], "--out=.*file cannot be made .File exists"),
+  ],
+)
+def test_what_no_export_can_use_is_refused_before_anything_is_read(tmp_path, content, more, sentence):
+  (tmp_path / "file").touch()
+  run = base.get_config("tiny").to_json_best_effort()
+  (tmp_path / "config.json").write_text(json.dumps(content) if content else run)
+  words = [f"--workdir={tmp_path}", f"--out={tmp_path / 'out'}"]
+  with pytest.raises(SystemExit, match=sentence):
+    export.main([*words, *(word.replace("FOLDER", str(tmp_path)) for word in more)])
+  assert {path.name for path in tmp_path.iterdir()} == {"file", "config.json"}

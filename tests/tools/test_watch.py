@@ -83,3 +83,9 @@ def test_what_cannot_be_shown_is_one_sentence(tmp_path, monkeypatch):
       watch.command()
   with watch.serve([tmp_path], 0) as server, pytest.raises(ValueError, match=r"--port=\d+ cannot be used"):
     watch.serve([tmp_path], server.server_port)
+
+
+@pytest.mark.parametrize("port", [-1, 65_536])
+def test_a_port_that_is_none_is_refused(tmp_path, port):
+  with pytest.raises(ValueError, match=f"--port={port} is none; ports are 0 to 65535"):
+    watch.serve([tmp_path], port)

@@ -46,7 +46,7 @@ def collect(names: list[str], unit: str, burn_in: float) -> dict:
 
 def show(out: Path, found: dict) -> None:
   """Writes scale.json and scale.html, and prints the table and what it says."""
-  out.mkdir(parents=True, exist_ok=True)
+  storage.make_folder(out, "--out")
   text = json.dumps(found, indent=1, allow_nan=False) + "\n"
   storage.write(out / "scale.json", text, encoding="utf-8")
   written = page.write(out, found)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import rich.console
 
-from grpojax.runtime import streams
+from grpojax.runtime import storage, streams
 from grpojax.tools.study import Study, cluster, execute, figures, page, plan, power, results, table
 from grpojax.tools.study.plan import Run
 
@@ -55,7 +55,7 @@ def main(program: str, study: Study, args: argparse.Namespace, extra: list[str],
   describe(console, study, runs, left, args.parallel)
   if args.dry_run:
     return
-  out.mkdir(parents=True, exist_ok=True)
+  storage.make_folder(out, "--out")
   if args.backend != "local":
     console.print(f"written: {cluster.write(args.backend, study.name, out, left, command)}", soft_wrap=True)
   failed = run_here(runs, args.parallel) if args.backend == "local" else []
