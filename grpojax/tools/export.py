@@ -9,12 +9,14 @@ exported in one dtype are bitwise equal.  Adapters are merged, or written alone 
 """
 
 import argparse
+import contextlib
 import itertools
 import json
 import os
 import shlex
 import shutil
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -33,7 +35,7 @@ from grpojax.models import Model, lora, peft
 from grpojax.models import spec as spec_lib
 from grpojax.models.names import Row, row
 from grpojax.models.spec import Spec
-from grpojax.runtime import checkpointer, console, sharding, storage
+from grpojax.runtime import checkpointer, console, lock, sharding, storage
 from grpojax.tools import model_card, push
 from grpojax.train import adapters, auto, manifest
 from grpojax.train import policy as policy_lib
@@ -199,6 +201,17 @@ def write(asked: Asked, config: ConfigDict, model: Model, step: int, params: dic
     (asked.out / "README.md").write_text(card, encoding="utf-8")
 
 
+@contextlib.contextmanager
+def _alone(out: Path) -> Iterator[None]:
+  """Holds `out` in the block.  Raises ValueError where another export writes it."""
+  file = out.with_name(f"{out.name}.lock")
+  with lock.hold(file, f"--out={out} is being written"):
+    try:
+      yield
+    finally:
+      file.unlink()
+
+
 def upload(asked: Asked, step: int) -> str:
   """Uploads the folder, where that is asked for; returns its address, else ""."""
   return push.upload(asked.push, asked.out, step) if asked.push and jax.process_index() == 0 else ""
@@ -240,7 +253,8 @@ def main(argv: list[str] | None = None) -> None:
         f"--adapters: the run in {asked.workdir} has none (config.lora.rank = 0); leave it out."
       )
     step, params = (trained_params if asked.adapters else checkpoint_params)(asked.workdir, model, mesh)
-    write(asked, config, model, step, params)
+    with _alone(asked.out):
+      write(asked, config, model, step, params)
     console.say(f"the policy after step {step} is in {asked.out}")
     if url := upload(asked, step):
       console.say(f"and at {url}")

@@ -127,6 +127,19 @@ def test_a_killed_evaluation_goes_on_to_the_same_items(whole, tmp_path, torn):
   assert not calls
 
 
+def test_one_evaluation_writes_in_a_folder_at_a_time(tmp_path):
+  """Two would each append all items, and cut each other's last line."""
+  (tmp_path / "file").touch()
+  with benchmark.alone(tmp_path / "out"):
+    told = pytest.raises(ValueError, match=r"--out=.*/out has an evaluation that goes on: process ")
+    with told, benchmark.alone(tmp_path / "out"):
+      pass
+    with pytest.raises(ValueError, match=r"--out=.*/file cannot be made"):
+      benchmark.alone(tmp_path / "file")
+  with benchmark.alone(tmp_path / "out"):  # once the first is over
+    pass
+
+
 def test_a_question_is_answered_alike_in_any_company(whole, cache, tmp_path):
   """Other suites, other questions of the batch: no draw knows of them.  The seed is another matter."""
   job, _, _, answered = whole

@@ -19,7 +19,7 @@ from grpojax.data import text
 from grpojax.learner.state import create
 from grpojax.models import hf
 from grpojax.recipes import base
-from grpojax.runtime import checkpointer
+from grpojax.runtime import checkpointer, lock
 from grpojax.tools import export
 
 
@@ -140,6 +140,17 @@ def test_the_newest_checkpoint_of_a_run_becomes_a_folder(tmp_path, with_referenc
   assert "after 2 of 2 steps" in card and "| grpojax | of step 2 |" in card
   with pytest.raises(SystemExit, match="exists already"):
     export.main(args)
+
+
+def test_one_export_writes_a_folder_at_a_time(tmp_path):
+  """A second one would delete what the first is writing."""
+  saved_run(tmp_path)
+  words = [f"--workdir={tmp_path}", f"--out={tmp_path / 'out'}"]
+  told = pytest.raises(SystemExit, match=r"--out=.*/out is being written: process ")
+  with lock.hold(tmp_path / "out.lock", "the first"), told:
+    export.main(words)
+  export.main(words)
+  assert (tmp_path / "out").is_dir() and not (tmp_path / "out.lock").exists()
 
 
 @pytest.mark.slow

@@ -208,6 +208,9 @@ def test_a_decoded_token_needs_the_prompts_that_slots_work_on(slots, prompts, tm
 def test_what_no_compiler_knows_is_said_in_one_sentence():
   with pytest.raises(ValueError, match=r"--topology=v5p is no|--topology=tpu:4 is no slice"):
     topology.find("tpu:4")
+  for name in "cpu:0", "cpu:x":
+    with pytest.raises(ValueError, match=f"--topology={name} has no devices; it is cpu:N"):
+      topology.find(name)
   done = podcheck("--config=configs/dapo.py:tiny", "--topology=cpu:8", "--config.mesh.data=3")
   assert done.returncode and "Traceback" not in done.stderr and "config.mesh" in done.stderr
 

@@ -6,6 +6,7 @@ maj@k for every k up to config.eval.samples, --before=CHECKPOINT compares them w
 --budgets and --waits add accuracy against tokens: thinking is cut, or made to go on.
 """
 
+import contextlib
 import shlex
 import sys
 from pathlib import Path
@@ -18,7 +19,7 @@ from ml_collections import ConfigDict
 
 from grpojax.config import commandline
 from grpojax.rollout import subsets
-from grpojax.runtime import console
+from grpojax.runtime import console, processes
 from grpojax.tools.evaluate import benchmark, curves, forcing, summary
 
 CHECKPOINT = flags.DEFINE_string(
@@ -86,20 +87,19 @@ def prepare(config: ConfigDict) -> list[Asked]:
 
 
 def answer(asked: Asked) -> Answered:
-  """Answers what is left, and writes and prints the summary."""
+  """Answers what is left, and writes and prints the summary; no other process may write there meanwhile.
+
+  Raises ValueError where another one does, where the folder cannot be made, and for items of something else.
+  """
   announce(asked)
   job, out = asked.job, asked.out
-  try:
+  with contextlib.ExitStack() as stack:
+    processes.on_process_0(lambda: stack.enter_context(benchmark.alone(out)))
     params, done = benchmark.begin(job, out)
-  except ValueError as error:
-    sys.exit(f"error: {error}")
-  answered = benchmark.run(job, out, params, done)
-  if jax.process_index() == 0:
-    report(job, out, answered)
-  try:
+    answered = benchmark.run(job, out, params, done)
+    if jax.process_index() == 0:
+      report(job, out, answered)
     levels = forcing.run(job, asked.forcing, out, params, answered) if asked.forcing else []
-  except ValueError as error:
-    sys.exit(f"error: {error}")
   return Answered(answered, levels)
 
 

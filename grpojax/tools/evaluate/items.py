@@ -19,8 +19,7 @@ from grpojax.runtime import metrics, storage
 def claim(out: Path, settings: dict) -> dict[tuple[str, str], dict]:
   """Returns the items in `out` by (suite, id); a torn last line is cut off.
 
-  Raises ValueError naming every one of `settings` that differs from that of the items there, and where `out`
-  cannot be made.
+  Raises ValueError naming every one of `settings` that differs from that of the items there.
   """
   path = out / "settings.json"
   if path.exists():
@@ -29,7 +28,7 @@ def claim(out: Path, settings: dict) -> dict[tuple[str, str], dict]:
     if keys:
       changes = ", ".join(f"{key}: {before.get(key)!r} -> {settings.get(key)!r}" for key in keys)
       raise ValueError(f"--out={out} holds items of other settings ({changes}); choose another --out.")
-  storage.make_folder(out, "--out")
+  out.mkdir(parents=True, exist_ok=True)
   storage.write(path, json.dumps(settings, indent=2, sort_keys=True))
   _cut(out / "items.jsonl")
   return {(item["suite"], item["id"]): item for item in metrics.read(out, "items")}

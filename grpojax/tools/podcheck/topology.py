@@ -39,6 +39,8 @@ def find(name: str, slices: int = 1) -> Slice:
   if kind == "gpu" and size:
     return _gpus(name, size)
   if kind in ("", "cpu"):
+    if size and not (size.isdecimal() and int(size)):
+      raise ValueError(f"--topology={name} has no devices; it is cpu:N, such as cpu:8.")
     _compile_afresh()
     if size:
       jax.config.update("jax_num_cpu_devices", int(size))
