@@ -14,6 +14,7 @@ from study_toys import FINAL, MACHINE, STUDY, TOKENS, finish, runs
 
 from grpojax.config import check as config_lib
 from grpojax.config.commandline import config_of
+from grpojax.runtime import lock
 from grpojax.tools import sweep
 from grpojax.tools.study import (
   Figure,
@@ -115,6 +116,17 @@ def test_a_run_is_done_once_its_last_checkpoint_is_there(tmp_path):
   assert not plan.is_done(longer)
   with pytest.raises(ValueError, match=r"another config \(rollout.temperature: 1.0 -> 0.9\)"):
     plan.is_done(runs(tmp_path, extra=["--config.rollout.temperature=0.9"])[0])
+
+
+def test_one_study_runs_in_a_folder_at_a_time(tmp_path):
+  """The runs of a second one would fail, each at a workdir that is taken."""
+  (tmp_path / "file").touch()
+  args = study_command.parser("python -m toy").parse_args([])
+  for folder, said in ("out", "--out=.*/out has a study that goes on: process "), ("file", "cannot be made"):
+    told = pytest.raises(SystemExit, match=said)
+    with lock.hold(tmp_path / "out" / ".lock", "the first"), told:
+      study_command.main("python -m toy", STUDY, args, [], str(tmp_path / folder))
+  assert not (tmp_path / "out" / "runs").exists()
 
 
 def test_the_cost_counts_every_completion_at_its_longest():

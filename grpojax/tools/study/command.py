@@ -1,15 +1,16 @@
 """The flags of a study, and its steps: plan, run, collect, show."""
 
 import argparse
+import contextlib
 import functools
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import rich.console
 
-from grpojax.runtime import storage, streams
+from grpojax.runtime import lock, storage, streams
 from grpojax.tools.study import Study, cluster, execute, figures, page, plan, power, results, table
 from grpojax.tools.study.plan import Run
 
@@ -55,14 +56,26 @@ def main(program: str, study: Study, args: argparse.Namespace, extra: list[str],
   describe(console, study, runs, left, args.parallel)
   if args.dry_run:
     return
-  storage.make_folder(out, "--out")
-  if args.backend != "local":
-    console.print(f"written: {cluster.write(args.backend, study.name, out, left, command)}", soft_wrap=True)
-  failed = run_here(runs, args.parallel) if args.backend == "local" else []
-  if args.backend == "local" or len(left) < len(runs):
-    show(console, study, out, runs, command)
+  with _alone(out):
+    if args.backend != "local":
+      console.print(f"written: {cluster.write(args.backend, study.name, out, left, command)}", soft_wrap=True)
+    failed = run_here(runs, args.parallel) if args.backend == "local" else []
+    if args.backend == "local" or len(left) < len(runs):
+      show(console, study, out, runs, command)
   if failed:
     sys.exit(f"error: {len(failed)} of {len(runs)} runs failed; the same command tries them again.")
+
+
+@contextlib.contextmanager
+def _alone(out: Path) -> Iterator[None]:
+  """Holds the study's folder in the block: another study's runs there would find their workdirs taken."""
+  with contextlib.ExitStack() as stack:
+    try:
+      storage.make_folder(out, "--out")
+      stack.enter_context(lock.hold(out / ".lock", f"--out={out} has a study that goes on"))
+    except ValueError as error:
+      sys.exit(f"error: {error}")
+    yield
 
 
 def run_here(runs: list[Run], parallel: int) -> list[execute.Outcome]:
