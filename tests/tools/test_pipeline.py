@@ -306,6 +306,9 @@ def test_data_that_is_missing_and_a_bucket_are_refused_before_anything_runs(tmp_
     chain.find(config(mine), tmp_path)
   with pytest.raises(ValueError, match="is a bucket"):
     chain.find(config(RL), "gs://x/y")
+  (tmp_path / "run.json").touch()
+  with pytest.raises(ValueError, match="has a run; a pipeline needs a folder of its own"):
+    chain.find(config(RL), tmp_path)
 
 
 # Rejection sampling.

@@ -10,7 +10,7 @@ import jax
 from ml_collections import ConfigDict
 
 from grpojax.data import text
-from grpojax.runtime import console, errors, lock, processes
+from grpojax.runtime import console, errors, lock, processes, storage
 from grpojax.tools.pipeline import cost, manifest, page, stage_page, stages
 from grpojax.tools.pipeline.answering import Place
 from grpojax.tools.pipeline.kinds import KINDS, POLICY
@@ -42,6 +42,8 @@ def find(config: ConfigDict, workdir: Path) -> Chain:
       f"--workdir={workdir} is a bucket, and stages hand policies on as folders; name one on a disk that all"
       " processes share."
     )
+  if (workdir / "run.json").exists():
+    raise ValueError(f"--workdir={workdir} has a run; a pipeline needs a folder of its own, so name another.")
   found = stages.read(config, jax.device_count())
   for stage in found:
     if stage.path and not Path(stage.path).expanduser().is_file():
@@ -114,12 +116,11 @@ def choose(chain: Chain, since: str, only: str) -> list[Stage]:
 def run(chain: Chain, wanted: list[Stage], share: Callable) -> bool:
   """Collective: runs these stages.  Returns False where one was asked to stop, and has saved.
 
-  `share` is shared.sharing's.
+  `share` is shared.sharing's.  Raises ValueError where another pipeline goes on in the workdir, and where it
+  cannot be made.
   """
-  what = f"--workdir={chain.workdir} has a pipeline that goes on"
   with contextlib.ExitStack() as stack:
-    hold = lambda: stack.enter_context(lock.hold(chain.workdir / ".lock", what))
-    processes.on_process_0(hold)
+    processes.on_process_0(lambda: stack.enter_context(_alone(chain.workdir)))
     for stage in wanted:
       if chain.states[stage.name].what == STALE:
         processes.on_process_0(partial(_replace, chain.workdir, stage.name))
@@ -127,6 +128,12 @@ def run(chain: Chain, wanted: list[Stage], share: Callable) -> bool:
       if not _run(chain, stage, share):
         return False
   return True
+
+
+def _alone(workdir: Path) -> contextlib.AbstractContextManager:
+  """Holds the workdir in the block."""
+  storage.make_folder(workdir, "--workdir")
+  return lock.hold(workdir / ".lock", f"--workdir={workdir} has a pipeline that goes on")
 
 
 def _replace(workdir: Path, name: str) -> None:
