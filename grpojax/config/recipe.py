@@ -19,8 +19,8 @@ NO_RECIPES = ("__init__", "games", "stages")  # files of the folder
 # Recipes for one model; their argument is no scale, but another recipe (smollm2:dapo) or a machine
 # (qwen_gsm8k:v5e8).
 OF_A_MODEL = ("smollm2", "qwen_gsm8k", "gemma_gsm8k")
-READ_BY = {FOLDER: "grpojax train", PIPELINES: "grpojax pipeline", SWEEPS: "grpojax sweep --sweep"}
 OF_A_TEACHER = ("distill",)  # which need config.teacher.path
+READ_BY = {FOLDER: "grpojax train", PIPELINES: "grpojax pipeline", SWEEPS: "grpojax sweep --sweep"}
 
 
 def names(folder: Path = FOLDER) -> list[str]:

@@ -33,6 +33,15 @@ class Held(ValueError):
   """Raised when another process holds a lock; its text says which process, and since when."""
 
 
+def hold_folder(folder: Path | epath.Path, flag: str, what: str) -> contextlib.AbstractContextManager:
+  """Makes the folder that `flag` names, and holds it in the block for `what`, which goes on there.
+
+  Raises ValueError where it cannot be made, and Held where another process holds it.
+  """
+  storage.make_folder(folder, flag)
+  return hold(folder / ".lock", f"{flag}={folder} has {what} that goes on")
+
+
 @contextlib.contextmanager
 def hold(file: Path | epath.Path, what: str, wait: bool = False) -> Iterator[Callable[[], None]]:
   """Holds the lock `file` of `what` in the block; yields a function that raises OSError once it is lost.

@@ -9,7 +9,7 @@ from ml_collections import ConfigDict
 
 from grpojax.config import workdir as workdir_lib
 from grpojax.config.workdir import Run
-from grpojax.runtime import console, lock, processes, storage
+from grpojax.runtime import console, lock, processes
 from grpojax.runtime import metrics as metrics_lib
 
 
@@ -35,9 +35,7 @@ class Owner:
 
   def claim(self, stack: contextlib.ExitStack, config: ConfigDict) -> None:
     """Locks the workdir and writes its config.  Raises ValueError as `own` says."""
-    storage.make_folder(self.workdir, "--workdir")
-    what = f"--workdir={self.workdir} has a run that goes on"
-    self.check = stack.enter_context(lock.hold(self.workdir / ".lock", what))
+    self.check = stack.enter_context(lock.hold_folder(self.workdir, "--workdir", "a run"))
     self.run = workdir_lib.claim(self.workdir, config)
     folder = self.workdir / "checkpoints"
     local = isinstance(self.workdir, Path)  # a bucket has no empty folders

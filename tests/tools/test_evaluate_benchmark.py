@@ -18,7 +18,7 @@ from grpojax import models
 from grpojax.learner.state import create
 from grpojax.models import hf
 from grpojax.recipes import base
-from grpojax.runtime import checkpointer
+from grpojax.runtime import checkpointer, lock
 from grpojax.tools import export
 from grpojax.tools.evaluate import benchmark, items, policy, suites, summary
 
@@ -125,19 +125,6 @@ def test_a_killed_evaluation_goes_on_to_the_same_items(whole, tmp_path, torn):
   calls.clear()
   assert benchmark.run(counted, tmp_path, *benchmark.begin(counted, tmp_path)) == answered
   assert not calls
-
-
-def test_one_evaluation_writes_in_a_folder_at_a_time(tmp_path):
-  """Two would each append all items, and cut each other's last line."""
-  (tmp_path / "file").touch()
-  with benchmark.alone(tmp_path / "out"):
-    told = pytest.raises(ValueError, match=r"--out=.*/out has an evaluation that goes on: process ")
-    with told, benchmark.alone(tmp_path / "out"):
-      pass
-    with pytest.raises(ValueError, match=r"--out=.*/file cannot be made"):
-      benchmark.alone(tmp_path / "file")
-  with benchmark.alone(tmp_path / "out"):  # once the first is over
-    pass
 
 
 def test_a_question_is_answered_alike_in_any_company(whole, cache, tmp_path):
@@ -305,6 +292,9 @@ def test_the_command_on_files_of_ones_own(cache, tmp_path):
   assert (tmp_path / "out/before/items.jsonl").read_text() == (tmp_path / "out/items.jsonl").read_text()
   assert found["suites"]["some"]["curves"]["maj@k"]["change"]["high"] == [0.0, 0.0]
   assert "<svg" in (tmp_path / "out/curves.html").read_text()
+  with lock.hold(tmp_path / "out/.lock", "the first"):  # two would append all items twice
+    done = subprocesses.run_one(*command)
+  assert done.code == 1 and f"--out={tmp_path}/out has an evaluation that goes on: process " in done.err
 
 
 def test_what_keys_a_draw_is_the_question_and_its_suite_not_its_row(whole):

@@ -4,7 +4,6 @@ Every draw is keyed by (seed, suite, question, sample index), and a batch has th
 every run, so that an evaluation that was killed ends with the numbers of one that was not.
 """
 
-import contextlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -19,7 +18,7 @@ from grpojax.config import check as config_lib
 from grpojax.config.schema import flatten
 from grpojax.data import pipeline, text
 from grpojax.models import Model
-from grpojax.runtime import console, data_shards, lock, processes, sharding, storage
+from grpojax.runtime import console, data_shards, processes, sharding
 from grpojax.tools.evaluate import items, policy, suites
 from grpojax.tools.evaluate.policy import Policy
 from grpojax.tools.evaluate.suites import Suite
@@ -90,15 +89,6 @@ def prepare(
   given = config, model, tokenizer, mesh
   sample = (share or shared.anew)(programs_lib.build, *given).sample_eval
   return Job(config, evaluated, chosen, notes, train, tokenizer, scorer, best_of, mesh, model, sample)
-
-
-def alone(out: Path) -> contextlib.AbstractContextManager:
-  """Holds the folder of an evaluation's items in the block.
-
-  Raises ValueError where it cannot be made, or where another process holds it.
-  """
-  storage.make_folder(out, "--out")
-  return lock.hold(out / ".lock", f"--out={out} has an evaluation that goes on")
 
 
 def begin(job: Job, out: Path) -> tuple[dict, dict]:

@@ -9,6 +9,7 @@ maj@k for every k up to config.eval.samples, --before=CHECKPOINT compares them w
 import contextlib
 import shlex
 import sys
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -19,7 +20,7 @@ from ml_collections import ConfigDict
 
 from grpojax.config import commandline
 from grpojax.rollout import subsets
-from grpojax.runtime import console, processes
+from grpojax.runtime import console, lock, processes
 from grpojax.tools.evaluate import benchmark, curves, forcing, summary
 
 CHECKPOINT = flags.DEFINE_string(
@@ -94,7 +95,8 @@ def answer(asked: Asked) -> Answered:
   announce(asked)
   job, out = asked.job, asked.out
   with contextlib.ExitStack() as stack:
-    processes.on_process_0(lambda: stack.enter_context(benchmark.alone(out)))
+    hold = partial(lock.hold_folder, out, "--out", "an evaluation")
+    processes.on_process_0(lambda: stack.enter_context(hold()))
     params, done = benchmark.begin(job, out)
     answered = benchmark.run(job, out, params, done)
     if jax.process_index() == 0:

@@ -10,7 +10,7 @@ import jax
 from ml_collections import ConfigDict
 
 from grpojax.data import text
-from grpojax.runtime import console, errors, lock, processes, storage
+from grpojax.runtime import console, errors, lock, processes
 from grpojax.tools.pipeline import cost, manifest, page, stage_page, stages
 from grpojax.tools.pipeline.answering import Place
 from grpojax.tools.pipeline.kinds import KINDS, POLICY
@@ -120,7 +120,8 @@ def run(chain: Chain, wanted: list[Stage], share: Callable) -> bool:
   cannot be made.
   """
   with contextlib.ExitStack() as stack:
-    processes.on_process_0(lambda: stack.enter_context(_alone(chain.workdir)))
+    hold = partial(lock.hold_folder, chain.workdir, "--workdir", "a pipeline")
+    processes.on_process_0(lambda: stack.enter_context(hold()))
     for stage in wanted:
       if chain.states[stage.name].what == STALE:
         processes.on_process_0(partial(_replace, chain.workdir, stage.name))
@@ -128,12 +129,6 @@ def run(chain: Chain, wanted: list[Stage], share: Callable) -> bool:
       if not _run(chain, stage, share):
         return False
   return True
-
-
-def _alone(workdir: Path) -> contextlib.AbstractContextManager:
-  """Holds the workdir in the block."""
-  storage.make_folder(workdir, "--workdir")
-  return lock.hold(workdir / ".lock", f"--workdir={workdir} has a pipeline that goes on")
 
 
 def _replace(workdir: Path, name: str) -> None:

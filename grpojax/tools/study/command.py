@@ -10,7 +10,7 @@ from pathlib import Path
 
 import rich.console
 
-from grpojax.runtime import lock, storage, streams
+from grpojax.runtime import lock, streams
 from grpojax.tools.study import Study, cluster, execute, figures, page, plan, power, results, table
 from grpojax.tools.study.plan import Run
 
@@ -71,8 +71,7 @@ def _alone(out: Path) -> Iterator[None]:
   """Holds the study's folder in the block: another study's runs there would find their workdirs taken."""
   with contextlib.ExitStack() as stack:
     try:
-      storage.make_folder(out, "--out")
-      stack.enter_context(lock.hold(out / ".lock", f"--out={out} has a study that goes on"))
+      stack.enter_context(lock.hold_folder(out, "--out", "a study"))
     except ValueError as error:
       sys.exit(f"error: {error}")
     yield
