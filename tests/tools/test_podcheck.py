@@ -125,7 +125,7 @@ SMALL = ["--config.rollout.prompts=8", *(f"--config.mesh.{axis}=2" for axis in (
 
 @pytest.fixture(scope="module")
 def on_cpu(tmp_path_factory):
-  path = tmp_path_factory.mktemp("podcheck") / "check.json"
+  path = tmp_path_factory.mktemp("podcheck") / "made before anything compiles" / "check.json"
   done = podcheck("--config=configs/dapo.py:tiny", "--topology=cpu:8", f"--json={path}", *SMALL)
   assert not done.returncode, done.stderr
   return done.stdout, json.loads(path.read_text())

@@ -22,6 +22,7 @@ from pathlib import Path
 from absl import flags
 
 from grpojax.config import commandline
+from grpojax.runtime import storage
 from grpojax.tools.podcheck import check, gpus, search, suggest, table, topology
 
 TOPOLOGY = flags.DEFINE_string("topology", "", "v5e:8x8, v5p:4x4x4, gpu:24, cpu:8; default: what is here.")
@@ -34,6 +35,8 @@ SEARCH = flags.DEFINE_bool("search", False, "Meshes and remat policies of the up
 def main(argv):
   config = commandline.start(argv)
   try:
+    if JSON.value:  # a search takes hours
+      storage.make_folder(Path(JSON.value).absolute().parent, "--json")
     where = topology.find(TOPOLOGY.value, config.mesh.slices)
     arithmetic = where.name.startswith("gpu:") and where.abstract
     if arithmetic and SEARCH.value:
