@@ -169,11 +169,12 @@ def test_log_probs_are_counted_of_the_chunks_that_full_responses_reach(tmp_path)
 
 @pytest.mark.slow
 @podcheck_toys.needs_libtpu
-def test_a_tpus_compiler_takes_the_same_program(on_cpu, tmp_path):
-  """Of v6e, which carries collectives out on other cores; other tests compile for v5e and v5p."""
+@pytest.mark.parametrize("slice", ["v5e:2x4", "v6e:2x4"])
+def test_a_tpus_compiler_takes_the_same_program(slice, on_cpu, tmp_path):
+  """v6e carries collectives out on other cores."""
   path = tmp_path / "check.json"
   same = *SMALL, "--config.attention=reference"  # a TPU's kernel would read whole blocks of 128 columns
-  done = podcheck("--config=configs/dapo.py:tiny", "--topology=v6e:2x4", f"--json={path}", *same)
+  done = podcheck("--config=configs/dapo.py:tiny", f"--topology={slice}", f"--json={path}", *same)
   assert not done.returncode, done.stderr
   data = json.loads(path.read_text())
   assert data["fits"] and data["seconds_per_step"] > 0

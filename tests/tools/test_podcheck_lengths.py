@@ -1,4 +1,4 @@
-"""What an update keeps and sends, by a TPU's compiler, at two lengths; large ones: docs/pods.md."""
+"""What an update keeps and sends, by a TPU's compiler, at three lengths; large ones: docs/pods.md."""
 
 import json
 import math
@@ -7,7 +7,7 @@ from collections import Counter
 import podcheck_toys
 import pytest
 
-COLUMNS = 512, 1024
+COLUMNS = 512, 1024, 2048
 VOCABULARY = 260
 DRIVER = """
 import json, sys
@@ -54,7 +54,7 @@ def test_no_array_of_the_vocabulary_is_longer_for_longer_rows(updates):
 def test_only_the_exchange_of_embedded_tokens_grows_with_their_number(updates):
   """There and back; and the gather of their ids, four bytes each."""
   collectives = [Counter(map(tuple, sent)) for _, sent in updates]
-  fixed = collectives[0] & collectives[1]
+  fixed = collectives[0] & collectives[1] & collectives[2]
   assert {"all-gather", "all-reduce", "reduce-scatter"} <= {kind for kind, *_ in fixed}
   growing = [sorted((found - fixed).elements()) for found in collectives]
   kinds = ["all-gather", "all-to-all", "all-to-all"]
