@@ -122,7 +122,7 @@ def mistake(error: Exception) -> str:
 
 def _unknown(name: str) -> str:
   """Returns what to say of a flag that is none: the nearest of ours, else all; absl would name its own."""
-  ours = lambda module: module.startswith(("grpojax", sys.argv[0]))  # absl and Grain have some, too
+  ours = lambda module: module == sys.argv[0] or module.startswith("grpojax")  # absl and Grain have some, too
   own = [
     flag.name
     for module, listed in flags.FLAGS.flags_by_module_dict().items() if ours(module) for flag in listed

@@ -185,8 +185,8 @@ def check(asked: Asked) -> None:
     raise ValueError(f"--shard_mb={asked.shard_mb} holds no tensor; a shard has at least 1 MB.")
   if jax.process_index() == 0:
     storage.make_folder(asked.out.parent, "--out")
-  if asked.push and jax.process_index() == 0:
-    push.prepare(asked.push, asked.public)
+    if asked.push:
+      push.prepare(asked.push, asked.public)
 
 
 def write(asked: Asked, config: ConfigDict, model: Model, step: int, params: dict) -> None:

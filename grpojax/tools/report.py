@@ -10,8 +10,8 @@ def command() -> None:
   """Reads the command line and writes the report beside the run's records."""
   parser = argparse.ArgumentParser(prog="grpojax report", description="Writes WORKDIR/report.html.")
   parser.add_argument("workdir", metavar="WORKDIR")
-  others = "runs whose curves are on the same charts"
-  parser.add_argument("others", metavar="OTHER", nargs="*", default=[], help=others)
+  beside = "runs whose curves are on the same charts"
+  parser.add_argument("others", metavar="OTHER", nargs="*", default=[], help=beside)
   flags = parser.parse_args()
   workdir, *others = (storage.resolve(name, "WORKDIR") for name in (flags.workdir, *flags.others))
   with contextlib.ExitStack() as stack:

@@ -9,7 +9,6 @@ maj@k for every k up to config.eval.samples, --before=CHECKPOINT compares them w
 import contextlib
 import shlex
 import sys
-from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -95,8 +94,8 @@ def answer(asked: Asked) -> Answered:
   announce(asked)
   job, out = asked.job, asked.out
   with contextlib.ExitStack() as stack:
-    hold = partial(lock.hold_folder, out, "--out", "an evaluation")
-    processes.on_process_0(lambda: stack.enter_context(hold()))
+    hold = lambda: stack.enter_context(lock.hold_folder(out, "--out", "an evaluation"))
+    processes.on_process_0(hold)
     params, done = benchmark.begin(job, out)
     answered = benchmark.run(job, out, params, done)
     if jax.process_index() == 0:

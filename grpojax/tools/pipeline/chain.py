@@ -120,8 +120,8 @@ def run(chain: Chain, wanted: list[Stage], share: Callable) -> bool:
   cannot be made.
   """
   with contextlib.ExitStack() as stack:
-    hold = partial(lock.hold_folder, chain.workdir, "--workdir", "a pipeline")
-    processes.on_process_0(lambda: stack.enter_context(hold()))
+    hold = lambda: stack.enter_context(lock.hold_folder(chain.workdir, "--workdir", "a pipeline"))
+    processes.on_process_0(hold)
     for stage in wanted:
       if chain.states[stage.name].what == STALE:
         processes.on_process_0(partial(_replace, chain.workdir, stage.name))
