@@ -3,8 +3,9 @@
     python -m benchmarks.endurance.flags --combinations=300
 
 A recipe of configs/ at `tiny`, with two to six overrides: values that config/schema.py allows, a function
-of each slot's menu, meshes of two devices.  What trains takes one step, is started again for a second, and
-has to go on from the checkpoint.  Ends with 1 where a start ended otherwise.
+of each slot's menu, keys that mean something together alone, meshes of two devices.  What trains takes one
+step, is started again for a second, and has to leave what a run of two steps leaves that was not stopped: the
+same checkpoint, records and report.  Ends with 1 where a combination ended otherwise.
 """
 
 import argparse
@@ -19,7 +20,7 @@ from collections import Counter
 from pathlib import Path
 from random import Random
 
-from benchmarks.endurance import forked
+from benchmarks.endurance import compare, forked
 from benchmarks.setting import keep, report, setting, where
 from grpojax.config import schema
 from grpojax.config.recipe import variants
@@ -28,8 +29,23 @@ from grpojax.objective.build import LISTS, SLOTS, functions
 NEVER = (
   "name", "scale", "cache_dir", "steps", "verbose", "print_sharding", "profile_steps", "process", "reward",
   "objective", "data", "model.path", "lora.path", "lora.modules", "mesh", "checkpoint", "guard.minutes",
-  "cold_start",
+  "cold_start", "sft", "preference", "sample", "judge",
 )  # fmt: skip
+BYPASS = "objective.shape.bypass={'fn': 'bypass'}"  # the log-probs of sampling are pi_old's
+TOGETHER = (
+  ("staleness=1", "rollout.in_flight=5", BYPASS),
+  ("staleness=2", "rollout.in_flight=5", "rollout.in_flight_kv=recomputed", BYPASS),
+  ("staleness=1", "mesh.cpu_devices=2", "mesh.rollout_devices=1"),
+  ("model.num_experts=4", "routing_replay=R3"),
+  ("model.num_experts=4", "routing_replay=R2", "load_balance=0.001"),
+  ("rollout.top_k=8", "rollout.top_p=0.9"),
+  ("interruption.think_tokens=8", "interruption.text=#", "interruption.unless="),
+  ("difficulty.kind=ema", "difficulty.weighted=True"),
+  ("reference=init", "objective.penalty.kl={'fn': 'kl_k3', 'beta': 0.01}", "reference_sync.every=1"),
+  ("objective.advantage.fn=center", "objective.rescale.fn=rms", "moment.kind=completion"),
+  ("rows=single", "microbatches=2"),
+  ("lora.rank=4", "rollout.weights=int8"),
+)
 DATA = {"data.prompt_budget": (8, 24), "data.chat": (True, False), "data.overlong_prompts": ("drop", "error")}
 MESHES = (dict(data=2), dict(fsdp=2), dict(tensor=2), dict(context=2), dict(data=2, fsdp=1))
 MOST = 8  # of a number whose default is smaller
@@ -39,7 +55,7 @@ IN_A_HURRY = {  # a quarter of the time to compile, and a second start compiles 
   "XLA_FLAGS": "--xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1",
 }
 SMALL = dict(
-  verbose=False, checkpoint__every=1, eval__every=1000, eval__prompts=4, data__train=48, data__test=16,
+  verbose=False, checkpoint__every=1, eval__every=1, eval__prompts=4, data__train=48, data__test=16,
   cold_start__steps=3, guard__minutes=4,
 )  # fmt: skip
 
@@ -76,6 +92,8 @@ def combination(rng: Random) -> tuple[str, list[str]]:
   draws += [lambda key=key, choices=choices: f"{key}={rng.choice(choices)}" for key, choices in DATA.items()]
   draws += [lambda slot=slot: of_slot(slot, rng) for slot in SLOTS + LISTS] * 2
   flags = [f"--config.{draw()}" for draw in rng.sample(draws, rng.randint(2, 6))]
+  if rng.random() < 0.5:
+    flags += [f"--config.{flag}" for flag in rng.choice(TOGETHER)]
   if rng.random() < 0.25:
     sizes = rng.choice(MESHES)
     flags += ["--config.mesh.cpu_devices=2", *(f"--config.mesh.{axis}={n}" for axis, n in sizes.items())]
@@ -111,19 +129,29 @@ def of_slot(slot: str, rng: Random) -> str:
 
 def one(driver: forked.Driver, scratch: Path, config: str, flags: list[str]) -> tuple[str, str]:
   """Runs a combination; returns how it ended, and its last words."""
-  workdir = scratch / "run"
-  shutil.rmtree(workdir, ignore_errors=True)
-  start = lambda steps: driver.start(
-    [*forked.flags_of(config, workdir, scratch / "cache", **SMALL, steps=steps), *flags]
-  )
-  status, said = start(1)
+
+  def start(name: str, steps: int) -> tuple[int, str]:
+    return driver.start(
+      [*forked.flags_of(config, scratch / name, scratch / "cache", **SMALL, steps=steps), *flags]
+    )
+
+  for name in ("stopped", "unbroken"):
+    shutil.rmtree(scratch / name, ignore_errors=True)
+  status, said = start("stopped", 1)
   if forked.refused(status, said):
     return "stopped with one sentence" if "compiling" in said else "refused before anything compiled", said
   if status:
     return f"otherwise: status {status}", said
-  status, said = start(2)
-  went_on = not status and re.search(r"resumed after step 1 of 2", said) and "Traceback" not in said
-  return ("trained, started again and went on" if went_on else f"otherwise: again, status {status}"), said
+  status, said = start("stopped", 2)
+  if status or not re.search(r"resumed after step 1 of 2", said) or "Traceback" in said:
+    return f"otherwise: again, status {status}", said
+  status, said = start("unbroken", 2)
+  if status:
+    return f"otherwise: unbroken, status {status}", said
+  found = compare.differences(scratch / "stopped", scratch / "unbroken")
+  if different := [what for what, number in found.items() if number]:
+    return f"otherwise: {', '.join(different)}", said
+  return "trained, stopped, and went on to what an unbroken run leaves", said
 
 
 def table(found: Counter) -> str:
