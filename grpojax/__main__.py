@@ -27,7 +27,7 @@ COMMANDS = {  # name -> (module with a function `command()`, one line)
 
 def main() -> None:
   """Runs the command that the first argument names."""
-  errors.guarded(_run)()
+  errors.command(_run)
 
 
 def _run() -> None:
@@ -40,7 +40,6 @@ def _run() -> None:
     said = f"grpojax has no command {name!r}" if name else "grpojax needs a command"
     sys.exit(f"error: {said}.\n\n{usage()}")
   sys.argv = [f"grpojax {name}", *sys.argv[2:]]
-  errors.take_flag()
   importlib.import_module(COMMANDS[name][0]).command()
 
 

@@ -11,6 +11,7 @@ from tqdm import tqdm
 
 from experiments.estimator_lab import claims, figures, report, sweeps
 from experiments.estimator_lab.size import DEFAULT, FAST
+from grpojax.runtime import errors
 
 
 def main(argv: list[str] | None = None) -> None:
@@ -36,4 +37,4 @@ def main(argv: list[str] | None = None) -> None:
 
 if __name__ == "__main__":
   jax.config.update("jax_platforms", "cpu")  # float64, and nothing here is large
-  main()
+  errors.command(main)

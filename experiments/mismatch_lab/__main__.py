@@ -13,7 +13,7 @@ from experiments.mismatch_lab import claims, corrections, measure, report
 from experiments.mismatch_lab.causes import CAUSES
 from experiments.mismatch_lab.size import DEFAULT, FAST
 from experiments.turns_lab import store
-from grpojax.runtime import processes
+from grpojax.runtime import errors, processes
 from grpojax.tools.study import machine
 
 
@@ -44,4 +44,4 @@ def main(argv: list[str] | None = None) -> None:
 
 if __name__ == "__main__":
   jax.config.update("jax_platforms", "cpu")  # float64, and nothing here is large
-  main()
+  errors.command(main)

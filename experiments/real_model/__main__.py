@@ -6,6 +6,7 @@ from pathlib import Path
 
 from experiments.real_model import evaluation, studies, tables, tasks
 from experiments.real_model.evaluation import Part
+from grpojax.runtime import errors
 from grpojax.tools.study import command, execute, plan
 
 PROGRAM = "python -m experiments.real_model"
@@ -23,7 +24,7 @@ def main() -> None:
   args, extra = p.parse_known_args()
   chosen = [name.strip() for name in args.only.split(",")]
   if unknown := [name for name in chosen if name not in PARTS]:
-    sys.exit(f"error: --only has '{unknown[0]}', and the parts are {', '.join(PARTS)}.")
+    raise ValueError(f"--only has '{unknown[0]}', and the parts are {', '.join(PARTS)}.")
   out = args.out or Path("runs/real_model")
   for name in filter(chosen.__contains__, PARTS):
     if name in studies.STUDIES:
@@ -49,12 +50,10 @@ def evaluate(part: Part, args: argparse.Namespace, extra: list[str], out: Path) 
     evaluation.carry_out(left, execute.concurrency(args.parallel))
     missing = [f"{run.row.label}, seed {run.seed}" for run in runs if not plan.is_done(run)]
     tables.write(out, part, tables.collect(part, todo, missing))
-  except ValueError as error:
-    sys.exit(f"error: {error}")
   except KeyboardInterrupt:
     sys.exit("Stopped; the same command goes on from there.")
   print(f"table: {out / part.name / 'table.md'}")
 
 
 if __name__ == "__main__":
-  main()
+  errors.command(main)

@@ -13,6 +13,7 @@ from experiments.turns_lab import claims, compare, figures, measure, report, sto
 from experiments.turns_lab.games import GAMES
 from experiments.turns_lab.points import all_points, gigpo
 from experiments.turns_lab.size import DEFAULT, FAST, PILOT, Size
+from grpojax.runtime import errors
 
 
 def main(argv: list[str] | None = None) -> None:
@@ -53,4 +54,4 @@ def detectable(size: Size) -> dict[str, float]:
 
 if __name__ == "__main__":
   jax.config.update("jax_platforms", "cpu")  # float64, and nothing here is large
-  main()
+  errors.command(main)

@@ -18,6 +18,7 @@ FLAG = "--debug"  # of every command: what is raised shows its traceback
 INTERRUPTED = 130  # what a shell says of a process that Ctrl-C ended
 READER_GONE = 141  # what a shell says of a process whose output nobody reads on, as behind `| head`
 _PACKAGE = Path(__file__).parents[1]
+_OURS = _PACKAGE, _PACKAGE.parent / "experiments"
 _LONGEST = 500  # characters of somebody else's message
 _debug = False
 
@@ -41,6 +42,12 @@ def _of_threads(others: Callable, raised) -> None:
   read = inspect.iscoroutine(raised.object) and "orbax" in Path(raised.object.cr_code.co_filename).parts
   if not (no_loop or read):
     others(raised)
+
+
+def command(main: Callable, *args) -> None:
+  """Runs main(*args), a whole command: takes its --debug, and ends as `guarded` does."""
+  take_flag()
+  guarded(main)(*args)
 
 
 def guarded(main: Callable) -> Callable:
@@ -102,7 +109,7 @@ def sentence(error: Exception) -> str:
       " config.rollout.prompts or config.logprob_chunk."
     )
   frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename != __file__]
-  ours = [frame for frame in frames if _PACKAGE in Path(frame.filename).parents]
+  ours = [frame for frame in frames if not set(_OURS).isdisjoint(Path(frame.filename).parents)]
   said_here = bool(ours) and frames[-1] is ours[-1]
   if text and (isinstance(error, OSError) or (said_here and isinstance(error, ValueError | ArithmeticError))):
     return text

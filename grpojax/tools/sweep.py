@@ -6,7 +6,6 @@ Any recipe, once with each of the overrides that the sweep's `get_sweep()` retur
 """
 
 import importlib.util
-import sys
 from pathlib import Path
 
 from grpojax.config import recipe
@@ -72,9 +71,6 @@ def command() -> None:
   parser.add_argument("--config", required=True, help="recipe, e.g. gspo, gspo:tiny or my/recipe.py")
   parser.add_argument("--sweep", required=True, help="e.g. epsilon_high, group_size:256 or my/sweep.py")
   args, extra = parser.parse_known_args()
-  try:
-    made = study(args.config, args.sweep)
-  except ValueError as error:
-    sys.exit(f"error: {error}")
+  made = study(args.config, args.sweep)
   study_command.main("grpojax sweep", made, args, extra, f"runs/{made.name}")
 

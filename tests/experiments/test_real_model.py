@@ -72,7 +72,7 @@ def test_the_plan_says_what_three_seeds_can_detect_before_anything_runs(monkeypa
   assert "transfer: 0 of 60 runs are finished; 1 evaluations to do, 5,120 completions" in said
   assert not list(tmp_path.iterdir())
   monkeypatch.setattr(sys, "argv", ["real_model", "--only=recipes,transfers"])
-  with pytest.raises(SystemExit, match="--only has 'transfers', and the parts are recipes, settings"):
+  with pytest.raises(ValueError, match="--only has 'transfers', and the parts are recipes, settings"):
     program.main()
 
 

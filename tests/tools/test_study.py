@@ -14,7 +14,7 @@ from study_toys import FINAL, MACHINE, STUDY, TOKENS, finish, runs
 
 from grpojax.config import check as config_lib
 from grpojax.config.commandline import config_of
-from grpojax.runtime import lock
+from grpojax.runtime import errors, lock
 from grpojax.tools import sweep
 from grpojax.tools.study import (
   Figure,
@@ -123,10 +123,18 @@ def test_one_study_runs_in_a_folder_at_a_time(tmp_path):
   (tmp_path / "file").touch()
   args = study_command.parser("python -m toy").parse_args([])
   for folder, said in ("out", "--out=.*/out has a study that goes on: process "), ("file", "cannot be made"):
-    told = pytest.raises(SystemExit, match=said)
+    told = pytest.raises(ValueError, match=said)
     with lock.hold(tmp_path / "out" / ".lock", "the first"), told:
       study_command.main("python -m toy", STUDY, args, [], str(tmp_path / folder))
   assert not (tmp_path / "out" / "runs").exists()
+
+
+def test_a_study_ends_in_one_sentence_or_with_the_flag_in_a_traceback(monkeypatch):
+  monkeypatch.setattr(errors, "_debug", False)
+  for words, ends in ([], SystemExit), (["--debug"], ValueError):
+    monkeypatch.setattr(sys, "argv", ["toy", "--rows=none", *words])
+    with pytest.raises(ends, match="--rows has 'none', and toy has: 1 "):
+      study_command.run("toy", lambda scale: STUDY, ("tiny",))
 
 
 def test_the_cost_counts_every_completion_at_its_longest():

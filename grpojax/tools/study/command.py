@@ -1,23 +1,25 @@
 """The flags of a study, and its steps: plan, run, collect, show."""
 
 import argparse
-import contextlib
 import functools
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import rich.console
 
-from grpojax.runtime import lock, streams
+from grpojax.runtime import errors, lock
 from grpojax.tools.study import Study, cluster, execute, figures, page, plan, power, results, table
 from grpojax.tools.study.plan import Run
 
 
 def run(program: str, study: Callable[[str], Study], scales: tuple[str, ...]) -> None:
-  """Runs a study that has scales; the first is the default."""
-  program = f"python -m {program}"
+  """Runs the command of a study that has scales; the first is the default."""
+  errors.command(_run, f"python -m {program}", study, scales)
+
+
+def _run(program: str, study: Callable[[str], Study], scales: tuple[str, ...]) -> None:
   p = parser(program)
   p.add_argument("--scale", choices=scales, default=scales[0], help="model, data and budget")
   args, extra = p.parse_known_args()
@@ -36,27 +38,24 @@ def parser(program: str) -> argparse.ArgumentParser:
   p.add_argument(
     "--parallel", type=int, default=0, help="local runs at once; 0: one, or without GPU or TPU one a core"
   )
+  p.add_argument(errors.FLAG, action="store_true", help="show the traceback of an error")  # and taken there
   return p
 
 
 def main(program: str, study: Study, args: argparse.Namespace, extra: list[str], default_out: str) -> None:
-  """Plans, runs and shows the study; ends the process with one sentence where something is wrong."""
-  streams.open_all()
+  """Plans, runs and shows the study.  Raises ValueError where a flag or a row's config is wrong."""
   console, out = rich.console.Console(), args.out or Path(default_out)
   command = " ".join([program, *sys.argv[1:]])
   only = [name.strip() for name in args.rows.split(",") if name.strip()]
-  try:
-    foreign = [flag for flag in extra if not flag.startswith("--config.")]
-    if foreign:
-      raise ValueError(f"{foreign[0]} is no flag of this study; those of all runs are --config.key=value.")
-    runs = plan.make(study, out, args.seeds or study.seeds, only, extra)
-    left = [run for run in runs if not plan.is_done(run)]
-  except ValueError as error:
-    sys.exit(f"error: {error}")
+  foreign = [flag for flag in extra if not flag.startswith("--config.")]
+  if foreign:
+    raise ValueError(f"{foreign[0]} is no flag of this study; those of all runs are --config.key=value.")
+  runs = plan.make(study, out, args.seeds or study.seeds, only, extra)
+  left = [run for run in runs if not plan.is_done(run)]
   describe(console, study, runs, left, args.parallel)
   if args.dry_run:
     return
-  with _alone(out):
+  with lock.hold_folder(out, "--out", "a study"):  # another one's runs there would find their workdirs taken
     if args.backend != "local":
       console.print(f"written: {cluster.write(args.backend, study.name, out, left, command)}", soft_wrap=True)
     failed = run_here(runs, args.parallel) if args.backend == "local" else []
@@ -64,17 +63,6 @@ def main(program: str, study: Study, args: argparse.Namespace, extra: list[str],
       show(console, study, out, runs, command)
   if failed:
     sys.exit(f"error: {len(failed)} of {len(runs)} runs failed; the same command tries them again.")
-
-
-@contextlib.contextmanager
-def _alone(out: Path) -> Iterator[None]:
-  """Holds the study's folder in the block: another study's runs there would find their workdirs taken."""
-  with contextlib.ExitStack() as stack:
-    try:
-      stack.enter_context(lock.hold_folder(out, "--out", "a study"))
-    except ValueError as error:
-      sys.exit(f"error: {error}")
-    yield
 
 
 def run_here(runs: list[Run], parallel: int) -> list[execute.Outcome]:
@@ -88,10 +76,7 @@ def run_here(runs: list[Run], parallel: int) -> list[execute.Outcome]:
 
 def show(console: rich.console.Console, study: Study, out: Path, runs: list[Run], command: str) -> None:
   """Writes results.json, table.md, the figures and report.html, of the runs that are finished."""
-  try:
-    found = results.collect(study, runs, command)
-  except ValueError as error:
-    sys.exit(f"error: {error}")
+  found = results.collect(study, runs, command)
   results.write(out, found)
   (out / "table.md").write_text(table.markdown(study, found), encoding="utf-8")
   drawn = figures.draw(study, found, out)
