@@ -97,6 +97,8 @@ def _entry(slot: str, knobs: dict, path: str):
   for key, what in needed.items():
     if key not in knobs:
       raise ValueError(f"{path} needs {key}, {what}.")
+    if key != "stream":
+      _check_kind(f"{path}.{key}", knobs[key], default=1.0)
   if slot == "penalty":
     return knobs["beta"], _slot(slot, _without(knobs, *needed), path)
   if slot == "component":

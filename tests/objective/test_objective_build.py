@@ -136,6 +136,14 @@ SENTENCES = [
     "config.objective.penalty.kl needs beta, the factor of this penalty in the loss.",
   ),
   (
+    setting("objective.penalty.kl", dict(fn="kl_k3", beta="0.1")),
+    "config.objective.penalty.kl.beta = '0.1' must be a number.",
+  ),
+  (
+    setting("objective.preference.pairs", dict(fn="simpo", coef=None)),
+    "config.objective.preference.pairs.coef = None must be a number.",
+  ),
+  (
     setting("objective.penalty.kl", dict(fn="kl_k3", beta=0.1)),
     "config.objective needs 'ref_logp', which this run does not have: set config.reference = "
     "'init'.",
