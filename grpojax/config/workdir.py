@@ -14,6 +14,8 @@ from ml_collections import ConfigDict
 from grpojax.config import schema
 from grpojax.runtime import storage
 
+STAGE = "manifest.json"  # of each stage of a pipeline, in its folder inside the pipeline's
+
 
 class Run(NamedTuple):
   """A run as its workdir knows it beside the records and the checkpoints."""
@@ -33,7 +35,12 @@ def read(workdir: Path) -> ConfigDict:
 
 
 def check(workdir: Path, config: ConfigDict) -> None:
-  """Raises ValueError naming every key of config.json that differs and is not free to change."""
+  """Raises ValueError naming every key of config.json that differs and is not free to change.
+
+  And for the folder of a pipeline, whose report a run would write over.
+  """
+  if not (workdir / "config.json").exists() and any(workdir.glob(f"*/{STAGE}")):
+    raise ValueError(f"--workdir={workdir} has a pipeline; a run needs a folder of its own, so name another.")
   if changed := differences(workdir, config):
     raise ValueError(
       f"--workdir={workdir} belongs to a run with another config ({changed}); "

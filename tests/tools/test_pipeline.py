@@ -27,8 +27,9 @@ from pipeline_toys import (
 )
 
 from grpojax.config import commandline, recipe
+from grpojax.config import workdir as workdir_lib
 from grpojax.data import text
-from grpojax.recipes import distill
+from grpojax.recipes import base, distill
 from grpojax.recipes.pipelines import on_policy_distill
 from grpojax.tools.pipeline import chain, manifest, pairing, rejection, stages
 from grpojax.tools.pipeline.manifest import BEGUN, DONE, ROWS, STALE
@@ -309,6 +310,13 @@ def test_data_that_is_missing_and_a_bucket_are_refused_before_anything_runs(tmp_
   (tmp_path / "run.json").touch()
   with pytest.raises(ValueError, match="has a run; a pipeline needs a folder of its own"):
     chain.find(config(RL), tmp_path)
+
+
+def test_a_run_is_refused_in_the_folder_of_a_pipeline_and_not_in_a_stages(done):
+  _, workdir = done
+  with pytest.raises(ValueError, match="has a pipeline; a run needs a folder of its own"):
+    workdir_lib.check(workdir, base.get_config())
+  workdir_lib.check(workdir / "learn", base.get_config())
 
 
 # Rejection sampling.

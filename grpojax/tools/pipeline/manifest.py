@@ -14,12 +14,13 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from grpojax.config import schema
+from grpojax.config import workdir as workdir_lib
 from grpojax.runtime import processes, storage
 from grpojax.tools.pipeline import inputs
 from grpojax.tools.pipeline.inputs import ROWS, digest
 from grpojax.tools.pipeline.stages import OFFLINE, ON_POLICY, Stage
 
-NAME = "manifest.json"
+NAME = workdir_lib.STAGE
 DONE, BEGUN, LEFT, STALE = "done", "begun", "left", "stale"
 # Sections of a config that decide what a stage of this kind leaves, of those that a run may not change.
 SECTIONS = {
