@@ -25,12 +25,12 @@ class Run(NamedTuple):
   saved: int = 0  # step of the newest checkpoint that was committed
 
 
-def read(workdir: Path) -> ConfigDict:
-  """Returns the config of a run.  Raises ValueError for a folder that is none's."""
+def read(workdir: Path, flag: str = "--workdir") -> ConfigDict:
+  """Returns the config of a run, which `flag` names.  Raises ValueError for a folder that is none's."""
   path = workdir / "config.json"
   found = storage.read_json(path) if path.is_file() else {}
   if "rollout" not in found:  # a model's folder has a file of that name, too
-    raise ValueError(f"--workdir={workdir} is no run: it has no config.json of one.")
+    raise ValueError(f"{flag}={workdir} is no run: it has no config.json of one.")
   return ConfigDict(found)
 
 

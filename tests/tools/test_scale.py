@@ -240,7 +240,7 @@ def refused(names, sentence, **how):
 def test_what_cannot_be_fitted_is_one_sentence(tmp_path):
   one, again = a_run(tmp_path / "one"), a_run(tmp_path / "again")
   refused([], r"no run is named; write workdirs, as in `grpojax scale runs/gspo-0")
-  refused([str(tmp_path)], "has no config.json; name a run's --workdir")
+  refused([str(tmp_path)], "is no run: it has no config.json of one")
   refused([one, again], r"one' and '.*again' are of one recipe and one seed, 0: leave one out")
   refused([one], r"--burn_in=-1 is an amount of compute", burn_in=-1.0)
   few = a_run(tmp_path / "few", steps=range(0, 65, 20))
@@ -268,5 +268,5 @@ def test_the_command_prints_its_table_and_writes_a_page_without_scripts(tmp_path
     ElementTree.fromstring(svg)
     assert not re.search(r"#(?!010101)[0-9a-f]{6}", svg)
   monkeypatch.setattr(sys, "argv", ["grpojax scale", str(tmp_path / "none")])
-  with pytest.raises(SystemExit, match=r"error: RUN = '.*none' has no config.json"):
+  with pytest.raises(SystemExit, match=r"error: RUN=.*none is no run"):
     command.command()

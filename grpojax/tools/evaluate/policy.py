@@ -10,6 +10,7 @@ import jax
 import numpy as np
 from ml_collections import ConfigDict
 
+from grpojax.config import workdir as workdir_lib
 from grpojax.data import pipeline, text
 from grpojax.models import Model, hf
 from grpojax.runtime import checkpointer, checksums, metrics, storage
@@ -48,7 +49,7 @@ def find(checkpoint: str, config: ConfigDict) -> tuple[Policy, ConfigDict]:
   folder, step = storage.resolve(path, "--checkpoint"), None if step is None else int(step)
   described = (folder / "config.json").is_file()
   if described and (folder / "checkpoints").is_dir():
-    model = storage.read_json(folder / "config.json")["model"]
+    model = workdir_lib.read(folder, "--checkpoint").model
     return Policy(folder, _saved(checkpoint, folder, step)), _with_model(config, model)
   if described and step is None and any(folder.glob("*.safetensors")):
     precision = {key: config.model.get(key, "float32") for key in ("dtype", "param_dtype")}

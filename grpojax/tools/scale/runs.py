@@ -7,6 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from grpojax.config import schema
+from grpojax.config import workdir as workdir_lib
 from grpojax.runtime import metrics, storage
 
 METRIC = "eval/pass@1"
@@ -51,9 +52,7 @@ def load(names: list[str], unit: str) -> list[Recipe]:
 
 def _read(name: str, unit: str) -> Run:
   workdir = storage.resolve(name, "RUN")
-  if not (workdir / "config.json").exists():
-    raise ValueError(f"RUN = '{name}' has no config.json; name a run's --workdir.")
-  flat = schema.flatten(storage.read_json(workdir / "config.json"))
+  flat = schema.flatten(workdir_lib.read(workdir, "RUN").to_dict())
   kept = {key: value for key, value in flat.items() if not ((row := schema.row(key)) and row.free)}
   with storage.mirror(workdir) as (files, _):
     records = metrics.read(files)
