@@ -162,16 +162,10 @@ def start(argv, check: Callable = check_keys.check) -> ConfigDict:
   `check(config)` raises ValueError for a config that is none.
   """
   if len(argv) > 1:
-    sys.exit(f"error: nothing is known of {' '.join(argv[1:])}; keys are written --config.key=value.")
+    raise ValueError(f"nothing is known of {' '.join(argv[1:])}; keys are written --config.key=value.")
   config, notes = _settle(flags.FLAGS)
-  try:
-    set_up_process(config, check)
-  except ValueError as error:
-    sys.exit(f"error: {error}")
-  try:
-    processes.initialize({flag.name: flag.value for flag in PROCESSES}, HEARTBEAT.value)
-  except ValueError as error:
-    sys.exit(f"error: {error}")
+  set_up_process(config, check)
+  processes.initialize({flag.name: flag.value for flag in PROCESSES}, HEARTBEAT.value)
   for note in notes:
     console.say(f"note: {note}.")
   return config

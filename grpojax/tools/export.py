@@ -15,7 +15,6 @@ import json
 import os
 import shlex
 import shutil
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -241,25 +240,21 @@ def parse(argv: list[str] | None) -> Asked:
 
 
 def main(argv: list[str] | None = None) -> None:
+  """Exports.  Raises ValueError for what cannot be."""
   asked = parse(argv)
-  try:
-    asked = asked._replace(workdir=storage.resolve(asked.workdir, "--workdir"))
-    config = workdir_lib.read(asked.workdir)
-    check(asked)
-    mesh = sharding.make_mesh(auto.choose_here(config).mesh)
-    model = policy_lib.build_model(config, text.load_tokenizer(policy_lib.model_folder(config)), mesh)
-    if asked.adapters and not model.lora:
-      raise ValueError(
-        f"--adapters: the run in {asked.workdir} has none (config.lora.rank = 0); leave it out."
-      )
-    step, params = (trained_params if asked.adapters else checkpoint_params)(asked.workdir, model, mesh)
-    with _alone(asked.out):
-      write(asked, config, model, step, params)
-    console.say(f"the policy after step {step} is in {asked.out}")
-    if url := upload(asked, step):
-      console.say(f"and at {url}")
-  except ValueError as error:
-    sys.exit(f"error: {error}")
+  asked = asked._replace(workdir=storage.resolve(asked.workdir, "--workdir"))
+  config = workdir_lib.read(asked.workdir)
+  check(asked)
+  mesh = sharding.make_mesh(auto.choose_here(config).mesh)
+  model = policy_lib.build_model(config, text.load_tokenizer(policy_lib.model_folder(config)), mesh)
+  if asked.adapters and not model.lora:
+    raise ValueError(f"--adapters: the run in {asked.workdir} has none (config.lora.rank = 0); leave it out.")
+  step, params = (trained_params if asked.adapters else checkpoint_params)(asked.workdir, model, mesh)
+  with _alone(asked.out):
+    write(asked, config, model, step, params)
+  console.say(f"the policy after step {step} is in {asked.out}")
+  if url := upload(asked, step):
+    console.say(f"and at {url}")
 
 
 def command() -> None:

@@ -2,7 +2,6 @@
 
 import argparse
 import json
-import sys
 from functools import partial
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
@@ -95,7 +94,7 @@ def command() -> None:
   flags = parser.parse_args()
   for run in flags.runs:
     if storage.in_bucket(run) or not Path(run).is_dir():
-      sys.exit(f"error: RUN = '{run}' is no folder of this machine; name a run's --workdir.")
+      raise ValueError(f"RUN = '{run}' is no folder of this machine; name a run's --workdir.")
   server = serve([Path(run).absolute() for run in flags.runs], flags.port)
   print(f"http://127.0.0.1:{server.server_port}  (Ctrl-C ends it; the run goes on)", flush=True)
   try:

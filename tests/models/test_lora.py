@@ -397,5 +397,5 @@ def test_a_run_resumes_bit_for_bit_and_leaves_what_others_read(cache, tmp_path):
 
 def test_a_run_without_adapters_has_none_to_export(tmp_path):
   (tmp_path / "config.json").write_text(base.get_config("tiny").to_json_best_effort())
-  with pytest.raises(SystemExit, match=r"has none \(config.lora.rank = 0\)"):
+  with pytest.raises(ValueError, match=r"has none \(config.lora.rank = 0\)"):
     export.main([f"--workdir={tmp_path}", f"--out={tmp_path / 'out'}", "--adapters"])

@@ -138,7 +138,7 @@ def test_the_newest_checkpoint_of_a_run_becomes_a_folder(tmp_path, with_referenc
   assert exported.eos_token_id == tokenizer.eos_token_id and exported.chat_template
   card = (tmp_path / "out" / "README.md").read_text()
   assert "after 2 of 2 steps" in card and "| grpojax | of step 2 |" in card
-  with pytest.raises(SystemExit, match="exists already"):
+  with pytest.raises(ValueError, match="exists already"):
     export.main(args)
 
 
@@ -146,7 +146,7 @@ def test_one_export_writes_a_folder_at_a_time(tmp_path):
   """A second one would delete what the first is writing."""
   saved_run(tmp_path)
   words = [f"--workdir={tmp_path}", f"--out={tmp_path / 'out'}"]
-  told = pytest.raises(SystemExit, match=r"--out=.*/out is being written: process ")
+  told = pytest.raises(ValueError, match=r"--out=.*/out is being written: process ")
   with lock.hold(tmp_path / "out.lock", "the first"), told:
     export.main(words)
   export.main(words)
@@ -168,10 +168,10 @@ def test_the_command_uploads_what_it_has_written(tmp_path):
 
 
 def test_a_workdir_without_a_checkpoint_says_so(tmp_path):
-  with pytest.raises(SystemExit, match="is no run"):
+  with pytest.raises(ValueError, match="is no run"):
     export.main([f"--workdir={tmp_path}", f"--out={tmp_path / 'out'}"])
   (tmp_path / "config.json").write_text(base.get_config("tiny").to_json_best_effort())
-  with pytest.raises(SystemExit, match="holds no checkpoint"):
+  with pytest.raises(ValueError, match="holds no checkpoint"):
     export.main([f"--workdir={tmp_path}", f"--out={tmp_path / 'out'}"])
 
 
@@ -188,6 +188,6 @@ def test_what_no_export_can_use_is_refused_before_anything_is_read(tmp_path, con
   run = base.get_config("tiny").to_json_best_effort()
   (tmp_path / "config.json").write_text(json.dumps(content) if content else run)
   words = [f"--workdir={tmp_path}", f"--out={tmp_path / 'out'}"]
-  with pytest.raises(SystemExit, match=sentence):
+  with pytest.raises(ValueError, match=sentence):
     export.main([*words, *(word.replace("FOLDER", str(tmp_path)) for word in more)])
   assert {path.name for path in tmp_path.iterdir()} == {"file", "config.json"}

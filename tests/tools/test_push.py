@@ -94,6 +94,6 @@ def test_an_upload_that_breaks_off_says_how_to_go_on(hub, folder, broken):
 def test_the_command_asks_the_hub_before_it_reads_or_writes_anything(hub, tmp_path, monkeypatch):
   monkeypatch.setenv("HF_TOKEN", READER)
   (tmp_path / "config.json").write_text('{"rollout": {}}')  # as much as says that this is a run
-  with pytest.raises(SystemExit, match=r"^error: --push=org/name: the token has no right"):
+  with pytest.raises(ValueError, match=r"^--push=org/name: the token has no right"):
     export.main([f"--workdir={tmp_path}", f"--out={tmp_path / 'out'}", "--push=org/name"])
   assert not (tmp_path / "out").exists()

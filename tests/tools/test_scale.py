@@ -268,5 +268,5 @@ def test_the_command_prints_its_table_and_writes_a_page_without_scripts(tmp_path
     ElementTree.fromstring(svg)
     assert not re.search(r"#(?!010101)[0-9a-f]{6}", svg)
   monkeypatch.setattr(sys, "argv", ["grpojax scale", str(tmp_path / "none")])
-  with pytest.raises(SystemExit, match=r"error: RUN=.*none is no run"):
+  with pytest.raises(ValueError, match=r"RUN=.*none is no run"):
     command.command()

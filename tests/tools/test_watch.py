@@ -79,7 +79,7 @@ def test_a_page_of_another_name_gets_nothing(served):
 def test_what_cannot_be_shown_is_one_sentence(tmp_path, monkeypatch):
   for run in (str(tmp_path / "none"), "gs://bucket/run"):
     monkeypatch.setattr(sys, "argv", ["grpojax watch", run])
-    with pytest.raises(SystemExit, match="is no folder of this machine"):
+    with pytest.raises(ValueError, match="is no folder of this machine"):
       watch.command()
   with watch.serve([tmp_path], 0) as server, pytest.raises(ValueError, match=r"--port=\d+ cannot be used"):
     watch.serve([tmp_path], server.server_port)

@@ -153,10 +153,7 @@ def show_curves(asked: list[Asked], answered: list[Answered]) -> None:
 
 def main(argv):
   config = commandline.start(argv)
-  try:
-    asked = prepare(config)
-  except ValueError as error:
-    sys.exit(f"error: {error}")
+  asked = prepare(config)
   try:
     answered = [answer(one) for one in asked]  # one after the other: their parameters need not fit together
   except KeyboardInterrupt:

@@ -34,18 +34,15 @@ SEARCH = flags.DEFINE_bool("search", False, "Meshes and remat policies of the up
 
 def main(argv):
   config = commandline.start(argv)
-  try:
-    if JSON.value:  # a search takes hours
-      storage.make_folder(Path(JSON.value).absolute().parent, "--json")
-    where = topology.find(TOPOLOGY.value, config.mesh.slices)
-    arithmetic = where.name.startswith("gpu:") and where.abstract
-    if arithmetic and SEARCH.value:
-      raise ValueError(f"--search compiles updates, and none is for --topology={where.name}: leave one out")
-    with tempfile.TemporaryDirectory() as scratch:
-      by = _of_gpus if arithmetic else _checked
-      data = (_searched if SEARCH.value else by)(config, where, Path(scratch))
-  except ValueError as error:
-    sys.exit(f"error: {error}")
+  if JSON.value:  # a search takes hours
+    storage.make_folder(Path(JSON.value).absolute().parent, "--json")
+  where = topology.find(TOPOLOGY.value, config.mesh.slices)
+  arithmetic = where.name.startswith("gpu:") and where.abstract
+  if arithmetic and SEARCH.value:
+    raise ValueError(f"--search compiles updates, and none is for --topology={where.name}: leave one out")
+  with tempfile.TemporaryDirectory() as scratch:
+    by = _of_gpus if arithmetic else _checked
+    data = (_searched if SEARCH.value else by)(config, where, Path(scratch))
   if JSON.value:
     Path(JSON.value).write_text(json.dumps(data, indent=1) + "\n")
 

@@ -28,10 +28,7 @@ def command() -> None:
   parser.add_argument("--burn_in", type=float, default=0.0, help="leave out evaluations before this compute")
   parser.add_argument("--out", type=Path, default=Path("runs/scale"), help="folder of scale.json, scale.html")
   flags = parser.parse_args()
-  try:
-    found = collect(flags.runs, flags.compute, flags.burn_in)
-  except ValueError as error:
-    sys.exit(f"error: {error}")
+  found = collect(flags.runs, flags.compute, flags.burn_in)
   show(flags.out, found | dict(command=shlex.join(["grpojax", "scale", *sys.argv[1:]])))
 
 
