@@ -1,6 +1,7 @@
 """The one door for errors: one sentence, a status, and with --debug the trace."""
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -68,6 +69,14 @@ def test_the_flag_is_taken_and_shows_the_trace(monkeypatch):
   assert sys.argv == ["grpojax", "report", "nosuch"]
   with pytest.raises(ZeroDivisionError):
     errors.guarded(lambda: 1 / 0)()
+
+
+def test_no_command_ends_itself_for_what_was_raised():
+  """The flag would show no trace of it."""
+  ends = re.compile(r"except (ValueError|Exception)\b.*:\n\s+sys\.exit\(")
+  assert [path.name for path in (ROOT / "grpojax").rglob("*.py") if ends.search(path.read_text())] == [
+    "commandline.py"  # a flag of absl's, before the door
+  ]
 
 
 @pytest.mark.parametrize("debug", [False, True])
