@@ -29,7 +29,7 @@ from grpojax.objective.build import LISTS, SLOTS, functions
 NEVER = (
   "name", "scale", "cache_dir", "steps", "verbose", "print_sharding", "profile_steps", "process", "reward",
   "objective", "data", "model.path", "lora.path", "lora.modules", "mesh", "checkpoint", "guard.minutes",
-  "cold_start", "sft", "preference", "sample", "judge",
+  "cold_start", "sft", "preference", "sample", "judge", "eval.every",
 )  # fmt: skip
 BYPASS = "objective.shape.bypass={'fn': 'bypass'}"  # the log-probs of sampling are pi_old's
 TOGETHER = (
