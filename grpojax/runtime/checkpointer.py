@@ -16,7 +16,7 @@ from pathlib import Path
 import jax
 from orbax.checkpoint import v1 as ocp
 
-from grpojax.runtime import checksums, console, processes, sharding, storage
+from grpojax.runtime import checksums, console, processes, sharding, signals, storage
 from grpojax.runtime.compile import SENDING
 
 MOVING = ".moving"  # ends the name of a checkpoint's folder on its way to its own name
@@ -90,11 +90,13 @@ def latest(checkpoints, shapes, shardings, check: Callable[[dict], None] = lambd
   for one in checkpoints.checkpoints:
     if os.path.islink(link := checkpoints.directory / str(one.step)):
       raise ValueError(f"{link} is a link, which no save can delete; put the folder itself in its place.")
-  _rename(checkpoints)
+  with signals.heard():
+    _rename(checkpoints)
   aside = checkpoints.directory.parent / "damaged"
   abstract = sharding.abstract(shapes, shardings)
   for step in sorted((one.step for one in checkpoints.checkpoints), reverse=True):
-    found, why = _whole(checkpoints, step, abstract, check)
+    with signals.heard():
+      found, why = _whole(checkpoints, step, abstract, check)
     why = next(filter(None, processes.gather_texts(why)), "")  # collective: damaged for one, for all
     if not why:
       return found
@@ -207,7 +209,7 @@ def trained(workdir: Path, shapes, shardings, step: int | None = None) -> tuple[
   `shapes` and `shardings` are those of the trained parameters.  Raises ValueError where there is no
   checkpoint, and for parameters that are not what was saved.
   """
-  with _read_only(workdir) as checkpoints:
+  with signals.heard(), _read_only(workdir) as checkpoints:
     if checkpoints.latest is None:
       raise ValueError(f"--workdir={workdir} holds no checkpoint; train first, or name another.")
     step = checkpoints.latest.step if step is None else step

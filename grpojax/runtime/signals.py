@@ -1,9 +1,13 @@
-"""Ctrl-C (SIGINT), SIGTERM and a closing terminal (SIGHUP) ask the loop to stop after the step it is in."""
+"""Ctrl-C (SIGINT), SIGTERM and a closing terminal (SIGHUP) ask the loop to stop after the step it is in.
 
+Outside of the loop they act as usual; `heard` sees to it that a Ctrl-C does where files are read.
+"""
+
+import contextlib
 import os
 import signal
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import jax
 
@@ -12,6 +16,32 @@ USUAL = {
   signal.SIGTERM: signal.SIG_DFL,
   signal.SIGHUP: signal.SIG_DFL,
 }
+
+
+@contextlib.contextmanager
+def heard() -> Iterator[None]:
+  """Raises KeyboardInterrupt behind the block if a Ctrl-C came in it, whatever became of it there.
+
+  C++ and event loops turn a KeyboardInterrupt into another error, or into none, and what was being read then
+  looks damaged.  Acts where Ctrl-C does as usual.
+  """
+  came, usual = [], signal.default_int_handler
+
+  def note(number, frame):
+    came.append(number)
+    usual(number, frame)
+
+  main = threading.current_thread() is threading.main_thread()
+  if not main or signal.getsignal(signal.SIGINT) is not usual:
+    yield
+    return
+  signal.signal(signal.SIGINT, note)
+  try:
+    yield
+  finally:
+    signal.signal(signal.SIGINT, usual)
+    if came:
+      raise KeyboardInterrupt
 
 
 class Interrupt:
@@ -30,8 +60,8 @@ class Interrupt:
   def __enter__(self):
     nohup = signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
     hears = threading.current_thread() is threading.main_thread()
-    heard = [s for s in USUAL if hears and not (s == signal.SIGHUP and nohup)]
-    self.before = {s: signal.signal(s, self._ask) for s in heard}
+    taken = [s for s in USUAL if hears and not (s == signal.SIGHUP and nohup)]
+    self.before = {s: signal.signal(s, self._ask) for s in taken}
     return self
 
   def _ask(self, number, frame):

@@ -12,7 +12,7 @@ from ml_collections import ConfigDict
 from orbax.checkpoint import v1 as ocp
 
 from grpojax.models import Model, hf, lora, peft
-from grpojax.runtime import sharding, storage
+from grpojax.runtime import sharding, signals, storage
 from grpojax.train import policy as policy_lib
 
 
@@ -43,7 +43,8 @@ def frozen(config: ConfigDict, workdir: Path, model: Model, mesh) -> dict:
   folder = storage.absolute(workdir) / "frozen"
   where = sharding.param_shardings(mesh, model.axes, model.shapes, model.rules)
   try:
-    return ocp.load(folder, sharding.abstract(model.shapes, where))
+    with signals.heard():
+      return ocp.load(folder, sharding.abstract(model.shapes, where))
   except (jax.errors.JaxRuntimeError, MemoryError):  # no room here says nothing of the files
     raise
   except Exception as error:  # whatever Orbax and its storage make of a damaged file

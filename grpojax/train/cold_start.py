@@ -23,6 +23,7 @@ from grpojax.runtime import (
   lock,
   processes,
   sharding,
+  signals,
   storage,
   watchdog,
 )  # fmt: skip
@@ -92,8 +93,9 @@ def _cached(cache: Path, key: str, model: Model, mesh) -> dict | None:
   where = sharding.param_shardings(mesh, model.axes, model.shapes, model.rules)
   params, why = None, ""
   try:
-    kept = ocp.metadata(cache).custom_metadata or {}
-    params = ocp.load(cache, sharding.abstract(model.shapes, where))
+    with signals.heard():
+      kept = ocp.metadata(cache).custom_metadata or {}
+      params = ocp.load(cache, sharding.abstract(model.shapes, where))
     changed = [name for name, sum in checksums.of_leaves(params).items() if kept["digests"].get(name) != sum]
     if changed or kept["key"] != key:
       why = "it is not what was saved" if changed else f"it is cold start {kept['key']}"

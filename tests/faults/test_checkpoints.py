@@ -1,8 +1,10 @@
 """Checkpoints that storage has damaged, that are another run's, or that no disk has room for."""
 
+import contextlib
 import json
 import os
 import shutil
+import signal
 import subprocess
 import threading
 import time
@@ -10,6 +12,7 @@ import time
 import jax
 import numpy as np
 import pytest
+from orbax.checkpoint import v1 as ocp
 from toy_run import config, disturbed, files, flip, newest, rewrite, timeless
 
 from grpojax import train
@@ -48,6 +51,35 @@ def test_the_one_before_a_damaged_one_is_taken(kind, run, capsys):
   said = capsys.readouterr().out
   assert host["step"] == 2 and f"checkpoint 4 is damaged and now in {workdir / 'damaged'}: " in said
   assert [one.name for one in (workdir / "damaged").iterdir()] == ["4"]
+
+
+def swallow_ctrl_c(monkeypatch, then):
+  """Lets a Ctrl-C come while arrays are read, and become what C++ and event loops make of it."""
+
+  def load(*args, **kwargs):
+    with contextlib.suppress(KeyboardInterrupt):
+      os.kill(os.getpid(), signal.SIGINT)
+      time.sleep(10)  # until it is heard
+    return then()
+
+  monkeypatch.setattr(ocp.training.Checkpointer, "load_checkpointables", load)
+
+
+def damaged():
+  raise TypeError("object of type 'NoneType' has no len()")
+
+
+@pytest.mark.parametrize("then", [damaged, lambda: {"tree": ({},)}])
+def test_ctrl_c_while_one_is_read_damages_nothing(then, run, monkeypatch):
+  """It was moved aside, and the run went on from the one before."""
+  workdir, job = run
+  swallow_ctrl_c(monkeypatch, then)
+  with pytest.raises(KeyboardInterrupt):
+    newest(workdir, job)
+  with pytest.raises(KeyboardInterrupt):
+    export.trained_params(workdir, job.model, job.mesh)
+  assert not (workdir / "damaged").exists() and (workdir / "checkpoints" / "4").is_dir()
+  assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
 def test_an_export_of_a_damaged_one_is_refused_in_one_sentence(run):
