@@ -7,7 +7,7 @@ import importlib
 import os
 import sys
 
-from grpojax.runtime import errors
+from grpojax.runtime import errors, garbage
 
 COMMANDS = {  # name -> (module with a function `command()`, one line)
   "train": ("grpojax.main", "train a policy by a recipe of configs/"),
@@ -27,6 +27,7 @@ COMMANDS = {  # name -> (module with a function `command()`, one line)
 
 def main() -> None:
   """Runs the command that the first argument names."""
+  garbage.collect_rarely()  # imports come next
   errors.command(_run)
 
 
@@ -40,7 +41,9 @@ def _run() -> None:
     said = f"grpojax has no command {name!r}" if name else "grpojax needs a command"
     sys.exit(f"error: {said}.\n\n{usage()}")
   sys.argv = [f"grpojax {name}", *sys.argv[2:]]
-  importlib.import_module(COMMANDS[name][0]).command()
+  module = importlib.import_module(COMMANDS[name][0])
+  garbage.collect_rarely()
+  module.command()
 
 
 def usage() -> str:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from grpojax import train
 from grpojax.config import commandline
-from grpojax.runtime import console, errors
+from grpojax.runtime import console, errors, garbage
 from grpojax.tools.pipeline import chain as chain_lib
 from grpojax.tools.pipeline import stages
 from grpojax.tools.study import chains
@@ -20,6 +20,7 @@ from grpojax.train import shared
 
 def main() -> None:
   """Answers line by line; ends with a run that was asked to stop, and has saved."""
+  garbage.collect_rarely()
   answers = os.fdopen(os.dup(1), "w")  # before standard output is a run's log
   share = shared.sharing({})
   for line in sys.stdin:
