@@ -4,7 +4,6 @@ Ends with 0 when the run is finished, with 75 (EX_TEMPFAIL: "start me again") wh
 SIGTERM and has saved, else with an error.
 """
 
-import sys
 
 import jax
 from absl import flags
@@ -21,18 +20,17 @@ WORKDIR = flags.DEFINE_string("workdir", None, "Where the run lives: a folder or
 def main(argv):
   """Trains by the config of the flags, or prints its sharding; exits as the header says."""
   config = commandline.start(argv)
-  if WORKDIR.value == "":
-    sys.exit("error: --workdir= is empty; name a folder, or leave the flag out for runs/NAME.")
+  workdir = commandline.workdir(WORKDIR.value, f"runs/{config.name}")
   if config.sft.path:
-    sys.exit(
-      f"error: config.sft.path = '{config.sft.path}' is read by `grpojax sft` alone; use that command, or"
-      " leave the key out."
+    raise ValueError(
+      f"config.sft.path = '{config.sft.path}' is read by `grpojax sft` alone; use that command, or leave the"
+      " key out."
     )
   if config.print_sharding:
     config_lib.check(config, jax.device_count())
     print_sharding.show(config)
     return
-  job = train.prepare(config, workdir := WORKDIR.value or f"runs/{config.name}")
+  job = train.prepare(config, workdir)
   errors.to_the_end(workdir, lambda: train.run(job))
 
 

@@ -13,7 +13,7 @@ from ml_collections import ConfigDict, config_flags
 from ml_collections.config_flags.config_flags import ConfigFileFlagParser
 
 from grpojax.config import check_keys, help, overrides, recipe
-from grpojax.runtime import console, errors, limits, processes, program_cache, storage
+from grpojax.runtime import console, errors, garbage, limits, processes, program_cache, storage
 
 _CONFIG = re.compile("--?config(=|$)")
 _OVERRIDE = re.compile(r"--?(?:no)?config\.([^=]+)")
@@ -171,11 +171,19 @@ def start(argv, check: Callable = check_keys.check) -> ConfigDict:
   return config
 
 
+def workdir(value: str | None, default: str) -> str:
+  """Returns --workdir, or `default` where it was left out.  Raises ValueError for an empty one."""
+  if value == "":
+    raise ValueError(f"--workdir= is empty; name a folder, or leave the flag out for {default}.")
+  return value or default
+
+
 def run(main, folder: Path = recipe.FOLDER) -> None:
   """Runs main(argv) under absl; a recipe is required, of `folder` where it is named."""
   if {"-h", "--help"} & set(sys.argv[1:]):
     module = sys.modules[main.__module__]
     print(help.text(sys.argv[0], module.__doc__, module.__name__, folder))
     return
-  errors.take_flag()
-  app.run(processes.end_together(errors.guarded(main)), flags_parser=partial(parse, folder=folder))
+  garbage.collect_rarely()
+  run = processes.end_together(errors.guarded(main))
+  errors.command(partial(app.run, run, flags_parser=partial(parse, folder=folder)))

@@ -3,6 +3,7 @@
 Statuses are those that launchers read: 1 for an error, 75 for "start me again", 130 for Ctrl-C.
 """
 
+import atexit
 import functools
 import inspect
 import os
@@ -47,7 +48,29 @@ def _of_threads(others: Callable, raised) -> None:
 def command(main: Callable, *args) -> None:
   """Runs main(*args), a whole command: takes its --debug, and ends as `guarded` does."""
   take_flag()
-  guarded(main)(*args)
+  try:
+    guarded(main)(*args)
+  except SystemExit as end:
+    if isinstance(end.__context__, KeyboardInterrupt):
+      _leave(end.code)
+    raise
+
+
+def _leave(code: int | str) -> None:
+  """Ends the process as sys.exit(code) does, but for JAX's part: that takes devices from what is compiling.
+
+  XLA compiles on after Ctrl-C, in threads of its own, and crashes then.
+  """
+  try:
+    if isinstance(code, str):
+      print(code, file=sys.stderr)
+    if "jax" in sys.modules:
+      atexit.unregister(sys.modules["jax._src.api"].clean_up)
+    atexit._run_exitfuncs()
+    sys.stdout.flush()
+    sys.stderr.flush()
+  finally:
+    os._exit(1 if isinstance(code, str) else code)
 
 
 def guarded(main: Callable) -> Callable:

@@ -4,7 +4,6 @@ config.sft has what this kind of training asks for; model, data, adapters, evalu
 are those of `grpojax train`, and so are the workdir, what a stop leaves, and the exit statuses.
 """
 
-import sys
 
 from absl import flags
 
@@ -20,9 +19,7 @@ WORKDIR = flags.DEFINE_string(
 def main(argv):
   """Trains by the config of the flags; exits as `grpojax train` does."""
   config = commandline.start(argv)
-  if WORKDIR.value == "":
-    sys.exit("error: --workdir= is empty; name a folder, or leave the flag out for runs/NAME-sft.")
-  workdir = WORKDIR.value or f"runs/{config.name}-sft"
+  workdir = commandline.workdir(WORKDIR.value, f"runs/{config.name}-sft")
   job = sft.prepare(config, workdir)
   errors.to_the_end(workdir, lambda: sft.run(job))
 

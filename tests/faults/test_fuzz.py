@@ -335,7 +335,7 @@ def test_what_is_refused_last_has_not_taken_the_workdir(command, tmp_path):
 
 def test_an_empty_workdir_is_refused_and_no_run_of_another_name_begins(command):
   found = fuzzing.outcome(command, "configs/grpo.py:tiny", "--workdir=")
-  assert found.error == "error: --workdir= is empty; name a folder, or leave the flag out for runs/NAME."
+  assert found.error == "error: --workdir= is empty; name a folder, or leave the flag out for runs/grpo."
 
 
 @some_or_all

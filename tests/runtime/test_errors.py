@@ -58,6 +58,31 @@ def test_ctrl_c_has_its_own_status(capsys):
   assert ends(capsys, stops) == 130 and capsys.readouterr().err == "Interrupted.\n"
 
 
+COMPILES = """
+import threading, time
+from grpojax.runtime import errors
+
+def main():
+  import jax, jax.numpy as jnp
+  def f(x):
+    for i in range(400):
+      x = jnp.sin(x @ x) + i
+    return x
+  threading.Thread(target=jax.jit(f).lower(jnp.ones((64, 64))).compile, daemon=True).start()
+  time.sleep(0.5)
+  raise KeyboardInterrupt
+
+errors.command(main)
+"""
+
+
+def test_ctrl_c_while_a_program_compiles_is_no_crash():
+  """XLA goes on, in threads, while the process ends."""
+  words = [sys.executable, "-c", COMPILES]
+  done = subprocess.run(words, env=subprocesses.environment(), capture_output=True, text=True)
+  assert (done.returncode, done.stderr) == (130, "Interrupted.\n")
+
+
 def test_a_status_is_left_alone(capsys):
   assert ends(capsys, lambda: sys.exit(75)) == 75
 

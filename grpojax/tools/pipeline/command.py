@@ -4,7 +4,6 @@ A stage that is done is not done again, and one that was stopped goes on where i
 goes on after any end.  --config.KEY=VALUE sets a key for all stages.  Ends as `grpojax train` does.
 """
 
-import sys
 
 from absl import flags
 
@@ -25,9 +24,7 @@ DRY_RUN = flags.DEFINE_bool("dry_run", False, "Print what is done, stale and lef
 def main(argv):
   """Runs what is left of the pipeline, or prints it."""
   config = commandline.start(argv, stages.check_keys_of)
-  if WORKDIR.value == "":
-    sys.exit("error: --workdir= is empty; name a folder, or leave the flag out for runs/NAME.")
-  workdir = WORKDIR.value or f"runs/{config.name}"
+  workdir = commandline.workdir(WORKDIR.value, f"runs/{config.name}")
   chain = chain_lib.find(config, storage.resolve(workdir, "--workdir"))
   if DRY_RUN.value:
     chain_lib.describe(chain, [])
