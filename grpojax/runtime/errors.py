@@ -64,8 +64,7 @@ def _leave(code: int | str) -> None:
   try:
     if isinstance(code, str):
       print(code, file=sys.stderr)
-    if "jax" in sys.modules:
-      atexit.unregister(sys.modules["jax._src.api"].clean_up)
+    atexit.unregister(getattr(sys.modules.get("jax._src.api"), "clean_up", None))  # None: not imported yet
     atexit._run_exitfuncs()
     sys.stdout.flush()
     sys.stderr.flush()
