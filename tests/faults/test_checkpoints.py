@@ -53,6 +53,14 @@ def test_the_one_before_a_damaged_one_is_taken(kind, run, capsys):
   assert [one.name for one in (workdir / "damaged").iterdir()] == ["4"]
 
 
+@pytest.fixture
+def ctrl_c_as_usual():
+  """A shell's `&` has it ignored."""
+  before = signal.signal(signal.SIGINT, signal.default_int_handler)
+  yield
+  signal.signal(signal.SIGINT, before)
+
+
 def swallow_ctrl_c(monkeypatch, then):
   """Lets a Ctrl-C come while arrays are read, and become what C++ and event loops make of it."""
 
@@ -70,7 +78,7 @@ def damaged():
 
 
 @pytest.mark.parametrize("then", [damaged, lambda: {"tree": ({},)}])
-def test_ctrl_c_while_one_is_read_damages_nothing(then, run, monkeypatch):
+def test_ctrl_c_while_one_is_read_damages_nothing(then, run, monkeypatch, ctrl_c_as_usual):
   """It was moved aside, and the run went on from the one before."""
   workdir, job = run
   swallow_ctrl_c(monkeypatch, then)
