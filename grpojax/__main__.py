@@ -27,7 +27,6 @@ COMMANDS = {  # name -> (module with a function `command()`, one line)
 
 def main() -> None:
   """Runs the command that the first argument names."""
-  garbage.collect_rarely()  # imports come next
   errors.command(_run)
 
 
@@ -42,7 +41,7 @@ def _run() -> None:
     sys.exit(f"error: {said}.\n\n{usage()}")
   sys.argv = [f"grpojax {name}", *sys.argv[2:]]
   module = importlib.import_module(COMMANDS[name][0])
-  garbage.collect_rarely()
+  garbage.collect_rarely()  # what was imported
   module.command()
 
 

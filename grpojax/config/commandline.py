@@ -13,7 +13,7 @@ from ml_collections import ConfigDict, config_flags
 from ml_collections.config_flags.config_flags import ConfigFileFlagParser
 
 from grpojax.config import check_keys, help, overrides, recipe
-from grpojax.runtime import console, errors, garbage, limits, processes, program_cache, storage
+from grpojax.runtime import console, errors, limits, processes, program_cache, storage
 
 _CONFIG = re.compile("--?config(=|$)")
 _OVERRIDE = re.compile(r"--?(?:no)?config\.([^=]+)")
@@ -184,6 +184,5 @@ def run(main, folder: Path = recipe.FOLDER) -> None:
     module = sys.modules[main.__module__]
     print(help.text(sys.argv[0], module.__doc__, module.__name__, folder))
     return
-  garbage.collect_rarely()
   run = processes.end_together(errors.guarded(main))
   errors.command(partial(app.run, run, flags_parser=partial(parse, folder=folder)))

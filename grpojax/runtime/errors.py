@@ -13,7 +13,7 @@ import traceback
 from collections.abc import Callable
 from pathlib import Path
 
-from grpojax.runtime import streams
+from grpojax.runtime import garbage, streams
 
 FLAG = "--debug"  # of every command: what is raised shows its traceback
 INTERRUPTED = 130  # what a shell says of a process that Ctrl-C ended
@@ -46,7 +46,8 @@ def _of_threads(others: Callable, raised) -> None:
 
 
 def command(main: Callable, *args) -> None:
-  """Runs main(*args), a whole command: takes its --debug, and ends as `guarded` does."""
+  """Runs main(*args), a whole command: takes its --debug, collects garbage rarely, ends as `guarded` does."""
+  garbage.collect_rarely()
   take_flag()
   try:
     guarded(main)(*args)

@@ -4,7 +4,6 @@ config.sft has what this kind of training asks for; model, data, adapters, evalu
 are those of `grpojax train`, and so are the workdir, what a stop leaves, and the exit statuses.
 """
 
-
 from absl import flags
 
 from grpojax.config import commandline

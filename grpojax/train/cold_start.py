@@ -96,7 +96,8 @@ def _cached(cache: Path, key: str, model: Model, mesh) -> dict | None:
     with signals.heard():
       kept = ocp.metadata(cache).custom_metadata or {}
       params = ocp.load(cache, sharding.abstract(model.shapes, where))
-    changed = [name for name, sum in checksums.of_leaves(params).items() if kept["digests"].get(name) != sum]
+      found = checksums.of_leaves(params)
+    changed = [name for name, sum in found.items() if kept["digests"].get(name) != sum]
     if changed or kept["key"] != key:
       why = "it is not what was saved" if changed else f"it is cold start {kept['key']}"
   except (jax.errors.JaxRuntimeError, MemoryError):  # no room here says nothing of the files

@@ -131,6 +131,7 @@ def test_one_study_runs_in_a_folder_at_a_time(tmp_path):
 
 def test_a_study_ends_in_one_sentence_or_with_the_flag_in_a_traceback(monkeypatch):
   monkeypatch.setattr(errors, "_debug", False)
+  monkeypatch.setattr(sys, "unraisablehook", sys.unraisablehook)  # which a command replaces
   for words, ends in ([], SystemExit), (["--debug"], ValueError):
     monkeypatch.setattr(sys, "argv", ["toy", "--rows=none", *words])
     with pytest.raises(ends, match="--rows has 'none', and toy has: 1 "):

@@ -4,7 +4,6 @@ A stage that is done is not done again, and one that was stopped goes on where i
 goes on after any end.  --config.KEY=VALUE sets a key for all stages.  Ends as `grpojax train` does.
 """
 
-
 from absl import flags
 
 from grpojax.config import commandline, recipe

@@ -9,14 +9,13 @@ from pathlib import Path
 
 import rich.console
 
-from grpojax.runtime import errors, garbage, lock
+from grpojax.runtime import errors, lock
 from grpojax.tools.study import Study, cluster, execute, figures, page, plan, power, results, table
 from grpojax.tools.study.plan import Run
 
 
 def run(program: str, study: Callable[[str], Study], scales: tuple[str, ...]) -> None:
   """Runs the command of a study that has scales; the first is the default."""
-  garbage.collect_rarely()
   errors.command(_run, f"python -m {program}", study, scales)
 
 
