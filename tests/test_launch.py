@@ -97,13 +97,21 @@ def test_slurm_queues_again_what_may_go_on(tmp_path, codes, requeues):
   job = ["bash", LAUNCH / "slurm.sh", "--config=configs/gspo.py", "--workdir=a b"]
   requeued = tmp_path / "scontrol.log"
   assert subprocess.run(job, cwd=tmp_path, env=environment).returncode == max(codes)
-  assert (tmp_path / "main.log").read_text() == "-m grpojax.main --config=configs/gspo.py --workdir=a b\n"
+  assert (tmp_path / "main.log").read_text() == "-m grpojax train --config=configs/gspo.py --workdir=a b\n"
   assert requeued.exists() == requeues
   if requeues:
     assert requeued.read_text() == "requeue 7\n"
     requeued.unlink()
     subprocess.run(job, cwd=tmp_path, env=environment | {"SLURM_RESTART_COUNT": "20"})
     assert not requeued.exists()
+
+
+def test_slurm_starts_another_command_where_one_is_named():
+  script = (LAUNCH / "slurm.sh").read_text()
+  (choice,) = re.findall(r"^\[\[ \$\{1:-\}.*$", script, re.M)
+  for given, wanted in ("--config=x --debug", "train --config=x --debug"), ("pipeline r1", "pipeline r1"):
+    said = subprocess.run(["bash", "-c", f'{choice}; echo "$@"', "job", *given.split()], capture_output=True)
+    assert said.stdout.decode() == f"{wanted}\n"
 
 
 def test_the_launcher_and_the_examples_agree_on_what_may_go_on():

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from experiments.real_model import evaluation, studies, tables, tasks
 from experiments.real_model.evaluation import Part
-from grpojax.runtime import errors
+from grpojax.runtime import errors, storage
 from grpojax.tools.study import command, execute, plan
 
 PROGRAM = "python -m experiments.real_model"
@@ -25,7 +25,7 @@ def main() -> None:
   chosen = [name.strip() for name in args.only.split(",")]
   if unknown := [name for name in chosen if name not in PARTS]:
     raise ValueError(f"--only has '{unknown[0]}', and the parts are {', '.join(PARTS)}.")
-  out = args.out or Path("runs/real_model")
+  out = storage.local(args.out or "runs/real_model", "--out")
   for name in filter(chosen.__contains__, PARTS):
     if name in studies.STUDIES:
       args.out = out / name
@@ -37,9 +37,9 @@ def main() -> None:
 def evaluate(part: Part, args: argparse.Namespace, extra: list[str], out: Path) -> None:
   """Evaluates the finished runs of `recipes` that the flags name; what is done already is only read."""
   study = studies.recipes()
-  only = [name.strip() for name in args.rows.split(",") if name.strip()]
   try:
-    runs = plan.make(study, out / "recipes", args.seeds or study.seeds, only, extra)
+    only = plan.named(study, args.rows)
+    runs = plan.make(study, out / "recipes", command.seeds_of(study, args), only, extra)
     todo = evaluation.evaluations(part, runs, out, extra)
     left = [one for one in todo if not evaluation.is_done(one)]
     suites = sum(len(tasks.TASKS) if one.run is None or not part.own else 1 for one in left)

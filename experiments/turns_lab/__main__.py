@@ -2,7 +2,6 @@
 
 import argparse
 import time
-from pathlib import Path
 
 import jax
 from rich.console import Console
@@ -13,34 +12,35 @@ from experiments.turns_lab import claims, compare, figures, measure, report, sto
 from experiments.turns_lab.games import GAMES
 from experiments.turns_lab.points import all_points, gigpo
 from experiments.turns_lab.size import DEFAULT, FAST, PILOT, Size
-from grpojax.runtime import errors
+from grpojax.runtime import errors, storage
 
 
 def main(argv: list[str] | None = None) -> None:
   parser = argparse.ArgumentParser(prog="python -m experiments.turns_lab")
   parser.add_argument("--fast", action="store_true", help="few policies and groups")
-  parser.add_argument("--out", type=Path, default=Path("runs/turns_lab"), help="folder of the results")
+  parser.add_argument("--out", default="runs/turns_lab", help="folder of the results")
   flags = parser.parse_args(argv)
   size, start, console = FAST if flags.fast else DEFAULT, time.perf_counter(), Console()
-  flags.out.mkdir(parents=True, exist_ok=True)
+  out = storage.local(flags.out, "--out")
+  storage.make_folder(out, "--out")
 
   foretold = detectable(size)
   text = ", ".join(f"{bias:.3f} in {game}" for game, bias in foretold.items())
   console.print(f"Bias that can be told from zero, in |∇J|, by a pilot of {PILOT} groups a policy: {text}")
 
-  find = store.finder(flags.out / "points.jsonl", size, measure.estimates, measure.Estimate)
+  find = store.finder(out / "points.jsonl", size, measure.estimates, measure.Estimate)
   for game, point in tqdm([(game, point) for game in GAMES for point in all_points()], desc="credits"):
     find(point, game)
   found = [claim(find) for claim in claims.ALL]
   results = dict(claims=found, rows=report.rows(find), detectable=foretold, size=size._asdict())
-  report.write(flags.out, results)
-  figures.draw(flags.out, results)
+  report.write(out, results)
+  figures.draw(out, results)
 
   table = Table("claim", "source", "verdict", title="Credit for turns: what is said, and what holds here")
   for claim in found:
     table.add_row(claim.text, claim.source, claim.verdict)
   console.print(table)
-  console.print(f"{time.perf_counter() - start:.0f} s; tables, numbers and figures are in {flags.out}")
+  console.print(f"{time.perf_counter() - start:.0f} s; tables, numbers and figures are in {out}")
 
 
 def detectable(size: Size) -> dict[str, float]:

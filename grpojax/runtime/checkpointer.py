@@ -8,6 +8,7 @@ seed and the step.  Saving is asynchronous; commits are atomic.
 
 import contextlib
 import hashlib
+import itertools
 import json
 import os
 from collections.abc import Callable
@@ -183,9 +184,9 @@ def _set_aside(checkpoints, step: int, aside) -> None:
 
   def move():
     aside.mkdir(exist_ok=True)
-    before = aside.iterdir() if aside.is_dir() else []  # in a bucket there is no empty folder
-    number = sum(other.name.split("-")[0] == str(step) for other in before)
-    storage.move(checkpoints.directory / str(step), aside / (f"{step}-{number}" if number else str(step)))
+    taken = {other.name for other in aside.iterdir()} if aside.is_dir() else {}  # no empty folder in a bucket
+    names = itertools.chain([str(step)], (f"{step}-{n}" for n in itertools.count(1)))
+    storage.move(checkpoints.directory / str(step), aside / next(name for name in names if name not in taken))
 
   processes.on_process_0(move)
   checkpoints.reload()

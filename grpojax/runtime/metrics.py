@@ -135,7 +135,7 @@ def read(workdir: str | os.PathLike, name: str = "metrics") -> list[dict]:
 
   Lines that are no records are said once, and left out.
   """
-  records, spoilt = _parse(Path(workdir) / f"{name}.jsonl")
+  records, spoilt = _parse(storage.resolve(workdir, "workdir") / f"{name}.jsonl")
   if spoilt:
     console.say_once(spoilt_sentence(workdir, name))
   return records
@@ -173,7 +173,7 @@ class Follower:
 
 def spoilt_sentence(workdir: str | os.PathLike, name: str) -> str:
   """Returns which lines of `<workdir>/<name>.jsonl` are no records; "" for none."""
-  path = Path(workdir) / f"{name}.jsonl"
+  path = storage.resolve(workdir, "workdir") / f"{name}.jsonl"
   spoilt = _parse(path)[1]
   more = f" and {len(spoilt) - 5} more" if len(spoilt) > 5 else ""
   which = ", ".join(map(str, spoilt[:5]))
@@ -182,9 +182,7 @@ def spoilt_sentence(workdir: str | os.PathLike, name: str) -> str:
 
 def _parse(path: Path) -> tuple[list[dict], list[int]]:
   """Returns (records, numbers of the lines that are none)."""
-  if not path.exists():
-    return [], []
-  text = path.read_text(encoding="utf-8", errors="replace")
+  text = storage.read_text(path)
   records, spoilt = [], []
   for number, line in enumerate(text.split("\n"), start=1):
     record = _record(line, path.stem)

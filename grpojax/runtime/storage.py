@@ -35,6 +35,13 @@ def resolve(name: str | os.PathLike, key: str) -> Path | epath.Path:
   return epath.Path(name)
 
 
+def local(name: str | os.PathLike, key: str) -> Path:
+  """Returns a path of this machine, which alone has what `key` names.  Raises ValueError for a bucket."""
+  if in_bucket(name):
+    raise ValueError(f"{key}={name} is a bucket, and only a disk of this machine will do; name a folder.")
+  return Path(name).expanduser()
+
+
 def absolute(folder: Path | epath.Path) -> Path | epath.Path:
   """Returns the folder as an absolute path, as Orbax needs it."""
   return folder.absolute() if isinstance(folder, Path) else folder
@@ -106,7 +113,7 @@ def write(file: Path | epath.Path, text: str, **how) -> None:
 
 def read_text(file: Path) -> str:
   """Returns the text of a file, "" where there is none; what is no UTF-8 is replaced, for people to see."""
-  return file.read_text(encoding="utf-8", errors="replace") if file.exists() else ""
+  return file.read_bytes().decode("utf-8", "replace") if file.exists() else ""
 
 
 def read_json(file: Path | epath.Path) -> dict:

@@ -230,7 +230,7 @@ def parse(argv: list[str] | None) -> Asked:
   parser = argparse.ArgumentParser(prog="grpojax export", description=__doc__.split("\n")[0])
   add = parser.add_argument
   add("--workdir", required=True, help="the run whose newest checkpoint is exported")
-  add("--out", required=True, type=Path, help="the folder to write; it must not exist")
+  add("--out", required=True, help="the folder to write; it must not exist")
   add("--dtype", default="bfloat16", choices=DTYPES)
   add("--adapters", action="store_true", help="write the adapters alone, in PEFT's format")
   add("--shard_mb", default=5000, type=int, help="largest shard, in millions of bytes")
@@ -242,7 +242,9 @@ def parse(argv: list[str] | None) -> Asked:
 def main(argv: list[str] | None = None) -> None:
   """Exports.  Raises ValueError for what cannot be."""
   asked = parse(argv)
-  asked = asked._replace(workdir=storage.resolve(asked.workdir, "--workdir"))
+  asked = asked._replace(
+    workdir=storage.resolve(asked.workdir, "--workdir"), out=storage.local(asked.out, "--out")
+  )
   config = workdir_lib.read(asked.workdir)
   check(asked)
   mesh = sharding.make_mesh(auto.choose_here(config).mesh)

@@ -12,6 +12,8 @@ from grpojax.runtime import console, metrics
 
 HUB_ID = re.compile(r"(?:hf://)?([\w.-]+/[\w.-]+?)(?:@[\w./-]+)?")
 FILES = (".json", ".jsonl", ".parquet", ".csv")  # of this machine, where "data/train.jsonl" may have gone
+RL, SFT, PREFERENCE = "reinforcement learning", "supervised fine-tuning", "preference optimisation"
+OFFLINE = {"sft/loss": SFT, "preference/cut": PREFERENCE}  # metric of a training step -> method
 INHERITED = ("license", "license_name", "license_link", "language")  # of the base model's own card
 
 
@@ -31,10 +33,11 @@ class Exported(NamedTuple):
 def text(exported: Exported) -> str:
   """Returns the whole card: the hub's front matter in YAML, then Markdown."""
   loss, *functions = objective_text.formula(exported.config.objective.to_dict())
+  method = _method(exported.records)
   parts = [
     f"# {exported.name}",
-    _opening(exported),
-    _table(["", ""], _facts(exported.config)),
+    _opening(exported, method),
+    _table(["", ""], _facts(exported.config, method)),
     "## Objective",
     f"    {loss}",
     "The sum is over prompts, completions and tokens.",
@@ -65,27 +68,53 @@ def _front_matter(exported: Exported) -> ModelCardData:
     datasets=[data] if data else None,
     library_name="peft" if exported.adapters else "transformers",
     pipeline_tag="text-generation",
-    tags=["grpojax", "reinforcement-learning", c.name],
+    tags=["grpojax", _method(exported.records).replace(" ", "-"), c.name],
     **{key: theirs[key] for key in INHERITED if key in theirs},
   )
 
 
-def _opening(exported: Exported) -> str:
+def _method(records: Path) -> str:
+  """Returns how the policy was trained, by what only such steps record."""
+  steps = [record for record in metrics.read(records) if record["kind"] == "train"]
+  said = (method for key, method in OFFLINE.items() if any(key in record for record in steps))
+  return next(said, RL)
+
+
+def _opening(exported: Exported, method: str) -> str:
   c, what = exported.config, "Adapters of" if exported.adapters else "A policy that began as"
   base = f"`{c.model.path}`" if c.model.get("path") else "a small model made from nothing"
-  return f"{what} {base}, after {exported.step} of {c.steps} steps of reinforcement learning with grpojax."
+  return f"{what} {base}, after {exported.step} of {c.steps} steps of {method} with grpojax."
 
 
-def _facts(c: ConfigDict) -> list[list[str]]:
+def _facts(c: ConfigDict, method: str) -> list[list[str]]:
   """Returns the recipe as rows of (name, value)."""
-  r, o, adapters = c.rollout, c.optimizer, c.lora
+  recipe = ["recipe", f"`{c.name}:{c.scale}`, seed {c.seed}"]
+  return [recipe, *(_sampled(c) if method == RL else _given(c, method)), *_trained(c)]
+
+
+def _given(c: ConfigDict, method: str) -> list[list[str]]:
+  """Returns what an offline run learned."""
+  own, rows = (c.sft, "conversations") if method == SFT else (c.preference, "pairs of answers")
+  data = f"`{own.path}`" if own.path else f"demonstrations of `{c.data.task}`"
+  return [["data", data], ["a step", f"{own.batch_size} {rows}, of {c.rollout.max_tokens} tokens at most"]]
+
+
+def _sampled(c: ConfigDict) -> list[list[str]]:
+  """Returns what a run of RL was asked, and how it was graded."""
+  r = c.rollout
   sources = [c.data.get("path"), *(each.path for each in c.data.train.values())] if "path" in c.data else []
   data = ", ".join(f"`{each}`" for each in [c.data.task, *filter(None, sources)])
   return [
-    ["recipe", f"`{c.name}:{c.scale}`, seed {c.seed}"],
     ["data", data],
     ["reward", ", ".join(f"{name}: `{each.fn}`" for name, each in c.reward.items())],
     ["a step", f"{r.prompts} prompts, {r.group_size} completions each, of {r.max_tokens} tokens at most"],
+  ]
+
+
+def _trained(c: ConfigDict) -> list[list[str]]:
+  """Returns what was trained, how, and from what."""
+  o, adapters = c.optimizer, c.lora
+  return [
     ["updates", f"{c.updates_per_rollout} a step, `{o.fn}`, learning rate {o.learning_rate:g}"],
     ["trained", f"adapters of rank {adapters.rank}" if adapters.rank else "all parameters"],
     ["before", f"a cold start of {c.cold_start.steps} steps" if c.cold_start.steps else "nothing"],

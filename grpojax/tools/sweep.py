@@ -48,7 +48,10 @@ def load(sweep: str) -> list[dict]:
   spec.loader.exec_module(module)
   if not hasattr(module, "get_sweep"):
     raise ValueError(f"--sweep={sweep}: {path} has no function get_sweep().")
-  found = module.get_sweep(argument) if argument else module.get_sweep()
+  try:
+    found = list(module.get_sweep(argument) if argument else module.get_sweep())
+  except Exception as error:
+    raise ValueError(f"--sweep={sweep}: get_sweep() raised {type(error).__name__}: {error}.") from error
   if not found or not all(isinstance(changes, dict) for changes in found):
     raise ValueError(f"--sweep={sweep}: get_sweep() returns {found!r}, and must return a list of dicts.")
   return found

@@ -88,7 +88,7 @@ class Run:
     """
     if dtype not in export.DTYPES:
       raise ValueError(f"export(dtype='{dtype}') must be one of {', '.join(export.DTYPES)}.")
-    out = Path(folder).expanduser().absolute()
+    out = storage.local(folder, "export(folder)").absolute()
     asked = export.Asked(self.workdir, out, dtype, push=push, public=public)
     export.check(asked)
     step, params = self._checkpoint

@@ -25,7 +25,7 @@ class Page(BaseHTTPRequestHandler):
 
   def do_GET(self):
     """Answers / and /data.json?seen=ETAG (204 where nothing has changed since), to this machine alone."""
-    host, url = self.headers.get("Host", "").rpartition(":")[0], urlsplit(self.path)
+    host, url = urlsplit(f"//{self.headers.get('Host', '')}").hostname, urlsplit(self.path)
     if host not in ("127.0.0.1", "localhost"):  # a page of another name that leads here
       self._send(403, "text/plain", "This page is for this machine.")
     elif url.path == "/":
@@ -37,9 +37,14 @@ class Page(BaseHTTPRequestHandler):
 
   def _page(self) -> str:
     try:
-      return report.render(self.workdirs[0], report.payload(self.workdirs, self.files), live=True)
+      return report.render(self.workdirs[0], report.payload(self._begun(), self.files), live=True)
     except FileNotFoundError:
       return WAITS
+
+  def _begun(self) -> list[Path]:
+    """Returns the first run, and the others that have a record."""
+    first, *others = self.workdirs
+    return [first, *filter(self.files.records.read, others)]
 
   def _numbers(self, seen: str) -> None:
     state = _state(self.workdirs)
@@ -47,7 +52,7 @@ class Page(BaseHTTPRequestHandler):
       self._send(204, "text/plain", "")
       return
     try:
-      news = report.news(self.workdirs, self.files)
+      news = report.news(self._begun(), self.files)
       self._send(200, "application/json", json.dumps(news, allow_nan=False), state)
     except FileNotFoundError:
       self._send(204, "text/plain", "")

@@ -26,10 +26,13 @@ def describe(job: Job) -> dict[str, str]:
   train, held_out = job.data.train, job.data.held_out
   task = config.data.get("path") or config.data.task
   r, kind = config.rollout, devices.flat[0].device_kind
+  a_step = f"{r.prompts} prompts x {r.group_size} completions"
+  if train.name in ("sft", "preference"):
+    a_step = f"{config[train.name].batch_size} {'conversations' if train.name == 'sft' else 'pairs'}"
   return {
     "model": f"{name}: {size / 1e6:.2f} M parameters{adapters}",
     "data": f"{task}: {len(train.records)} prompts, {len(held_out.records)} held out",
-    "recipe": f"{config.name}:{config.scale}, {r.prompts} prompts x {r.group_size} completions a step",
+    "recipe": f"{config.name}:{config.scale}, {a_step} a step",
     "device": f"{devices.size} x {kind}, {jax.process_count()} process(es), jax {jax.__version__}",
     "code": f"commit {processes.commit()}, grpojax {processes.code()['grpojax']}",
     "objective": "\n".join(text.formula(config.objective.to_dict())),

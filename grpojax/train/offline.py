@@ -71,7 +71,7 @@ def with_split(
   given = c, model, job.data.tokenizer, mesh, section, batch, c.steps
   update, logp, pack = (share or shared.anew)(_build, *given)
   programs = job.programs._replace(update=update, logp=logp)
-  rollout = job.rollout._replace(data=job.data._replace(train=split))
+  rollout = job.rollout._replace(data=job.data._replace(train=split._replace(name=section)))
   return job.with_programs(programs)._replace(rollout=rollout, pack=pack)
 
 

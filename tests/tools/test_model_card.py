@@ -65,6 +65,15 @@ def test_the_hub_reads_the_head(exported):
   assert adapters.base_model_relation == "adapter" and adapters.library_name == "peft"
 
 
+def test_an_offline_run_says_what_it_learned_and_nothing_of_rewards(exported):
+  with metrics.Writer(exported.records) as writer:
+    writer.write("train", 10, {"loss": 1.0, "sft/loss": 1.0})
+  card = model_card.text(exported)
+  assert "after 10 of 500 steps of supervised fine-tuning" in card and "| reward |" not in card
+  assert cells(card, "a step")[1].startswith("64 conversations")
+  assert ModelCard(card).data.tags == ["grpojax", "supervised-fine-tuning", "dapo"]
+
+
 def test_paths_of_a_machine_are_none_of_the_hub(tmp_path, monkeypatch):
   monkeypatch.chdir(tmp_path)
   Path("models/mine").mkdir(parents=True)

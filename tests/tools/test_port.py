@@ -206,6 +206,34 @@ def test_python_is_read_and_not_run(tmp_path):
   assert unread["learning_rate"] == "args.lr, which is known only when it runs"
 
 
+def test_a_key_that_is_set_twice_is_said_and_what_evaluations_use_is_not_read(tmp_path):
+  (tmp_path / "twice.py").write_text(
+    "c = GRPOConfig(beta=0.1, epsilon=0.3) if x else GRPOConfig(beta=0.2, epsilon=0.3)"
+  )
+  given, unread = keys_of(tmp_path / "twice.py", "trl")
+  assert unread == {"beta": "0.1, and 0.2 elsewhere in the file"} and given["epsilon"] == 0.3
+  (tmp_path / "modes.py").write_text(
+    "RLTrainingConfig(mini_batch_size=4)\n"
+    "config = {Mode.TRAIN: RolloutConfig(temperature=0.9), Mode.EVAL: RolloutConfig(temperature=0.1)}"
+  )
+  given, unread = keys_of(tmp_path / "modes.py", "tunix")
+  assert given["temperature"] == 0.9 and not unread
+
+
+def test_a_command_ends_with_its_line(tmp_path):
+  (tmp_path / "run.sh").write_text("python3 train.py \\\n  --num-rollout 300\nray stop\necho done\n")
+  assert keys_of(tmp_path / "run.sh", "slime") == ({"num_rollout": 300}, {})
+
+
+def test_a_file_may_begin_with_a_byte_order_mark(tmp_path):
+  (tmp_path / "it.json").write_bytes(b'\xef\xbb\xbf{"a": 1}')
+  assert keys_of(tmp_path / "it.json", "verl") == ({"a": 1}, {})
+
+
+def test_a_loss_that_trl_has_not_is_said():
+  assert any("loss_type" in line for line in map(str, ported("trl", loss_type="ppo").gaps))
+
+
 def test_a_shells_variables_arrays_and_arithmetic_are_put_in(tmp_path):
   (tmp_path / "run.sh").write_text(VERL)
   given, unread = keys_of(tmp_path / "run.sh", "verl")

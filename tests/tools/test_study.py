@@ -8,13 +8,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from etils import epath
 from rich.console import Console
 from scipy import stats
 from study_toys import FINAL, MACHINE, STUDY, TOKENS, finish, runs
 
 from grpojax.config import check as config_lib
 from grpojax.config.commandline import config_of
-from grpojax.runtime import errors, lock
+from grpojax.runtime import errors, lock, storage
 from grpojax.tools import sweep
 from grpojax.tools.study import (
   Figure,
@@ -144,9 +145,59 @@ def test_the_cost_counts_every_completion_at_its_longest():
   assert plan.cost(c) == (trained + held_out, trained * 48 + held_out * 48, 3 * 2, held_out * 48)
 
 
+def test_a_row_is_named_by_its_number_or_its_name_which_may_have_commas():
+  rows = (Row("low=0.2, high=0.28", ""), Row("low=0.2", ""), Row("c", ""))
+  study = STUDY._replace(rows=rows)
+  text = " low=0.2, high=0.28 ,c"
+  assert plan.named(study, text) == ["low=0.2, high=0.28", "c"]
+  assert plan.named(study, "low=0.2,3") == ["low=0.2", "3"] and plan.named(study, "") == []
+
+
+@pytest.mark.parametrize(
+  ("flags", "sentence"),
+  [
+    (["--config.seed=7"], "config.seed is each run's own"),
+    (["--config.eval.on_start=False"], "config.eval.on_start = False, and no other row of its group"),
+  ],
+)
+def test_what_is_a_studys_own_is_refused(tmp_path, flags, sentence):
+  with pytest.raises(ValueError, match=sentence):
+    runs(tmp_path, extra=flags)
+
+
+@pytest.mark.parametrize(
+  ("flag", "sentence"),
+  [
+    ("--seeds=0", "--seeds=0 is how often"),
+    ("--parallel=-1", "--parallel=-1 is how many"),
+    ("--out=gs://bucket/x", "--out=gs://bucket/x is a bucket, and only a disk of this machine"),
+    ("--backend=xpk", "--backend=xpk needs --out=gs://BUCKET/toy"),
+  ],
+)
+def test_a_flag_that_no_study_can_keep_is_refused_before_a_run(tmp_path, monkeypatch, flag, sentence):
+  monkeypatch.chdir(tmp_path)
+  args, extra = study_command.parser("toy").parse_known_args([flag])
+  with pytest.raises(ValueError, match=sentence):
+    study_command.main("toy", STUDY, args, extra, "runs/toy")
+
+
+def test_runs_of_a_cluster_may_be_in_a_bucket_and_their_results_are_here(tmp_path, monkeypatch):
+  """The bucket is a folder beside: what `resolve` gives for one is no pathlib.Path either."""
+  bucket = epath.Path(tmp_path / "bucket")
+  monkeypatch.setattr(storage, "resolve", lambda name, key: bucket if storage.in_bucket(name) else Path(name))
+  assert study_command.folders("gs://b/toy", "runs/toy", "xpk") == (Path("runs/toy"), bucket)
+  planned = runs(bucket)
+  for run in planned:
+    finish(run)
+  monkeypatch.setattr(storage, "resolve", lambda name, key: name)
+  found = results.collect(STUDY, planned, "python -m toy")
+  assert [row["final"]["values"] for row in found["rows"]] == [[*FINAL[name]] for name in FINAL]
+  assert not found["missing"] and found["environment"]["commit"] == "abc123"
+
+
 def test_scripts_for_clusters_have_every_run_that_is_left(tmp_path):
-  planned = runs(tmp_path, seeds=1)
   for backend, word in ("slurm", "sbatch --job-name="), ("xpk", "xpk workload create --workload="):
+    planned = runs(tmp_path if backend == "slurm" else epath.Path("gs://bucket/toy"), seeds=1)
     script = cluster.write(backend, "toy", tmp_path, planned, "python -m toy")
     subprocess.run([Path(sys.executable).with_name("shellcheck"), script], check=True)  # of the test extra
     lines = script.read_text().splitlines()
@@ -516,6 +567,8 @@ def test_a_sweep_is_rows_of_any_recipe(name, keys, tmp_path, monkeypatch):
     (None, "there is no file"),
     ("x = 1", r"has no function get_sweep\(\)"),
     ("def get_sweep(): return {}", "must return a list of dicts"),
+    ("def get_sweep(): yield from ()", "must return a list of dicts"),
+    ("def get_sweep(): return [{}][1]", r"get_sweep\(\) raised IndexError: list index out of range"),
   ],
 )
 def test_what_is_no_sweep_is_refused(text, sentence, tmp_path):
@@ -524,6 +577,11 @@ def test_what_is_no_sweep_is_refused(text, sentence, tmp_path):
     path.write_text(text)
   with pytest.raises(ValueError, match=sentence):
     sweep.study("configs/dapo.py:tiny", str(path))
+
+
+def test_a_sweep_may_yield_its_rows(tmp_path):
+  (tmp_path / "sweep.py").write_text('def get_sweep(): yield {"steps": 3}\n')
+  assert [row.changes for row in sweep.study("dapo:tiny", str(tmp_path / "sweep.py")).rows] == [{"steps": 3}]
 
 
 # The page that explains them.

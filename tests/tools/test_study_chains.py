@@ -3,12 +3,13 @@
 import json
 
 import pytest
+from etils import epath
 
 from experiments import distillation, r1, self_teaching
 from experiments import stages as chain_stages
 from grpojax.tools.pipeline import manifest, stages
 from grpojax.tools.pipeline.manifest import keys
-from grpojax.tools.study import Row, Study, chains, plan, results
+from grpojax.tools.study import Row, Study, chains, cluster, plan, results
 
 STUDY = Study("toy", "A toy", "?", (Row("RL", "experiments/self_teaching.py:tiny-rl"),))
 ACCURACY = {"before": 0.25, "rl1_done": 0.5, "rl2_done": 0.75, "rl3_done": 0.7}
@@ -46,6 +47,14 @@ def test_stages_follow_each_other_with_their_evaluations(tmp_path):
   (row,) = results.collect(STUDY, [run], "")["rows"]
   assert row["before"]["values"] == [0.25] and row["final"]["values"] == [0.7]
   assert row["tokens"]["values"] == [60.0] and row["minutes"] == pytest.approx((6 * 2 + 4) / 60)
+
+
+def test_a_pipeline_is_submitted_as_one_and_not_to_a_bucket(tmp_path):
+  (run,) = plan.make(STUDY, tmp_path, 1, [], [])
+  script = cluster.write("slurm", "toy", tmp_path, [run], "python -m toy").read_text()
+  assert " launch/slurm.sh pipeline --config=" in script
+  with pytest.raises(ValueError, match="--out=gs://bucket/x is a bucket, and stages of a pipeline"):
+    plan.make(STUDY, epath.Path("gs://bucket/x"), 1, [], [])
 
 
 def test_a_chain_of_another_config_is_refused_and_one_that_lacks_a_stage_is_not_done(tmp_path):

@@ -13,7 +13,7 @@ from grpojax.tools import watch
 
 @pytest.fixture
 def served(tmp_path):
-  """(a run's folder without records, ask(path, host="127.0.0.1") -> (status, ETag, text))."""
+  """(a run's folder without records, ask(path, host="127.0.0.1") -> (status, ETag, text), port)."""
   server = watch.serve([tmp_path], 0)
   threading.Thread(target=server.serve_forever, daemon=True).start()
 
@@ -23,13 +23,13 @@ def served(tmp_path):
     answer = link.getresponse()
     return answer.status, answer.headers.get("ETag"), answer.read().decode()
 
-  yield tmp_path, ask
+  yield tmp_path, ask, server.server_port
   server.shutdown()
   server.server_close()
 
 
 def test_a_run_without_records_is_waited_for(served):
-  workdir, ask = served
+  workdir, ask, _ = served
   assert ask("/")[0] == 200 and "looks again" in ask("/")[2] and ask("/data.json")[0] == 204
   with metrics.Writer(workdir) as writer:
     writer.write("train", 1, {"reward": 0.5})
@@ -37,7 +37,7 @@ def test_a_run_without_records_is_waited_for(served):
 
 
 def test_numbers_are_sent_where_something_is_new(served):
-  workdir, ask = served
+  workdir, ask, _ = served
   with metrics.Writer(workdir) as writer:
     writer.write("train", 1, {"reward": 0.5})
     status, seen, text = ask("/data.json")
@@ -50,7 +50,7 @@ def test_numbers_are_sent_where_something_is_new(served):
 
 
 def test_a_look_parses_what_is_new_and_nothing_twice(served, monkeypatch):
-  workdir, ask = served
+  workdir, ask, _ = served
   parsed, record = [], metrics._record
 
   def counted(line, name):
@@ -67,6 +67,23 @@ def test_a_look_parses_what_is_new_and_nothing_twice(served, monkeypatch):
       assert [each["step"] for each in data["completions"]["groups"]] == list(range(1, step + 1))
       assert data["runs"][0]["main"]["x"]["step"] == list(range(1, step + 1))
   assert sorted(parsed) == ["completions"] * 4 + ["metrics"] * 4
+
+
+def test_a_run_is_shown_beside_one_that_has_no_record_yet(tmp_path):
+  for name in ("begun", "compiles"):
+    (tmp_path / name).mkdir()
+  with metrics.Writer(tmp_path / "begun") as writer:
+    writer.write("train", 1, {"reward": 0.5})
+  with watch.serve([tmp_path / "begun", tmp_path / "compiles"], 0) as server:
+    page = watch.Page.__new__(watch.Page)
+    page.workdirs, page.files = server.RequestHandlerClass.args
+    assert 'data-chart="Reward"' in page._page()
+
+
+def test_the_port_of_the_web_is_not_in_the_name(served):
+  link = http.client.HTTPConnection("127.0.0.1", served[2], timeout=20)
+  link.request("GET", "/", headers={"Host": "localhost"})
+  assert link.getresponse().status == 200
 
 
 def test_a_page_of_another_name_gets_nothing(served):

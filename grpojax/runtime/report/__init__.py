@@ -45,9 +45,9 @@ class Files:
 def payload(workdirs: list[Path], files: Files | None = None) -> dict:
   """Returns what the page's scripts show: the charts of all these runs, the completions of the first."""
   files, runs = files or Files(), {}
-  for workdir in workdirs:
-    name = workdir.resolve().name
-    runs[name if name not in runs else str(workdir)] = _some(workdir, files.records.read(workdir))
+  for workdir in dict.fromkeys(workdir.resolve() for workdir in workdirs):
+    name = workdir.name if workdir.name not in runs else str(workdir)
+    runs[name] = _some(workdir, files.records.read(workdir))
   groups = completions.payload(files.groups.read(workdirs[0]))
   evals = sum(record["kind"] == "eval" for record in next(iter(runs.values())))
   return curves.payload(runs) | dict(completions=groups, evals=evals)

@@ -19,7 +19,7 @@ from ml_collections import ConfigDict
 
 from grpojax.config import commandline
 from grpojax.rollout import subsets
-from grpojax.runtime import console, lock, processes
+from grpojax.runtime import console, lock, processes, storage
 from grpojax.tools.evaluate import benchmark, curves, forcing, summary
 
 CHECKPOINT = flags.DEFINE_string(
@@ -79,10 +79,15 @@ def prepare(config: ConfigDict) -> list[Asked]:
   if len({str(job.policy) for job in jobs}) < len(jobs):
     raise ValueError(f"--before and --checkpoint are both {jobs[0].policy}; name another policy.")
   forces = lambda job: forcing.prepare(job, [*map(int, BUDGETS.value)], WAITS.value, WAIT.value)
-  folders = [Path(OUT.value), Path(OUT.value) / "before"] if OUT.value else []
+  folders = [job.policy.results(config) for job in jobs]
+  if OUT.value:
+    out = storage.local(OUT.value, "--out")
+    folders = [out, out / "before"][: len(jobs)]
+  if len(set(folders)) < len(folders):
+    raise ValueError(f"--before and --checkpoint would both write to {folders[0]}; give a folder by --out.")
   return [
-    Asked(name, job, folders[i] if folders else job.policy.results(config), forces(job) if forced else None)
-    for i, (name, job) in enumerate(zip(named, jobs, strict=True))
+    Asked(name, job, out, forces(job) if forced else None)
+    for name, job, out in zip(named, jobs, folders, strict=True)
   ]
 
 

@@ -32,7 +32,10 @@ class Policy(NamedTuple):
     """Returns the default folder of the policy's results."""
     if self.step is not None and isinstance(self.folder, Path):
       return self.folder / "eval" / f"step_{self.step}"
-    name = self.folder.resolve().name if self.folder else f"cold_start_{config.scale}"
+    name = f"cold_start_{config.scale}"
+    if self.folder:
+      whole = self.folder.resolve()
+      name = f"{whole.parent.name}_policy" if whole.name == "policy" else whole.name  # of a pipeline's stage
     return Path("runs/eval") / (name if self.step is None else f"{name}_step_{self.step}")
 
 

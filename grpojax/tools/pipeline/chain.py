@@ -1,6 +1,7 @@
 """Runs what is left of a chain, one stage after another, in this process."""
 
 import contextlib
+import itertools
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -131,13 +132,14 @@ def run(chain: Chain, wanted: list[Stage], share: Callable) -> bool:
   return True
 
 
-def _replace(workdir: Path, name: str) -> None:
+def _replace(workdir: Path, stage: str) -> None:
   """Moves a stale stage aside."""
   aside = workdir / REPLACED
   aside.mkdir(exist_ok=True)
-  number = sum(one.name.rpartition("-")[0] == name for one in aside.iterdir())
-  (workdir / name).rename(aside / f"{name}-{number}")
-  console.say(f"stage '{name}' was stale and is now {aside / f'{name}-{number}'}")
+  taken = {one.name for one in aside.iterdir()}
+  new = next(aside / name for n in itertools.count() if (name := f"{stage}-{n}") not in taken)
+  (workdir / stage).rename(new)
+  console.say(f"stage '{stage}' was stale and is now {new}")
 
 
 def _run(chain: Chain, stage: Stage, share: Callable) -> bool:

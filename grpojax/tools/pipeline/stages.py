@@ -96,8 +96,10 @@ def read(config: ConfigDict, devices: int = 1) -> list[Stage]:
     raise ValueError("config.stages has no stage; list some, each with name, kind and init.")
   entries = {}
   for number, entry in enumerate(given, start=1):
-    name = _name(number, entry, entries)
-    entries[name] = entry
+    if not isinstance(entry, dict | ConfigDict):
+      raise ValueError(f"stage {number} of config.stages is {entry!r}; it has to be a dict.")
+    entry = ConfigDict(entry)
+    entries[_name(number, entry, entries)] = entry
   inits = _inits(entries)
   _check_circle(inits)
   owners = {BASE: BASE}
@@ -164,8 +166,10 @@ def _check_circle(inits: dict[str, str]) -> None:
 
 def _samples(name: str, entry: ConfigDict, before: list[Stage]) -> tuple[str, ...]:
   """Returns the names of the stages whose rows are learned."""
-  samples = tuple(filter(None, (one.strip() for one in entry.get("samples", "").split(","))))
-  kind = entry["kind"]
+  given, kind = entry.get("samples", ""), entry["kind"]
+  if not isinstance(given, str):
+    raise ValueError(f"stage '{name}' has samples = {given!r}; it is a text, names with commas between them.")
+  samples = tuple(filter(None, (one.strip() for one in given.split(","))))
   if samples and kind not in OFFLINE:
     raise ValueError(f"stage '{name}' has samples and kind = '{kind}', which has none; drop them.")
   there = {stage.name: stage.config.sample.rows for stage in before if stage.kind == "sample"}

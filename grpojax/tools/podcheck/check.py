@@ -83,6 +83,8 @@ def check(config: ConfigDict, where: Slice, scratch: Path, only: tuple[str, ...]
   todo = {name: make(plan) for name, make in todo.items() if not only or name in only}
   if not only or set(PROGRAMS[2:]) & set(only):
     todo |= {name: p for name, p in programs.sampling(plan).items() if not only or name in only}
+  if not todo:
+    raise ValueError(f"--programs={','.join(only)}: this run has none of them; leave --programs out for all.")
   return Check(where, plan, {name: _one(where, plan, name, p) for name, p in todo.items()})
 
 

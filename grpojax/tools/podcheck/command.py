@@ -35,16 +35,24 @@ SEARCH = flags.DEFINE_bool("search", False, "Meshes and remat policies of the up
 def main(argv):
   config = commandline.start(argv)
   if JSON.value:  # a search takes hours
+    if Path(JSON.value).is_dir():
+      raise ValueError(f"--json={JSON.value} is a folder; name a file.")
     storage.make_folder(Path(JSON.value).absolute().parent, "--json")
   where = topology.find(TOPOLOGY.value, config.mesh.slices)
   arithmetic = where.name.startswith("gpu:") and where.abstract
   if arithmetic and SEARCH.value:
-    raise ValueError(f"--search compiles updates, and none is for --topology={where.name}: leave one out")
+    raise ValueError(f"--search compiles updates, and none is for --topology={where.name}: leave one out.")
+  if PROGRAMS.value and (arithmetic or SEARCH.value):
+    other = f"--topology={where.name} compiles none" if arithmetic else "--search compiles updates alone"
+    raise ValueError(f"--programs={','.join(PROGRAMS.value)} chooses programs, and {other}: leave one out.")
+  if SUGGEST.value and SEARCH.value:
+    raise ValueError("--suggest changes a config that does not fit, and --search its mesh: leave one out.")
   with tempfile.TemporaryDirectory() as scratch:
     by = _of_gpus if arithmetic else _checked
     data = (_searched if SEARCH.value else by)(config, where, Path(scratch))
   if JSON.value:
-    Path(JSON.value).write_text(json.dumps(data, indent=1) + "\n")
+    finite = json.loads(json.dumps(data), parse_constant=lambda _: None)  # JSON has no NaN
+    Path(JSON.value).write_text(json.dumps(finite, indent=1, allow_nan=False) + "\n")
 
 
 def _checked(config, where: topology.Slice, scratch: Path) -> dict:

@@ -19,6 +19,7 @@ _START = re.compile(r"(?:^|/)train\w*\.py$|^verl\.|^tunix\.|main_ppo|grpo_main")
 _OPERATIONS = {
   ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.floordiv,
 }  # fmt: skip
+LINE_END = ";"
 _END = re.compile(r"[|;&>]|\d>")  # of a command
 _SPREAD = re.compile(r"\$\{\w+\[[@*]\]\}|\$@")  # an array in a shell's command
 _KEY = re.compile(rf"--|{_SPREAD.pattern}")
@@ -28,7 +29,7 @@ _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
 def read(path: str, peer: Peer) -> tuple[dict[str, Any], dict[str, str]]:
   """Returns (values by key, texts that are no literals by key).  Raises ValueError for an unreadable file."""
   try:
-    text = Path(path).expanduser().read_text()
+    text = Path(path).expanduser().read_text(encoding="utf-8-sig")
   except (OSError, UnicodeDecodeError) as error:
     raise ValueError(f"{path} cannot be read: {getattr(error, 'strerror', None) or error}.") from error
   kind = Path(path).suffix
@@ -101,20 +102,29 @@ def _python(path: str, text: str, peer: Peer) -> dict[str, Any]:
     tree = ast.parse(text)
   except SyntaxError as error:
     raise ValueError(f"{path} is no Python: {error.msg}, line {error.lineno}.") from error
-  calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call) and _named(node) in peer.calls]
+  nodes = list(ast.walk(tree))
+  dicts = [node for node in nodes if isinstance(node, ast.Dict)]
+  pairs = [pair for node in dicts for pair in zip(node.keys, node.values, strict=True)]
+  of_evaluation = [value for key, value in pairs if key and ast.unparse(key).upper().endswith("EVAL")]
+  calls = [node for node in nodes if isinstance(node, ast.Call) and _named(node) in peer.calls]
+  calls = [call for call in calls if call not in of_evaluation]
   if not calls:
     raise ValueError(f"{path} calls none of {', '.join(peer.calls)}.")
   found: dict[str, Any] = {}
+  texts: dict[str, str] = {}
   for call in calls:
     found |= peer.calls[_named(call)]
     for keyword in call.keywords:
       if keyword.value in calls:
         continue  # RLTrainingConfig(...) inside ClusterConfig(...), which is read by itself
-      key = keyword.arg or f"**{ast.unparse(keyword.value)}"
+      key, written = keyword.arg or f"**{ast.unparse(keyword.value)}", ast.unparse(keyword.value)
+      if texts.setdefault(key, written) != written:
+        found[key] = Unread(f"{texts[key]}, and {written} elsewhere in the file")
+        continue
       try:
         found[key] = ast.literal_eval(keyword.value)
       except ValueError:
-        found[key] = Unread(f"{ast.unparse(keyword.value)}, which is known only when it runs")
+        found[key] = Unread(f"{written}, which is known only when it runs")
   return found
 
 
@@ -126,7 +136,7 @@ def _shell(text: str) -> dict[str, Any]:
   """Reads --key value, --key=value and a.b=c of the program that a script starts; of a plain list, all."""
   variables, words = _words(text)
   starts = [number for number, word in enumerate(words) if _START.search(word)]
-  words = words[starts[0] + 1 :] if starts else words
+  words = words[starts[0] + 1 :] if starts else [word for word in words if word != LINE_END]
   ends = [number for number, word in enumerate(words) if starts and _END.match(word)]
   words = words[: ends[0]] if ends else words
   found: dict[str, Any] = {}
@@ -172,7 +182,7 @@ def _words(text: str) -> tuple[dict[str, str], list[str]]:
     if match := re.fullmatch(r"\s*([A-Za-z_]\w*)=(\S*|'[^']*'|\"[^\"]*\"|\$\(\(.*\)\))\s*(?:#.*)?", line):
       variables[match[1]] = match[2].strip("'\"")
       continue
-    words += _split(line)
+    words += [*_split(line), LINE_END]
   for name in arrays:
     spread = {f"${{{name}[@]}}", f"${{{name}[*]}}"}
     at = next((number for number, word in enumerate(words) if word in spread), None)

@@ -318,6 +318,8 @@ GAPS = (
   Gap("reward_model_name_or_path", "config.reward.NAME = {'fn': 'grpojax.rewards.learned:score', 'path': "
       "...}",
       "reward_model_name_or_path"),
+  Gap("loss_type", "it is none of TRL 1.16's",
+      "loss_type not in ('grpo', 'bnpo', 'dr_grpo', 'dapo', 'luspo', 'cispo', 'sapo', 'vespo')"),
   Gap("delta", "at or below 1 + epsilon_high it is TRL's own clip rule, which dual_clip is not",
       "clips and delta is not None and delta <= 1 + high"),
   Gap("vllm_importance_sampling_clip_min", "truncation bounds weights from above only",

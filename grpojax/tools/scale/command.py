@@ -26,10 +26,10 @@ def command() -> None:
   parser.add_argument("runs", metavar="RUN", nargs="*", help="a run's --workdir")
   parser.add_argument("--compute", choices=tuple(runs.COMPUTE), default="tokens", help="unit of C")
   parser.add_argument("--burn_in", type=float, default=0.0, help="leave out evaluations before this compute")
-  parser.add_argument("--out", type=Path, default=Path("runs/scale"), help="folder of scale.json, scale.html")
+  parser.add_argument("--out", default="runs/scale", help="folder of the results")
   flags = parser.parse_args()
-  found = collect(flags.runs, flags.compute, flags.burn_in)
-  show(flags.out, found | dict(command=shlex.join(["grpojax", "scale", *sys.argv[1:]])))
+  out, found = storage.local(flags.out, "--out"), collect(flags.runs, flags.compute, flags.burn_in)
+  show(out, found | dict(command=shlex.join(["grpojax", "scale", *sys.argv[1:]])))
 
 
 def collect(names: list[str], unit: str, burn_in: float) -> dict:

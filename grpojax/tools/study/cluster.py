@@ -4,7 +4,8 @@ import os
 import shlex
 from pathlib import Path
 
-from grpojax.tools.study import plan
+from grpojax.runtime import storage
+from grpojax.tools.study import chains, plan
 from grpojax.tools.study.plan import Run
 
 SLURM = """\
@@ -18,7 +19,6 @@ XPK = """\
 #!/usr/bin/env bash
 # {count} runs of {name}, one xpk workload each; launch/jobset.yaml says what IMAGE holds.
 #   CLUSTER=... TPU_TYPE=v5p-128 IMAGE=... bash {path}
-# Their --workdir has to be a bucket: give --out=gs://BUCKET/{name}.
 set -euo pipefail
 """
 OF_XPK = (
@@ -28,7 +28,12 @@ OF_XPK = (
 
 
 def write(backend: str, name: str, scripts: Path, runs: list[Run], command: str) -> Path:
-  """Writes `<scripts>/slurm.sh` or `xpk.sh`, of the runs that are not done."""
+  """Writes `<scripts>/slurm.sh` or `xpk.sh`, of the runs that are not done.
+
+  Raises ValueError for runs of xpk that are not in a bucket.
+  """
+  if backend == "xpk" and not all(storage.in_bucket(run.workdir) for run in runs):
+    raise ValueError(f"--backend=xpk needs --out=gs://BUCKET/{name}: a pod's own disk ends with the pod.")
   path = scripts / f"{backend}.sh"
   head, line = (SLURM, _slurm) if backend == "slurm" else (XPK, _xpk)
   text = head.format(count=len(runs), name=name, path=path, command=command)
@@ -38,7 +43,8 @@ def write(backend: str, name: str, scripts: Path, runs: list[Run], command: str)
 
 
 def _slurm(name: str, run: Run) -> str:
-  return f'sbatch --job-name={_job(name, run)} "$@" launch/slurm.sh {shlex.join(run.arguments)}'
+  words = [*["pipeline"] * chains.is_chain(run.config), *run.arguments]
+  return f'sbatch --job-name={_job(name, run)} "$@" launch/slurm.sh {shlex.join(words)}'
 
 
 def _xpk(name: str, run: Run) -> str:

@@ -8,8 +8,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import rich.console
+from etils import epath
 
-from grpojax.runtime import errors, lock
+from grpojax.runtime import errors, lock, storage
 from grpojax.tools.study import Study, cluster, execute, figures, page, plan, power, results, table
 from grpojax.tools.study.plan import Run
 
@@ -32,7 +33,9 @@ def parser(program: str) -> argparse.ArgumentParser:
   p = argparse.ArgumentParser(prog=program, allow_abbrev=False)
   p.add_argument("--rows", default="", help="names or numbers, with commas between; all without")
   p.add_argument("--seeds", type=int, help="how often every row is run, with seeds 0, 1, ...")
-  p.add_argument("--out", type=Path, help="folder of runs and results; default runs/<study>-<scale>")
+  p.add_argument(
+    "--out", help="folder of runs and results, or a bucket for a cluster's runs; default runs/<study>-<scale>"
+  )
   p.add_argument("--dry_run", action="store_true", help="print the plan and what it costs, and end")
   p.add_argument("--backend", choices=("local", "slurm", "xpk"), default="local", help="who starts the runs")
   p.add_argument(
@@ -44,13 +47,13 @@ def parser(program: str) -> argparse.ArgumentParser:
 
 def main(program: str, study: Study, args: argparse.Namespace, extra: list[str], default_out: str) -> None:
   """Plans, runs and shows the study.  Raises ValueError where a flag or a row's config is wrong."""
-  console, out = rich.console.Console(), args.out or Path(default_out)
+  console = rich.console.Console()
+  out, runs_in = folders(args.out or default_out, default_out, args.backend)
   command = " ".join([program, *sys.argv[1:]])
-  only = [name.strip() for name in args.rows.split(",") if name.strip()]
   foreign = [flag for flag in extra if not flag.startswith("--config.")]
   if foreign:
     raise ValueError(f"{foreign[0]} is no flag of this study; those of all runs are --config.key=value.")
-  runs = plan.make(study, out, args.seeds or study.seeds, only, extra)
+  runs = plan.make(study, runs_in, seeds_of(study, args), plan.named(study, args.rows), extra)
   left = [run for run in runs if not plan.is_done(run)]
   describe(console, study, runs, left, args.parallel)
   if args.dry_run:
@@ -65,6 +68,17 @@ def main(program: str, study: Study, args: argparse.Namespace, extra: list[str],
     sys.exit(f"error: {len(failed)} of {len(runs)} runs failed; the same command tries them again.")
 
 
+def folders(out: str, default_out: str, backend: str) -> tuple[Path, Path | epath.Path]:
+  """Returns the folder of the results, and the one of the runs: the same, but for a cluster's in a bucket."""
+  if backend == "local" or not storage.in_bucket(out):
+    return (storage.local(out, "--out"),) * 2
+  return Path(default_out), storage.resolve(out, "--out")
+
+
+def seeds_of(study: Study, args: argparse.Namespace) -> int:
+  return study.seeds if args.seeds is None else args.seeds
+
+
 def run_here(runs: list[Run], parallel: int) -> list[execute.Outcome]:
   """Runs all runs and returns those that failed."""
   try:
@@ -77,6 +91,9 @@ def run_here(runs: list[Run], parallel: int) -> list[execute.Outcome]:
 def show(console: rich.console.Console, study: Study, out: Path, runs: list[Run], command: str) -> None:
   """Writes results.json, table.md, the figures and report.html, of the runs that are finished."""
   found = results.collect(study, runs, command)
+  if not found["rows"]:
+    first = ", with the first row of its group, which alone is evaluated before training" * study.before_once
+    raise ValueError(f"No run of {study.name} is finished{first}.")
   results.write(out, found)
   (out / "table.md").write_text(table.markdown(study, found), encoding="utf-8")
   drawn = figures.draw(study, found, out)

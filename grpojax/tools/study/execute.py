@@ -43,6 +43,8 @@ def concurrency(requested: int) -> int:
 
   Models that are small enough for a CPU gain little from a second core.
   """
+  if requested < 0:
+    raise ValueError(f"--parallel={requested} is how many runs go at once, at least 0.")
   if requested:
     return requested
   if any(Path(device).exists() for device in ACCELERATORS):

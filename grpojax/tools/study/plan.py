@@ -12,7 +12,7 @@ from grpojax import objective, rewards
 from grpojax.config import check as config_lib
 from grpojax.config import commandline
 from grpojax.config import workdir as workdir_lib
-from grpojax.runtime import metrics
+from grpojax.runtime import metrics, storage
 from grpojax.tools.pipeline import stages
 from grpojax.tools.study import Row, Study, chains
 
@@ -33,7 +33,7 @@ def make(study: Study, out: Path, seeds: int, only: list[str], extra: list[str])
   """Returns every run, seed by seed, so that a study that is stopped early has all rows of the first seeds.
 
   `only` names rows, by name or number from 1; [] all.  `extra` are flags of every run.  Raises ValueError
-  where a row's config is illegal, or two rows have the same name.
+  where a row's config is illegal, two rows have the same name, or a study's own key is set.
   """
   rows = chosen(study, only)
   if len({folder(row) for row in rows}) < len(rows):
@@ -41,10 +41,30 @@ def make(study: Study, out: Path, seeds: int, only: list[str], extra: list[str])
   if seeds < 1:
     raise ValueError(f"--seeds={seeds} is how often every row is run, at least 1.")
   flags = {row.label: [*_not_again(study, rows, row), *extra] for row in rows}
+  if any(flag.startswith("--config.seed=") for row in rows for flag in flags_of(row, extra)):
+    raise ValueError("config.seed is each run's own, 0, 1, ...: give how many as --seeds.")
   configs = {row.label: checked(row, flags[row.label]) for row in rows}
+  _check_together(rows, configs, out)
   return [
     run_of(row, seed, out, flags[row.label], configs[row.label]) for seed in range(seeds) for row in rows
   ]
+
+
+def _check_together(rows: list[Row], configs: dict[str, ConfigDict], out: Path) -> None:
+  """Raises ValueError for a group that is not evaluated before training, and for pipelines in a bucket."""
+  is_chain = {label: chains.is_chain(config) for label, config in configs.items()}
+  if storage.in_bucket(out) and any(is_chain.values()):
+    raise ValueError(
+      f"--out={out} is a bucket, and stages of a pipeline hand policies on as folders; name one that"
+      " all processes share."
+    )
+  before = {row.group for row in rows if is_chain[row.label] or configs[row.label].eval.on_start}
+  for row in rows:
+    if row.group not in before:
+      raise ValueError(
+        f"Row '{row.label}': config.eval.on_start = False, and no other row of its group is evaluated before"
+        " training; leave that key as it is."
+      )
 
 
 def _not_again(study: Study, rows: list[Row], row: Row) -> list[str]:
@@ -70,6 +90,19 @@ def chosen(study: Study, only: list[str]) -> list[Row]:
     raise ValueError(f"--rows has '{unknown[0]}', and {study.name} has: {menu}.")
   wanted = [by_name[name] for name in only]
   return [row for row in study.rows if not only or row in wanted]
+
+
+def named(study: Study, text: str) -> list[str]:
+  """Returns the rows that --rows names, with commas between; a row's own name may have commas."""
+  words, labels, found = [word.strip() for word in text.split(",") if word.strip()], {}, []
+  for row in study.rows:
+    labels[tuple(word.strip() for word in row.label.split(","))] = row.label
+  while words:
+    lengths = [len(label) for label in labels if label == tuple(words[: len(label)])]
+    taken = max(lengths, default=1)
+    found.append(labels.get(tuple(words[:taken]), words[0]))
+    words = words[taken:]
+  return found
 
 
 def folder(row: Row) -> str:

@@ -22,10 +22,8 @@ WINDOW = 5  # steps: curves of training are means over so many, the newest last
 
 
 def collect(study: Study, runs: list[Run], command: str) -> dict:
-  """Collects what table and figures show.  Raises ValueError if no run is finished."""
+  """Collects what table and figures show, of the runs that are finished."""
   records = _with_before({_key(run): plan.records(run) for run in runs if plan.is_done(run)}, runs)
-  if not records:
-    raise ValueError(f"No run of {study.name} is finished.")
   missing = [f"{run.row.label}, seed {run.seed}" for run in runs if _key(run) not in records]
   of = {
     row.label: {run.seed: records[_key(run)] for run in runs if _key(run) in records and run.row == row}
