@@ -185,6 +185,12 @@ def _check_reference(c: ConfigDict) -> None:
       "config.kl_control.target moves the coefficient of a KL term, and there is none; add one to "
       "config.objective.penalty, or set the target to 0."
     )
+  completions, horizon = c.rollout.prompts * c.rollout.group_size, c.kl_control.horizon
+  if c.kl_control.target > 0 and completions >= 5 * horizon:  # a step's factor is 1 ± 0.2 completions/horizon
+    raise ValueError(
+      f"config.kl_control.horizon = {horizon} is completions, and a step has {completions}, so that the"
+      f" coefficient could become negative; set the horizon above {completions // 5}."
+    )
 
 
 def _check_teacher(c: ConfigDict) -> None:

@@ -16,9 +16,10 @@ class RunStats(NamedTuple):
   """Statistics of the updates, float32 and int32 on the device."""
 
   kl_scale: jax.Array  # [] factor on every KL coefficient
-  grad_norm: jax.Array  # [] moving average over the steps whose updates were all taken; NaN before the first
+  # [] moving average over steps whose updates were all taken, of those with a gradient; NaN before the first
+  grad_norm: jax.Array
   nonfinite: jax.Array  # [] int32, steps in a row up to the last that had an update that was not finite
-  sums: dict  # of the step under way: kl, grad_norm, skipped, nonfinite, updates
+  sums: dict  # of the step under way: kl, grad_norm, skipped, nonfinite, updates, and those with a gradient
 
 
 class State(NamedTuple):
@@ -55,6 +56,7 @@ def start() -> RunStats:
   """Returns the statistics before the first update."""
   zero = jnp.float32(0)
   sums = dict(kl=zero, grad_norm=zero, skipped=zero, nonfinite=zero, updates=jnp.int32(0))
+  sums["taught"] = jnp.int32(0)
   return RunStats(jnp.float32(1), jnp.float32(jnp.nan), jnp.int32(0), sums)
 
 
@@ -69,16 +71,18 @@ def after_update(c: StatsConfig, stats: RunStats, metrics: dict) -> RunStats:
   """Returns the statistics after one more update; averages move when the last of a step's updates is done."""
   new = dict(kl=metrics.get("kl", jnp.float32(0)), grad_norm=metrics["grad_norm"])
   new |= dict(skipped=metrics["update/skipped"], nonfinite=metrics["update/nonfinite"], updates=jnp.int32(1))
+  new["taught"] = jnp.int32(metrics["grad_norm"] != 0)
   sums = jax.tree.map(jnp.add, stats.sums, new)
   done = sums["updates"] == c.updates
-  mean = {name: x / c.updates for name, x in sums.items()}
-  moved = ema(stats.grad_norm, mean["grad_norm"], rate=jnp.float32(c.rate))
-  norm = jnp.where(jnp.isnan(stats.grad_norm), mean["grad_norm"], moved)
-  norm = jnp.where(sums["skipped"] > 0, stats.grad_norm, norm)
+  mean_norm = sums["grad_norm"] / jnp.maximum(sums["taught"], 1)
+  moved = ema(stats.grad_norm, mean_norm, rate=jnp.float32(c.rate))
+  norm = jnp.where(jnp.isnan(stats.grad_norm), mean_norm, moved)
+  # Groups without contrast have no gradient: averaging these in would make the next real gradient a spike.
+  norm = jnp.where((sums["skipped"] > 0) | (sums["taught"] == 0), stats.grad_norm, norm)
   scale = stats.kl_scale
   if c.target > 0:
     moved = kl_scale(
-      scale, mean["kl"], target=c.target, horizon=c.horizon, completions=c.completions
+      scale, sums["kl"] / c.updates, target=c.target, horizon=c.horizon, completions=c.completions
     )
     scale = jnp.where(jnp.isnan(moved), scale, moved)  # of a batch that was skipped
   rolled = RunStats(

@@ -44,14 +44,15 @@ def summarise(questions: dict[str, np.ndarray], k: int) -> dict[str, float]:
   """Numbers per question, k samples each -> metrics under `eval/`.
 
   pass@1 is the unbiased estimator at k = 1, which equals avg@k, the mean over all samples; its
-  interval is 1.96 standard errors over questions (ddof 1), the unit that was sampled.
+  interval is 1.96 standard errors over questions (ddof 1), the unit that was sampled; one question has none.
   """
   correct = questions["correct"]
-  optional = {"majority": f"maj@{k}", "answered": "answered", "return": "return", "turns": "turns"}
+  optional = {name: name for name in ("answered", "return", "turns", "no_verdict")} | {"majority": f"maj@{k}"}
   pass1 = pass_at_k(correct, k, 1)
+  interval = {"eval/pass@1_ci95": 1.96 * pass1.std(ddof=1) / np.sqrt(len(pass1))} if len(pass1) > 1 else {}
   return {
     "eval/pass@1": float(pass1.mean()),
-    "eval/pass@1_ci95": float(1.96 * pass1.std(ddof=1) / np.sqrt(len(pass1))),
+    **{name: float(half) for name, half in interval.items()},
     f"eval/avg@{k}": float(correct.mean() / k),
     f"eval/pass@{k}": float(pass_at_k(correct, k, k).mean()),
     **{f"eval/{name}": float(questions[at].mean()) for at, name in optional.items() if at in questions},

@@ -70,13 +70,19 @@ def _sampled(
 def score_questions(context: RolloutContext, asked: Asked) -> dict[str, np.ndarray]:
   """Returns what the estimators need of each question, [P]: right answers, majority, lengths, or turns.
 
+  A completion whose verdict is missing, or whose environment failed, counts as wrong, and in `no_verdict`.
+
   Waits for answers.
   """
   _, rollout, completions, begun = asked
   if rollout.turns is not None:
     scored = outcome.score(rollout, context.config.env.success)
     known = estimators.per_question(scored.accuracy, None, rollout.length, rollout.ended)
-    return known | {"return": scored.reward.mean(1), "turns": rollout.turns.count.mean(1)}
+    known |= {"return": scored.reward.mean(1), "turns": rollout.turns.count.mean(1)}
+    return known | {"no_verdict": 1 - scored.valid.mean(1)}
   scored = rewards.score(context.scorer, completions, begun)
+  if scored.first_error:
+    console.say_once(scored.first_error)
   answers = [[context.scorer.answer(one.text) for one in group] for group in completions]
-  return estimators.per_question(scored.accuracy, answers, rollout.length, rollout.ended)
+  known = estimators.per_question(scored.accuracy, answers, rollout.length, rollout.ended)
+  return known | {"no_verdict": 1 - scored.known["accuracy"].mean(1)}

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from grpojax.rollout import curriculum, generate
+from grpojax.rollout import curriculum, generate, metrics
 from grpojax.rollout.context import RolloutContext, rows_of, take_prompts
 from grpojax.rollout.curriculum import Difficulty
 from grpojax.rollout.groups import invalidate, outcomes_of
@@ -29,4 +29,9 @@ def estimate_difficulty(context: RolloutContext, frozen: dict, params: dict, kno
       known = curriculum.survey(known, rows_of(data, outcomes.id), outcomes)
       if not progress.disable or number + 1 == progress.total:
         console.advance(progress, number + 1, {}, "survey")
+  counts = metrics.sum_counters(context.counters, shards)
+  missing = sum(n for name, n in counts.items() if name.endswith(("/failed", "/abstained")))
+  console.say(f"survey: {counts['rewards/graded']:,} completions, {missing:,} verdicts are missing")
+  context.counters.clear()  # they are no step's
+  context.timer.merge("start")
   return curriculum.begin(config.difficulty, known)

@@ -107,6 +107,8 @@ def evaluation(step: int, found: Mapping[str, float], seconds: float) -> None:
     name, unit = label.rsplit(", ", 1)
     measured += f"{name} {value} {unit}, "
   say(f"held-out after step {step}: {measured}in {duration(seconds)}")
+  if missing := found.get("eval/no_verdict"):
+    say(f"{100 * missing:.1f} % of these completions got no verdict and count as wrong")
 
 
 def comparison(before: Mapping, after: Mapping) -> list[tuple[str, str, str, str]]:

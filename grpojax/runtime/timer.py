@@ -74,6 +74,10 @@ class Timer:
         return
       yield item
 
+  def merge(self, name: str) -> None:
+    """Makes all phases since the last take one phase."""
+    self.seconds = {name: sum(self.seconds.values())}
+
   def take(self) -> dict[str, float]:
     """Returns seconds since the last take, by phase; "time/step" is the total, "time/host" the rest."""
     now = time.perf_counter()

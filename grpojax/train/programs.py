@@ -34,6 +34,7 @@ class Programs(NamedTuple):
   update: Callable  # (state, objective, batch, frozen) -> (state, metrics)
   fresh: Callable  # params -> State with a new optimiser
   sync_reference: Callable  # (reference, params, rate) -> the reference, moved towards the policy
+  close: Callable[[], None] = lambda: None  # ends environments' processes; the next use starts new ones
 
 
 def frozen_layout(model: models.Model, mesh: Mesh) -> dict:
@@ -52,8 +53,10 @@ def build(config: ConfigDict, model: models.Model, tokenizer, mesh: Mesh) -> Pro
   train = train._replace(interruption=interruption.build(config, tokenizer, ends))
   given = dict(model=model, mesh=mesh, eos_ids=ends)
   make = partial(sampler.build.build, config, **given)
+  close = lambda: None
   if env.name:
     pool = functools.cache(lambda: Pool(env.name, env.knobs.to_dict(), timeout=env.timeout))
+    close = lambda: pool().close() if pool.cache_info().currsize else None
     shared = dict(environments=pool, thread=ThreadPoolExecutor(1))
     make = partial(turns.build.build, config, **given, tokenizer=tokenizer, **shared)
   sample = make("rollout", spec=train)
@@ -77,6 +80,7 @@ def build(config: ConfigDict, model: models.Model, tokenizer, mesh: Mesh) -> Pro
       out_shardings=where.params,
       donate_argnums=0,
     ),
+    close=close,
   )
 
 

@@ -40,6 +40,7 @@ class Session:
     with contextlib.ExitStack() as stack:
       stacks = job.workdir / f"stacks_{jax.process_index()}.txt"  # a bucket's are on stderr alone
       stack.enter_context(watchdog(job.config.guard.minutes, "reading a checkpoint", stacks))
+      stack.callback(job.programs.close)
       self._open(stack)
       self.stack = stack.pop_all()
     return self

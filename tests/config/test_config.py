@@ -81,6 +81,13 @@ def test_the_default_is_legal():
     (dict(adaptive_group__stop="enough"), "config.adaptive_group.stop = 'enough'"),
     (dict(adaptive_group__stop="balanced", dynamic_sampling__enabled=True), "turn one of them off"),
     (dict(reference_sync__every=5), "set config.reference = 'init'"),
+    (
+      dict(
+        reference="init", objective__penalty={"kl": {"fn": "kl_k3", "beta": 0.1}}, kl_control__target=0.1,
+        kl_control__horizon=2,
+      ),
+      "config.kl_control.horizon = 2 is completions, and a step has",
+    ),
     (dict(kl_control__target=0.1), "config.kl_control.target moves the coefficient of a KL term"),
     (dict(process__scorer="rules:nothing"), "config.process.scorer = 'rules:nothing' must be"),
     (dict(objective__advantage=dict(fn="mixed_baseline")), "set config.baseline.kind"),

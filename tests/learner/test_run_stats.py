@@ -22,9 +22,10 @@ class Host:
 
   def after_step(self, updates):
     c, mean = self.c, {name: np.mean([u[name] for u in updates]) for name in updates[0]}
-    if not mean["update/skipped"]:
-      first = np.isnan(self.norm)
-      self.norm = mean["grad_norm"] if first else (1 - c.rate) * self.norm + c.rate * mean["grad_norm"]
+    norms = [u["grad_norm"] for u in updates if u["grad_norm"] != 0]
+    if norms and not mean["update/skipped"]:
+      new = np.mean(norms)
+      self.norm = new if np.isnan(self.norm) else (1 - c.rate) * self.norm + c.rate * new
     self.nonfinite = self.nonfinite + 1 if mean["update/nonfinite"] else 0
     if c.target > 0 and not np.isnan(mean["kl"]):
       error = np.clip(mean["kl"] / c.target - 1, -0.2, 0.2)
@@ -34,7 +35,7 @@ class Host:
 def random_update(rng, limit):
   """Metrics of an update: now and then a norm that is a spike, or a loss that is not finite."""
   norm = np.float32(rng.lognormal(0, 0.3) * rng.choice([1, 1, 1, 5]))
-  norm = np.float32(rng.choice([norm] * 4 + [np.nan, np.inf]))
+  norm = np.float32(rng.choice([norm] * 4 + [np.nan, np.inf, 0, 0]))
   kl = np.float32(rng.exponential(0.1))
   finite = bool(np.isfinite(norm)) and rng.random() < 0.9
   taken = finite and norm <= limit
@@ -66,6 +67,19 @@ def test_statistics_are_those_of_code_that_sees_a_whole_step(updates, spike, tar
     assert np.isfinite(host.norm) and np.isfinite(host.scale)
     assert target == 0 or host.scale != 1
   assert seen["skipped"] > 10 and seen["nonfinite"] > 1
+
+
+@pytest.mark.parametrize("before", [0, 200])
+def test_steps_without_contrast_make_no_spike_of_the_next_gradient(before):
+  config = StatsConfig(spike=5.0)
+  taken = {"update/nonfinite": jnp.float32(0), "update/skipped": jnp.float32(0)}
+  step = jax.jit(lambda stats, norm: state.after_update(config, stats, taken | {"grad_norm": norm}))
+  stats = state.start()
+  if before:
+    stats = step(stats, jnp.float32(1))
+  for _ in range(before or 2):
+    stats = step(stats, jnp.float32(0))
+  assert state.limit(config, stats) == (5 if before else np.inf)
 
 
 def test_within_a_step_no_average_moves():

@@ -3,6 +3,7 @@
 import asyncio
 import copy
 import importlib
+from collections import Counter
 from types import SimpleNamespace
 
 import jax
@@ -10,11 +11,12 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from ml_collections import ConfigDict
 from test_dynamic_sampling import P as SIZE
 from test_dynamic_sampling import config, in_turn, world
 
 from grpojax import rewards, train
-from grpojax.rollout import dynamic_sampling, evaluate, generate, turns
+from grpojax.rollout import curriculum, dynamic_sampling, evaluate, generate, survey, turns
 from grpojax.rollout.context import RolloutContext
 from grpojax.rollout.groups import concatenate, take
 from grpojax.rollout.prefetch import Prefetcher
@@ -145,6 +147,34 @@ def test_an_evaluation_of_many_batches_has_the_numbers_of_one_batch_at_a_time(jo
   found.append(evaluate.evaluate(context, params))
   assert found[0] == found[1] and 0 < found[0]["eval/pass@1"] < 1
   assert len(steps) == 1 + 8 and steps[0] < sum(steps[1:]), steps
+
+
+def broken(sample) -> float:
+  if len(sample.text) % 2:
+    raise RuntimeError("no verdict today")
+  return 1.0
+
+
+def test_an_evaluation_counts_what_got_no_verdict_and_says_why(job, capsys):
+  params = jax.jit(job.model.init)(jax.random.key(3))
+  scorer = rewards.build(ConfigDict({"accuracy": {"fn": f"{__name__}:broken"}}))
+  found = evaluate.evaluate(job.rollout._replace(scorer=scorer), params)
+  assert 0 < found["eval/no_verdict"] < 1
+  assert found["eval/pass@1"] == pytest.approx(1 - found["eval/no_verdict"])
+  assert "RuntimeError('no verdict today')" in capsys.readouterr().out
+  assert evaluate.evaluate(job.rollout, params)["eval/no_verdict"] == 0
+
+
+def test_a_survey_leaves_nothing_to_the_first_step(job, capsys):
+  context = job.rollout._replace(config=copy.deepcopy(job.rollout.config), counters=Counter())
+  context.config.difficulty.update(kind="ema", offline=2)
+  rows = len(job.data.train.records)
+  known = curriculum.start(context.config.difficulty, rows, 2, context.config.rollout.max_tokens)
+  survey.estimate_difficulty(context, {}, jax.jit(job.model.init)(jax.random.key(3)), known)
+  batch = context.config.rollout.prompts
+  graded = -(-rows // batch) * batch * 2
+  assert not context.counters and list(context.timer.seconds) == ["start"]
+  assert f"survey: {graded:,} completions, 0 verdicts are missing" in capsys.readouterr().out
 
 
 @pytest.mark.slow

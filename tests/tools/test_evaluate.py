@@ -58,6 +58,8 @@ def test_summary_by_hand():
   assert seen["eval/mean_length"] == pytest.approx((2.5 + 4 + 1) / 3)
   assert seen["eval/clipped_ratio"] == pytest.approx(5 / 12)
   assert seen["eval/pass@1_ci95"] == pytest.approx(1.96 * 0.5 / np.sqrt(3))
+  one = evaluate.summarise(evaluate.per_question(right[:1], answers[:1], length[:1], ended[:1]), 4)
+  assert "eval/pass@1_ci95" not in one and one["eval/pass@1"] == right[0].mean()
 
 
 def test_a_bootstrap_resamples_whole_questions():

@@ -12,6 +12,7 @@ from grpojax.config import check, schema
 from grpojax.recipes import base
 from grpojax.rollout import sampler, turns
 from grpojax.rollout.envs.interface import Turn
+from grpojax.rollout.envs.pool import Pool
 from grpojax.tools.evaluate import benchmark
 from grpojax.tools.podcheck import check as podcheck
 from grpojax.train import programs as programs_lib
@@ -72,7 +73,12 @@ def test_a_job_plays_learns_and_goes_on_as_if_it_had_not_stopped(cache, tmp_path
 
 @pytest.mark.slow
 @pytest.mark.parametrize("memory", [0, 1])
-def test_a_job_imitates_a_planner_and_plays_frozen_lake_in_processes_of_its_own(cache, tmp_path, memory):
+def test_a_job_imitates_a_planner_and_plays_frozen_lake_in_processes_of_its_own(
+  cache, tmp_path, memory, monkeypatch
+):
+  pools = []
+  kept = lambda *args, **how: pools.append(Pool(*args, **how)) or pools[-1]
+  monkeypatch.setattr(programs_lib, "Pool", kept)
   c = playing(cache, steps=1)
   c.env.knobs = ConfigDict(dict(size=4))
   c.env.update(turns=5, action_tokens=6, observation_tokens=24, memory=memory)
@@ -87,6 +93,7 @@ def test_a_job_imitates_a_planner_and_plays_frozen_lake_in_processes_of_its_own(
   loss = [record["loss"] for record in found if record["kind"] == "cold_start"]
   (record,) = (record for record in found if record["kind"] == "train")
   assert loss[-1] < 1.5 and loss[-1] < loss[0]  # of bytes, of which there are 256
+  assert pools and all(pool._server is None for pool in pools)  # the job has ended
   assert record["turns/mean"] > 1 and record["turns/invalid"] < 0.5 and record["environment/failures"] == 0
   assert (record["rollout/computed_ratio"] > 1.05) is bool(memory)
   assert record["sampling/sampling_logp_difference/max"] < 1e-4

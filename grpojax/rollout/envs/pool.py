@@ -187,6 +187,6 @@ def _hashable(anchor: Hashable | list) -> Hashable:
   return tuple(map(_hashable, anchor)) if isinstance(anchor, list) else anchor
 
 
-def _plain(number: np.generic) -> int | float | bool:
-  """Returns one of numpy's numbers, which rows of a dataset have, as JSON's."""
-  return number.item()
+def _plain(value: np.generic | np.ndarray) -> int | float | bool | list:
+  """Returns a number or an array of numpy's, which rows of a dataset have, as JSON's."""
+  return value.tolist()

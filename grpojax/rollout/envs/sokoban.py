@@ -34,10 +34,11 @@ class Sokoban:
   def __init__(
     self, size: int = 5, walls: float = 0.1, max_moves: int = 16, max_steps: int = 40, rules: bool = False
   ):
-    if not 3 <= size <= 8 or not 0 <= walls <= 0.5 or not 2 <= max_moves <= max_steps:
+    least = 4 if size == 3 else 2  # with fewer moves there is no puzzle
+    if not 3 <= size <= 8 or not 0 <= walls <= 0.5 or not least <= max_moves <= max_steps:
       raise ValueError(
         f"size = {size} must be from 3 to 8, walls = {walls} in 0..0.5,"
-        f" and max_moves = {max_moves} from 2 to max_steps = {max_steps}."
+        f" and max_moves = {max_moves} from {least} to max_steps = {max_steps}."
       )
     self.size, self.walls, self.max_moves, self.max_steps, self.rules = (
       size,

@@ -27,20 +27,20 @@ class Tools:
   ):
     if max_steps < 1:
       raise ValueError(f"max_steps = {max_steps} must be a number of turns, 1 or more.")
-    self.functions = {function.__name__: function for function in map(_find, tools)}
+    self.functions = _by_name(tools)
     self.task = SingleTurn(reward)
     self.max_steps = max_steps
 
   @staticmethod
   def check(tools: Sequence[str] = ("calculator",), **_) -> None:
     """Raises ValueError where a tool cannot run on this machine."""
-    for function in map(_find, tools):
+    for function in _by_name(tools).values():
       getattr(function, "check", lambda: None)()
 
   @staticmethod
   def schemas(tools: Sequence[str] = ("calculator",), **_) -> list[dict]:
     """Returns the tools' descriptions, as chat templates take them."""
-    return [calls.schema(function) for function in map(_find, tools)]
+    return [calls.schema(function) for function in _by_name(tools).values()]
 
   def reset(self, example: dict, seed: int) -> Turn:
     self.steps = 0
@@ -69,12 +69,12 @@ class Tools:
     arguments = calls.bind(function, call.arguments)
     try:
       result = function(**arguments)
+      text = result if isinstance(result, str) else json.dumps(result, default=str)
     except (MemoryError, toolbox.Unavailable):
       raise
     except Exception as error:  # the policy's call, and the policy's to repair
       wrong = f"{type(error).__name__}: {error}"
       return _cut(f"error: {wrong}"), _cut(wrong)
-    text = result if isinstance(result, str) else json.dumps(result, default=str)
     return _cut(text.encode("utf-8", "replace").decode()), ""
 
 
@@ -84,6 +84,14 @@ def _cut(text: str) -> str:
     return text
   half = _LONGEST // 2
   return f"{text[:half]}\n... {len(text) - 2 * half} characters left out ...\n{text[-half:]}"
+
+
+def _by_name(tools: Sequence[str]) -> dict[str, Callable]:
+  """Returns the functions by the name that the policy calls.  Raises ValueError where two have the same."""
+  found = {function.__name__: function for function in map(_find, tools)}
+  if len(found) < len(tools):
+    raise ValueError(f"tools = {list(tools)}: two have the same name; rename one.")
+  return found
 
 
 def _find(name: str) -> Callable:

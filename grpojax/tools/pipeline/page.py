@@ -69,7 +69,7 @@ def accuracy(stage: Stage, folder: Path, records: list[dict]) -> Accuracy | None
 
 
 def _of_record(label: str, record: dict) -> Accuracy:
-  value, half = record["eval/pass@1"], record["eval/pass@1_ci95"]
+  value, half = record["eval/pass@1"], record.get("eval/pass@1_ci95", 0.0)  # of one question there is none
   return Accuracy(label, value, value - half, value + half)
 
 

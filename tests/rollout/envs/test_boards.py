@@ -224,6 +224,7 @@ def test_a_box_in_a_corner_has_no_best_move():
 @pytest.mark.parametrize("name, knobs, word", [
   ("frozen_lake", dict(size=1), "size = 1"), ("frozen_lake", dict(frozen=0.0), "frozen = 0.0"),
   ("sokoban", dict(walls=0.9), "walls = 0.9"), ("sokoban", dict(max_moves=50), "max_moves = 50"),
+  ("sokoban", dict(size=3, max_moves=3), "max_moves = 3 from 4"),
 ])  # fmt: skip
 def test_knobs_out_of_range_are_refused(name, knobs, word):
   with pytest.raises(ValueError, match=word):

@@ -235,6 +235,14 @@ def test_an_answer_that_nobody_waits_for_any_more_is_no_other_requests(alone, sh
   assert answer(shared, 0) == alone[2][1]
 
 
+def test_a_row_may_have_arrays_and_a_closed_pool_starts_anew(alone, shared):
+  example = EXAMPLE | {"grid": np.arange(4).reshape(2, 2), "size": np.int32(2)}
+  for _ in range(2):
+    shared.reset(0, example, 0)
+    assert answer(shared, 0) == alone[0][0]
+    shared.close()
+
+
 def test_an_end_before_its_time_frees_the_slot_and_its_process(alone):
   with pool_of("Obedient") as pool:
     play(pool, 0, 0, [])

@@ -29,6 +29,11 @@ def silent() -> None:
   """Returns nothing."""
 
 
+def paired() -> dict:
+  """Returns what is no JSON."""
+  return {(1, 2): 3}
+
+
 def broken() -> str:
   """Is at fault itself."""
   raise toolbox.Unavailable("the service is down")
@@ -154,12 +159,13 @@ def test_the_tools_are_told_as_templates_take_them_and_the_question_is_the_row()
   (written("weather", city="Rome"), '{"city": "Rome", "days": 1, "unit": "C", "at": null}', True),
   (written("weather", city="Atlantis"), "error: LookupError: no city Atlantis", True),
   (written("weather", city=1), "error: city of weather is str, and not 1", False),
-  (written("nothing"), "error: there is no tool nothing, only weather, silent", False),
+  (written("nothing"), "error: there is no tool nothing, only weather, silent, paired", False),
   (written("silent"), "null", True),
   ("<tool_call>f(x)</tool_call>", f"error: {NO_JSON}", False),
+  (written("paired"), "error: TypeError: keys must be str, int, float, bool or None, not tuple", True),
 ])  # fmt: skip
 def test_what_a_call_is_answered_with(action, text, valid):
-  turn = tools_of("weather", "silent").step(action)
+  turn = tools_of("weather", "silent", "paired").step(action)
   assert turn.text == text and turn.role == "tool"
   assert turn.valid == valid and not turn.ended and turn.reward == 0
   assert turn.feedback == ("" if not text.startswith("error: ") else text.removeprefix("error: "))
@@ -234,6 +240,7 @@ def test_python_that_cannot_start_fails_the_episode(monkeypatch):
 
 
 @pytest.mark.parametrize("knobs, words", [
+  (dict(tools=["calculator", "calculator"]), "two have the same name"),
   (dict(tools=["hammer"]), "no tool 'hammer'"), (dict(tools=["no_module:f"]), "no tool 'no_module:f'"),
   (dict(tools=[f"{__name__}:untyped"]), "annotate x"), (dict(max_steps=0), "max_steps = 0"),
   (dict(reward={"accuracy": {"fn": "rules:nothing"}}), "rules:nothing"), (dict(hammer=1), "has no hammer"),
