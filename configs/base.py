@@ -1,6 +1,7 @@
 """Every key there is, with its default, its unit and where the number comes from; those of stages: stages.py.
 
-A recipe (`configs/gspo.py`, ...) calls `get_config(scale)` and changes some of them; it adds none.
+A recipe (`configs/gspo.py`, ...) calls `get_config(scale)` and changes some of them; it adds none.  A
+model and data of one's own have other keys under `model` and `data`: those of `_local`.
 Objective slots hold `fn` (a function of `grpojax/objective/<slot>.py`, or "module:function") and that
 function's keyword arguments.
 """
@@ -77,7 +78,7 @@ def get_config(scale: str = "mini") -> ConfigDict:
   # all log-probs of the learner are over the same.  Needed by top_p and min_p as their bound
   c.rollout.top_p = 1.0  # 1: off
   c.rollout.min_p = 0.0  # 0: off
-  c.rollout.slots = 64  # that decode at a time, replaced as they end; -1: chosen; 0: all completions, without
+  c.rollout.slots = 64  # decode at once, refilled as they end; -1: chosen; 0: all completions, without
   c.rollout.prefill_chunk = 32  # tokens of prompts that a device reads at a time, end to end (slots only);
   # with an environment, those that each slot reads at a time
   c.rollout.segment = 16  # decode steps between two looks of the host, which grades what has ended (slots)
@@ -86,7 +87,7 @@ def get_config(scale: str = "mini") -> ConfigDict:
   c.rollout.kv_cache = "full"  # "int8": a scale per row, position and head.  Evaluation stays in full
 
   c.interruption = ConfigDict()  # of thinking that takes too long, in training.  ScaleRL
-  c.interruption.think_tokens = 0  # of a response, then the text is injected, with mask 0; 0: never.  The
+  c.interruption.think_tokens = 0  # of a response; then the text is injected, with mask 0.  0: never.  The
   # answer has what is left of rollout.max_tokens
   c.interruption.text = "Okay, time is up. My final answer:\n</think>\n"  # ScaleRL's is longer
   c.interruption.unless = "</think>"  # is there by then: the thinking has ended; "": whoever has not ended
@@ -139,8 +140,8 @@ def get_config(scale: str = "mini") -> ConfigDict:
 
   c.updates_per_rollout = 2  # optimiser steps per rollout, each on its share of the prompts
   c.rows = "packed"  # sequences share rows, and responses a prompt that is computed once for them; "single":
-  # a row each.  Never the numbers
-  c.microbatches = 32  # pieces of one update, at most if packed, and 0 to choose; memory, never the numbers
+  # a row each.  It changes speed and memory, never results
+  c.microbatches = 32  # pieces of one update (packed: at most); 0: chosen; changes memory, never results
   c.remat = "full"  # kept of a layer for its backward pass: nothing but its input; "attention": what that
   # read too; "qkv": what it reads from too; "projections": what it read, and the outputs of the matrices;
   # "none": everything; "auto": chosen.  Never the numbers
@@ -194,7 +195,7 @@ def get_config(scale: str = "mini") -> ConfigDict:
   c.model.num_experts_per_tok = 2
   c.model.moe_intermediate_size = 96  # of one expert
   c.model.norm_topk_prob = True  # gates are normalised over the chosen experts
-  c.model.dtype = "float32"  # of activations; parameters and log-probs are always float32
+  c.model.dtype = "float32"  # of activations; parameters and log-probs are float32
   c.model.head_dtype = ""  # "float32": the head's products, beside activations of less (MiniMax-M1, ScaleRL)
 
   c.lora = ConfigDict()  # low-rank adapters; all else is frozen.  https://arxiv.org/abs/2106.09685
@@ -223,7 +224,7 @@ def get_config(scale: str = "mini") -> ConfigDict:
   c.mesh.rules.vocab = "tensor"
   c.mesh.rules.expert = "expert"
   c.mesh.rules.layers = ""
-  c.mesh.cpu_devices = 1  # without an accelerator: one a core keeps cores busy that share a toy badly
+  c.mesh.cpu_devices = 1  # where there is no accelerator; one a core is faster for a toy model
 
   c.cold_start = ConfigDict()  # SFT on the task's own demonstrations, cached by what made it
   c.cold_start.steps = 1200
@@ -265,7 +266,7 @@ def get_config(scale: str = "mini") -> ConfigDict:
 
 
 def _mini(c):
-  """Two CPU cores, five minutes: the values above."""
+  """One to three minutes on two CPU cores: the values above."""
 
 
 def _tiny(c):

@@ -23,6 +23,6 @@ def get_config(arg: str = "mini") -> ConfigDict:
     c.rollout.update(prompts=256, max_tokens=16384, slots=256)
     c.updates_per_rollout = 4
     c.microbatches = 16  # two rows at a time on each of 32 shards
-    c.mesh.update(fsdp=-1, context=1)  # work hides gathers of experts, not tokens that travel: docs/pods.md
+    c.mesh.update(fsdp=-1, context=1)  # compute hides gathers of experts, not sent tokens: docs/pods.md
     c.mesh.sampler.update(tensor=1, expert=8)
   return c
