@@ -24,6 +24,8 @@ def load_tokenizer(folder: str | Path = EMBEDDED) -> PreTrainedTokenizerBase:
     if "trust_remote_code" not in str(error):
       raise
     raise ValueError(f"The tokenizer of '{folder}' is a program of its own, and none is run.") from error
+  if tokenizer.eos_token_id is None:
+    tokenizer.eos_token = tokenizer.convert_ids_to_tokens(eos_ids(tokenizer, folder)[0])
   if tokenizer.pad_token_id is None:
     tokenizer.pad_token = tokenizer.eos_token  # only fills the shape: lengths are explicit
   return tokenizer
@@ -32,16 +34,17 @@ def load_tokenizer(folder: str | Path = EMBEDDED) -> PreTrainedTokenizerBase:
 def eos_ids(tokenizer: PreTrainedTokenizerBase, folder: str | Path = EMBEDDED) -> tuple[int, ...]:
   """Returns every token that ends a response: the tokenizer's own and all in generation_config.json.
 
+  Where that file is missing, config.json has them, as for transformers.
   A chat model often has two, and honouring one makes nearly every response look cut by the budget.
   """
   ids = [tokenizer.eos_token_id]
-  path = Path(folder, "generation_config.json")
-  if path.is_file():
+  paths = (Path(folder, name) for name in ("generation_config.json", "config.json"))
+  if path := next(filter(Path.is_file, paths), None):
     listed = storage.read_json(path).get("eos_token_id", [])
     ids += listed if isinstance(listed, list) else [listed]
   ids = tuple(sorted({i for i in ids if i is not None}))
   if not ids:
-    raise ValueError(f"Neither the tokenizer nor generation_config.json in '{folder}' has an EOS.")
+    raise ValueError(f"Neither tokenizer, generation_config.json nor config.json of '{folder}' has an EOS.")
   return ids
 
 

@@ -9,12 +9,21 @@ from collections.abc import Iterator
 from fractions import Fraction
 from typing import NamedTuple
 
+_BOX = re.compile(r"\\(?:boxed|fbox)\s*(?:\{|([-+]?[0-9](?:[0-9.,]*[0-9])?))")
 _BRACE = re.compile(r"\\.|[{}]", re.DOTALL)  # \{ and \} are set brackets, not TeX's own braces
 _TAG = re.compile(r"<answer>((?:(?!<answer>).)*?)</answer>", re.DOTALL)
 _LINE = re.compile(r"[*_\s]*answer[*_\s]*:(.*)", re.IGNORECASE)
 _WORD = re.compile(r"[\w+-]*")
 _DIGITS = r"(?:[0-9]{1,3}(?:,[0-9]{3})+|[0-9]+)"
-_NUMBER = re.compile(rf"([-+]?)({_DIGITS}(?:\.[0-9]*)?|\.[0-9]+)")
+_DECIMAL = rf"{_DIGITS}(?:\.[0-9]*)?|\.[0-9]+"
+_EXPONENT = "[-+]?[0-9]{1,3}"
+_NUMBER = re.compile(  # 72, 1.6e-19, 1.6 \\times 10^{-19}, 10^{-7}
+  rf"([-+]?)(?:({_DECIMAL})(?:[eE]({_EXPONENT}))?|(?:({_DECIMAL})\s*(?:\\times|\\cdot|[*×])\s*)?"
+  rf"10\^(?:\{{({_EXPONENT})\}}|({_EXPONENT})))"
+)
+_IN_TEXT = re.compile(  # a sign behind a word, a number or a bracket is a hyphen
+  rf"(?:(?<![\w)])[-+])?(?:(?<![0-9/])[0-9]+/[0-9]+(?![0-9/])|(?:{_DECIMAL})(?:[eE]{_EXPONENT})?)"
+)
 _FRACTION = re.compile(
   r"([-+]?)(?:([0-9]+)/([0-9]+)|\\[dt]?frac(?:\{([0-9]+)\}\{([0-9]+)\}|([0-9])([0-9])))"
 )
@@ -27,13 +36,15 @@ def after_thinking(text: str) -> str | None:
 
 
 def boxed(text: str) -> str | None:
-  r"""Returns the inside of the last \boxed{...}."""
-  _, found, rest = text.rpartition("\\boxed{")
-  depth = 1
-  for brace in _BRACE.finditer(rest if found else ""):
+  r"""Returns the inside of the last \boxed{...} or \fbox{...}, or \boxed 5's number; None if it is open."""
+  boxes = list(_BOX.finditer(text))
+  if not boxes or boxes[-1].group(1):
+    return boxes[-1].group(1) if boxes else None
+  start, depth = boxes[-1].end(), 1
+  for brace in _BRACE.finditer(text, start):
     depth += {"{": 1, "}": -1}.get(brace.group(), 0)
     if depth == 0:
-      return rest[: brace.start()]
+      return text[start : brace.start()]
   return None
 
 
@@ -48,7 +59,7 @@ def hashes(text: str) -> str | None:
   """Returns GSM8K's form of answer: the text behind the last "####", up to the end of its line."""
   _, found, rest = text.rpartition("####")
   lines = rest.strip().splitlines()
-  return lines[0] if found and lines else None
+  return lines[0].strip("*_ \t") if found and lines else None
 
 
 def tag(text: str) -> str | None:
@@ -58,8 +69,8 @@ def tag(text: str) -> str | None:
 
 
 def last_number(text: str) -> str | None:
-  """Returns the last number, wherever it stands: for models that have no form of answer yet."""
-  numbers = [match.group() for match in _NUMBER.finditer(text.replace("\u2212", "-"))]
+  """Returns the last number or fraction, wherever it stands: for models that have no form of answer yet."""
+  numbers = _IN_TEXT.findall(text.replace("\u2212", "-"))
   return numbers[-1].rstrip(".") if numbers else None
 
 
@@ -82,7 +93,7 @@ def stated(text: str, form: str) -> str | None:
 def answer(text: str, form: str) -> str | None:
   """Returns a completion's answer in one of the FORMS, tidied; None if there is none."""
   found = stated(text, form)
-  if found and "\\boxed{" in found:
+  if found and _BOX.search(found):
     found = boxed(found)
   return (tidy(found) or None) if found else None
 
@@ -93,9 +104,26 @@ def truth(gold: str) -> str:
 
 
 def tidy(text: str) -> str:
-  """Removes math delimiters, TeX's spaces, a currency's $, and the end of a sentence."""
-  text = re.sub(r"(?<!\\)\\[()\[\],;:! ]", "", text.replace("\u2212", "-"))
+  """Removes math delimiters, TeX's spaces, a currency's $, and a sentence's end; spells Unicode as TeX."""
+  for pattern, written in _SPELLED:
+    text = pattern.sub(written, text)
+  text = re.sub(r"(?<!\\)\\[()\[\],;:! ]", "", text)
   return text.lstrip(" \t\n$").rstrip(" \t\n$.,;")
+
+
+_SPELLED = [
+  (re.compile(pattern), written)
+  for pattern, written in (
+    ("\u2212", "-"),
+    (r"(?<![\w)}])\u2013(?=[0-9\\.])", "-"),  # an en dash that is a sign
+    ("°", r"^\\circ"),
+    (r"√\s*([0-9]+|[A-Za-z])", r"\\sqrt{\1}"),
+    ("≤", r"\\leq "),
+    ("≥", r"\\geq "),
+    (r"\\varnothing", r"\\emptyset"),
+    (r"\\\\ ?\[[^\]]{0,20}\]", r"\\\\"),  # a row's end with a distance
+  )
+]
 
 
 class Number(NamedTuple):
@@ -104,12 +132,18 @@ class Number(NamedTuple):
 
 
 def number(text: str) -> Number | None:
-  r"""Reads a plain number: 72, -72, +72, 1,234, 72.50, .5, 3/4, \frac{3}{4}, \frac34.  None for all else."""
+  r"""Reads a plain number: 72, -72, +72, 1,234, 72.50, .5, 3/4, \frac{3}{4}, \frac34, 1e-7, 2 \times 10^6.
+
+  Returns None for all else.
+  """
   if len(text) > 100:
     return None
   if match := _NUMBER.fullmatch(text):
-    value = Fraction(match.group(2).replace(",", "").rstrip("."))
-    return Number(-value if match.group(1) == "-" else value, "." not in text)
+    sign, plain, e, mantissa, braced, power = match.groups()
+    value = Fraction((plain or mantissa or "1").replace(",", "").rstrip("."))
+    exponent = int(e or braced or power or 0)
+    value *= Fraction(10) ** exponent
+    return Number(-value if sign == "-" else value, "." not in text and exponent >= 0)
   match = _FRACTION.fullmatch(text)
   if not match:
     return None

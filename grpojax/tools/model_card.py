@@ -48,7 +48,7 @@ def text(exported: Exported) -> str:
     "## To reproduce",
     "\n".join(f"    {line}" for line in [*_commands(exported.records), exported.command]),
   ]
-  return f"---\n{_front_matter(exported).to_yaml()}\n---\n\n" + "\n\n".join(parts) + "\n"
+  return f"---\n{_front_matter(exported, method).to_yaml()}\n---\n\n" + "\n\n".join(parts) + "\n"
 
 
 def hub_id(path: str) -> str | None:
@@ -58,7 +58,7 @@ def hub_id(path: str) -> str | None:
   return found[1] if found and not local else None
 
 
-def _front_matter(exported: Exported) -> ModelCardData:
+def _front_matter(exported: Exported, method: str) -> ModelCardData:
   c, card = exported.config, exported.source / "README.md"
   base, data = hub_id(c.model.get("path", "")), hub_id(c.data.get("path", ""))
   theirs = ModelCard.load(card, ignore_metadata_errors=True).data.to_dict() if card.is_file() else {}
@@ -68,7 +68,7 @@ def _front_matter(exported: Exported) -> ModelCardData:
     datasets=[data] if data else None,
     library_name="peft" if exported.adapters else "transformers",
     pipeline_tag="text-generation",
-    tags=["grpojax", _method(exported.records).replace(" ", "-"), c.name],
+    tags=["grpojax", method.replace(" ", "-"), c.name],
     **{key: theirs[key] for key in INHERITED if key in theirs},
   )
 

@@ -155,6 +155,16 @@ def test_parquet_rows_are_counted_through_row_groups_and_batches(tmp_path, monke
   assert seen.locations == ["a.parquet:11: no question in its columns problem, answer"]
 
 
+@pytest.mark.parametrize("other", ["val", "gsm8k-dev", "eval_2", "validation", "test"])
+def test_a_folder_of_two_splits_is_refused_whatever_the_second_is_called(tmp_path, other):
+  for name in ("train", other):
+    (tmp_path / f"{name}.jsonl").write_text("{}\n")
+  with pytest.raises(ValueError, match="holds files of train and "):
+    files.find("config.data", str(tmp_path))
+  (tmp_path / f"{other}.jsonl").rename(tmp_path / "evaluations_of_devices.jsonl")
+  assert len(files.find("config.data", str(tmp_path))) == 2
+
+
 def test_folders_and_patterns(folder):
   with pytest.raises(
     ValueError, match=r"train.easy.path = '.*' holds files of train and test; write a pattern"

@@ -91,6 +91,22 @@ def test_every_eos_is_honoured(tmp_path):
   assert _with_generation_config(tmp_path, None) == (END,)
 
 
+def test_without_a_generation_config_the_models_own_counts(tmp_path):
+  (tmp_path / "config.json").write_text(json.dumps({"eos_token_id": [10, 7]}))
+  assert text.eos_ids(TOKENIZER, tmp_path) == (7, 10, END)
+
+
+def test_a_tokenizer_without_eos_has_the_models(tmp_path):
+  make_tokenizer.main(tmp_path)
+  settings = json.loads((tmp_path / "tokenizer_config.json").read_text())
+  del settings["eos_token"], settings["pad_token"]
+  (tmp_path / "tokenizer_config.json").write_text(json.dumps(settings))
+  assert text.load_tokenizer(tmp_path).pad_token_id == END  # of generation_config.json
+  (tmp_path / "generation_config.json").unlink()
+  with pytest.raises(ValueError, match=r"nor config.json of .* has an EOS"):
+    text.load_tokenizer(tmp_path)
+
+
 def test_folders_that_will_not_do_are_refused_with_a_sentence(tmp_path):
   with pytest.raises(ValueError, match="no tokenizer folder"):
     text.load_tokenizer(tmp_path)

@@ -18,14 +18,16 @@ from grpojax.rewards import countdown, extract, rules, shaping
 
 ANYWHERE, AT_ONE_PLACE = "at every place", "at one place"
 USED = {  # pattern -> how it is applied to a completion
-  extract._BRACE: ANYWHERE, extract._LINE: AT_ONE_PLACE, extract._WORD: AT_ONE_PLACE,
-  extract._NUMBER: ANYWHERE, extract._FRACTION: AT_ONE_PLACE, rules._NUMBER: AT_ONE_PLACE,
-  rules._END: AT_ONE_PLACE, rules._STEP: ANYWHERE, extract._TAG: ANYWHERE, shaping._R1_FORM: AT_ONE_PLACE,
-  shaping._THOUGHT: AT_ONE_PLACE,
+  extract._BOX: ANYWHERE, extract._BRACE: ANYWHERE, extract._IN_TEXT: ANYWHERE, extract._TAG: ANYWHERE,
+  extract._LINE: AT_ONE_PLACE, extract._WORD: AT_ONE_PLACE, extract._NUMBER: AT_ONE_PLACE,
+  extract._FRACTION: AT_ONE_PLACE, **{pattern: ANYWHERE for pattern, _ in extract._SPELLED},
+  rules._NUMBER: AT_ONE_PLACE, rules._END: AT_ONE_PLACE, rules._STEP: ANYWHERE,
+  shaping._R1_FORM: AT_ONE_PLACE, shaping._THOUGHT: AT_ONE_PLACE,
 }  # fmt: skip
 PIECES = (
   " ", "`", "```", "``` ", "a", "#", "$", "1", "1,111", ".", "0", "-", "*_ ", "answer", "answer:", "\n", "\t",
   "<think>", "</think>", "<answer>", "</answer>", "<", "\\", "{", "}", "\\{", "\\frac", "1+1=2", "=",
+  "\\boxed", "1/", "e1", "√", "\\\\[",
 )  # fmt: skip
 WAS_QUADRATIC = (
   (re.compile(r"\s*\$?\s*([-+]?)[0-9]+"), AT_ONE_PLACE),

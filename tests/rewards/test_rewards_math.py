@@ -47,9 +47,52 @@ def test_the_fast_path_says_what_the_library_says():
   assert got == [verdict for *_, verdict in plain]
 
 
+SCIENTIFIC = {  # gold -> (right answers, wrong answers)
+  "2.19e6": ([r"2.19 \times 10^6", "2190000", "2,190,000", "2.19E6", r"2.19\cdot10^{6}"], ["2.19", "2.19e5"]),
+  "4.5e33": ([r"4.5 \times 10^{33}", "45e32"], ["4.5"]),
+  r"1.6\times 10^{-19}": (["1.6e-19", "1.6 * 10^-19"], ["0", "1.7e-19", "1.6e-18"]),
+  "1.5e-05": (["0.000015", "1.5e-5"], ["0.000016", "0", "15"]),
+  "0.0000001": (["1e-7", "10^{-7}", "0.00000010"], ["0", "0.0000002"]),
+  r"\frac{1}{10000000}": (["1e-07"], ["0.0", "0"]),
+  "0": (["0.0", "0e5"], ["0.0000001", "1e-9"]),
+  "1/3": (["0.333333"], ["0.33333"]),
+  "10^6": (["1000000", "1e6"], ["10"]),
+}
+
+
+def test_numbers_with_exponents_are_numbers_and_small_ones_are_not_nothing():
+  """Six places are nothing of 1e-7, and math-verify takes e for a letter."""
+  asked = [(gold, rf"\boxed{{{answer}}}", right) for gold, (yes, no) in SCIENTIFIC.items()
+           for right, answers in ((1, yes), (0, no)) for answer in answers]  # fmt: skip
+  got = grade([row[:2] for row in asked], timeout=30.0)
+  assert not [(*row, said) for row, said in zip(asked, got, strict=True) if said != row[2]]
+
+
+SPELLED = [
+  ("90", r"\boxed{90°}"), ("90°", r"\boxed{90}"), ("-5", "\\boxed{\u20135}"),
+  (r"2\sqrt{13}", r"\boxed{2√13}"),
+  (r"x \leq 5", r"\boxed{x ≤ 5}"), (r"\emptyset", r"\boxed{\varnothing}"),
+  (r"\begin{pmatrix} 1 \\ -2 \end{pmatrix}", r"\boxed{\begin{pmatrix} 1 \\[4pt] -2 \end{pmatrix}}"),
+]  # fmt: skip
+
+
+def test_what_is_spelled_in_unicode_or_set_with_distances_is_the_same():
+  assert grade(SPELLED, timeout=30.0) == [1.0] * len(SPELLED)
+
+
 @pytest.mark.parametrize(
   ("form", "text", "answer"),
   [
+    ("boxed", r"\boxed {5} or so", "5"),
+    ("boxed", r"it is \fbox{5}", "5"),
+    ("boxed", r"so \boxed 5.", "5"),
+    ("boxed", r"\boxed{5}, in the form of \boxed as asked", "5"),
+    ("hashes", "#### **5**", "5"),
+    ("number", "The answer is 3/4.", "3/4"),
+    ("number", "between 3-5", "5"),
+    ("number", "on 3/4/2020", "2020"),
+    ("number", "it is -5, or (2)-3", "3"),
+    ("number", "about 1.5e-5.", "1.5e-5"),
     ("boxed", r"\boxed{5}", "5"),
     ("boxed", r"\boxed{\frac{1}{2}} ok", r"\frac{1}{2}"),
     ("boxed", r"\boxed{\left\{1,2\right.}", r"\left\{1,2\right"),

@@ -3,6 +3,7 @@
 import codecs
 import csv
 import json
+import re
 from collections import Counter
 from collections.abc import Iterator
 from glob import glob, has_magic
@@ -16,7 +17,10 @@ from grpojax.data.local import clean, repository
 from grpojax.runtime import hub, storage
 
 _SUFFIXES = (".jsonl", ".json", ".csv", ".parquet", ".arrow")
-_SPLITS = ("train", "test", "valid")
+_SPLITS = [  # of a file's name
+  re.compile(word)
+  for word in ("train", "test", r"valid|(?<![a-z])val(?![a-z])", r"(?<![a-z])(?:dev|eval)(?![a-z])")
+]
 _BATCH = 128  # rows of a Parquet file in memory at once; one row of unit tests can be megabytes
 _LONGEST = 1 << 30  # characters of a CSV field
 # What datasets' save_to_disk writes beside the rows.
@@ -42,7 +46,8 @@ def find(key: str, path: str, subset: str = "", split: str = "", of_test: bool =
     files = map(Path, glob(str(base), recursive=True)) if local else base.parent.glob(base.name)
   else:
     files = list(base.iterdir()) if base.is_dir() else [base]
-    splits = [s for s in _SPLITS if base.is_dir() and any(s in file.stem.lower() for file in files)]
+    names = [file.stem.lower() for file in files if base.is_dir()]
+    splits = [found[0].group() for s in _SPLITS if (found := [*filter(None, map(s.search, names))])]
     if len(splits) > 1:
       raise ValueError(
         f"{key}.path = '{path}' holds files of {' and '.join(splits)}; write a pattern such as"
