@@ -17,7 +17,7 @@ _WORD = re.compile(r"[\w+-]*")
 _DIGITS = r"(?:[0-9]{1,3}(?:,[0-9]{3})+|[0-9]+)"
 _DECIMAL = rf"{_DIGITS}(?:\.[0-9]*)?|\.[0-9]+"
 _EXPONENT = "[-+]?[0-9]{1,3}"
-_NUMBER = re.compile(  # 72, 1.6e-19, 1.6 \\times 10^{-19}, 10^{-7}
+_NUMBER = re.compile(  # 72, 1.6e-19, 1.6 \times 10^{-19}, 10^{-7}
   rf"([-+]?)(?:({_DECIMAL})(?:[eE]({_EXPONENT}))?|(?:({_DECIMAL})\s*(?:\\times|\\cdot|[*×])\s*)?"
   rf"10\^(?:\{{({_EXPONENT})\}}|({_EXPONENT})))"
 )
