@@ -1,9 +1,8 @@
 """Every key there is, with its default, its unit and where the number comes from; those of stages: stages.py.
 
-A recipe (`configs/gspo.py`, ...) calls `get_config(scale)` and changes some of them; it adds none.  A
-model and data of one's own have other keys under `model` and `data`: those of `_local`.
-Objective slots hold `fn` (a function of `grpojax/objective/<slot>.py`, or "module:function") and that
-function's keyword arguments.
+A recipe (`configs/gspo.py`, ...) calls `get_config(scale)` and changes some of them; it adds none.  Objective
+slots hold `fn` (of `grpojax/objective/<slot>.py`, or "module:function") and its keyword arguments.  A model
+and data of one's own have other keys under `model` and `data`: those of `_local`.
 """
 
 from ml_collections import ConfigDict
