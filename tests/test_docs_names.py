@@ -5,6 +5,7 @@ import re
 import pytest
 from docs_pages import MADE_UP, ROOT, each_page, parses, snippets
 
+from grpojax.config import recipe
 from grpojax.recipes import base
 
 TESTS = {path.name: path.read_text() for path in (ROOT / "tests").rglob("test_*.py")}
@@ -85,6 +86,14 @@ def test_every_metric_of_the_page_is_written_somewhere():
     last = re.split(r"[/@]", name)[-1]  # before it may be the name of a reward, a phase or a penalty
     last = last.lstrip("0123456789")
     assert re.search(rf"""[/"'`_@}}]{re.escape(last)}|def {last}\b""", source), name
+
+
+def test_the_page_of_recipes_has_each_with_its_first_sentence_and_source():
+  page = (ROOT / "docs" / "recipes.md").read_text()
+  rows = re.findall(r"^\| \[`(\w+)`\]\(.*?\) \| (.*?) \| (?:\[.*\]\((.*)\) )?\|$", page, re.MULTILINE)
+  assert {name: why for name, why, _ in rows} == recipe.purposes()
+  for name, _, url in rows:
+    assert url in (ROOT / "configs" / f"{name}.py").read_text()
 
 
 # The table of names elsewhere.
