@@ -1,7 +1,6 @@
 """Verdicts in mathematics: LaTeX and plain text, up to equivalence."""
 
 from fractions import Fraction
-from math import floor, log10
 
 from grpojax.rewards import extract, pool
 
@@ -29,8 +28,8 @@ def equivalent(
 def _of_numbers(gold: str, answer: str | None) -> float | None:
   """Returns the verdict where both are plain numbers, or there is no answer to one; else None.
 
-  Integers and fractions are exact; where one of the two is a decimal, six places have to agree, and of a
-  truth below 1e-4 six significant digits.
+  Integers and fractions are exact; where one of the two is a decimal, six places have to agree, and where
+  one is below 1e-4 their ratio is 1 to six places.
   """
   truth, answered = extract.number(gold), extract.number(answer or "")
   if truth is None or (answered is None and answer):
@@ -39,9 +38,9 @@ def _of_numbers(gold: str, answer: str | None) -> float | None:
     return 0.0
   if truth.exact and answered.exact:
     return float(truth.value == answered.value)
-  small = 0 < abs(truth.value) < _SMALL or 0 < abs(answered.value) < _SMALL
-  scale = Fraction(10) ** -floor(log10(abs(truth.value or answered.value)) + 1) if small else 1
-  return float(round(scale * truth.value, 6) == round(scale * answered.value, 6))
+  if any(0 < abs(number.value) < _SMALL for number in (truth, answered)):
+    return float(truth.value != 0 and round(answered.value / truth.value, 6) == 1)
+  return float(round(truth.value, 6) == round(answered.value, 6))
 
 
 def _answer(text: str, *, form: str = "boxed", **_) -> str | None:
