@@ -19,7 +19,7 @@ class RunStats(NamedTuple):
   # [] moving average over steps whose updates were all taken, of those with a gradient; NaN before the first
   grad_norm: jax.Array
   nonfinite: jax.Array  # [] int32, steps in a row up to the last that had an update that was not finite
-  sums: dict  # of the step under way: kl, grad_norm, skipped, nonfinite, updates, and those with a gradient
+  sums: dict  # of the step under way: kl, grad_norm, skipped, nonfinite, updates, taught (with a gradient)
 
 
 class State(NamedTuple):
@@ -55,8 +55,8 @@ def make_init(model: Model, tx: optax.GradientTransformation) -> Callable:
 def start() -> RunStats:
   """Returns the statistics before the first update."""
   zero = jnp.float32(0)
-  sums = dict(kl=zero, grad_norm=zero, skipped=zero, nonfinite=zero, updates=jnp.int32(0))
-  sums["taught"] = jnp.int32(0)
+  sums = dict.fromkeys(("kl", "grad_norm", "skipped", "nonfinite"), zero)
+  sums |= dict.fromkeys(("updates", "taught"), jnp.int32(0))
   return RunStats(jnp.float32(1), jnp.float32(jnp.nan), jnp.int32(0), sums)
 
 
@@ -70,8 +70,8 @@ def limit(c: StatsConfig, stats: RunStats):
 def after_update(c: StatsConfig, stats: RunStats, metrics: dict) -> RunStats:
   """Returns the statistics after one more update; averages move when the last of a step's updates is done."""
   new = dict(kl=metrics.get("kl", jnp.float32(0)), grad_norm=metrics["grad_norm"])
-  new |= dict(skipped=metrics["update/skipped"], nonfinite=metrics["update/nonfinite"], updates=jnp.int32(1))
-  new["taught"] = jnp.int32(metrics["grad_norm"] != 0)
+  new |= dict(skipped=metrics["update/skipped"], nonfinite=metrics["update/nonfinite"])
+  new |= dict(updates=jnp.int32(1), taught=jnp.int32(metrics["grad_norm"] != 0))
   sums = jax.tree.map(jnp.add, stats.sums, new)
   done = sums["updates"] == c.updates
   mean_norm = sums["grad_norm"] / jnp.maximum(sums["taught"], 1)

@@ -27,6 +27,19 @@ _IN_TEXT = re.compile(  # a sign behind a word, a number or a bracket is a hyphe
 _FRACTION = re.compile(
   r"([-+]?)(?:([0-9]+)/([0-9]+)|\\[dt]?frac(?:\{([0-9]+)\}\{([0-9]+)\}|([0-9])([0-9])))"
 )
+_SPELLED = [  # (pattern, how TeX has it), in turn
+  (re.compile(pattern), written)
+  for pattern, written in (
+    ("\u2212", "-"),
+    (r"(?<![\w)}])\u2013(?=[0-9\\.])", "-"),  # an en dash that is a sign
+    ("°", r"^\\circ"),
+    (r"√\s*([0-9]+|[A-Za-z])", r"\\sqrt{\1}"),
+    ("≤", r"\\leq "),
+    ("≥", r"\\geq "),
+    (r"\\varnothing", r"\\emptyset"),
+    (r"\\\\ ?\[[^\]]{0,20}\]", r"\\\\"),  # a row's end with a distance
+  )
+]
 
 
 def after_thinking(text: str) -> str | None:
@@ -109,21 +122,6 @@ def tidy(text: str) -> str:
     text = pattern.sub(written, text)
   text = re.sub(r"(?<!\\)\\[()\[\],;:! ]", "", text)
   return text.lstrip(" \t\n$").rstrip(" \t\n$.,;")
-
-
-_SPELLED = [
-  (re.compile(pattern), written)
-  for pattern, written in (
-    ("\u2212", "-"),
-    (r"(?<![\w)}])\u2013(?=[0-9\\.])", "-"),  # an en dash that is a sign
-    ("°", r"^\\circ"),
-    (r"√\s*([0-9]+|[A-Za-z])", r"\\sqrt{\1}"),
-    ("≤", r"\\leq "),
-    ("≥", r"\\geq "),
-    (r"\\varnothing", r"\\emptyset"),
-    (r"\\\\ ?\[[^\]]{0,20}\]", r"\\\\"),  # a row's end with a distance
-  )
-]
 
 
 class Number(NamedTuple):

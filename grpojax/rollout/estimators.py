@@ -49,10 +49,10 @@ def summarise(questions: dict[str, np.ndarray], k: int) -> dict[str, float]:
   correct = questions["correct"]
   optional = {name: name for name in ("answered", "return", "turns", "no_verdict")} | {"majority": f"maj@{k}"}
   pass1 = pass_at_k(correct, k, 1)
-  interval = {"eval/pass@1_ci95": 1.96 * pass1.std(ddof=1) / np.sqrt(len(pass1))} if len(pass1) > 1 else {}
+  deviation = pass1.std(ddof=1) if len(pass1) > 1 else None
   return {
     "eval/pass@1": float(pass1.mean()),
-    **{name: float(half) for name, half in interval.items()},
+    **({} if deviation is None else {"eval/pass@1_ci95": float(1.96 * deviation / np.sqrt(len(pass1)))}),
     f"eval/avg@{k}": float(correct.mean() / k),
     f"eval/pass@{k}": float(pass_at_k(correct, k, k).mean()),
     **{f"eval/{name}": float(questions[at].mean()) for at, name in optional.items() if at in questions},

@@ -1,5 +1,7 @@
 """The success rate of every training prompt before training: `config.difficulty.offline` samples of each."""
 
+import re
+
 import numpy as np
 
 from grpojax.rollout import curriculum, generate, metrics
@@ -30,7 +32,7 @@ def estimate_difficulty(context: RolloutContext, frozen: dict, params: dict, kno
       if not progress.disable or number + 1 == progress.total:
         console.advance(progress, number + 1, {}, "survey")
   counts = metrics.sum_counters(context.counters, shards)
-  missing = sum(n for name, n in counts.items() if name.endswith(("/failed", "/abstained")))
+  missing = sum(n for name, n in counts.items() if re.fullmatch("rewards/.+/(failed|abstained)", name))
   console.say(f"survey: {counts['rewards/graded']:,} completions, {missing:,} verdicts are missing")
   context.counters.clear()  # they are no step's
   context.timer.merge("start")

@@ -184,9 +184,8 @@ def _set_aside(checkpoints, step: int, aside) -> None:
 
   def move():
     aside.mkdir(exist_ok=True)
-    taken = {other.name for other in aside.iterdir()} if aside.is_dir() else {}  # no empty folder in a bucket
     names = itertools.chain([str(step)], (f"{step}-{n}" for n in itertools.count(1)))
-    storage.move(checkpoints.directory / str(step), aside / next(name for name in names if name not in taken))
+    storage.move(checkpoints.directory / str(step), storage.unused(aside, names))
 
   processes.on_process_0(move)
   checkpoints.reload()

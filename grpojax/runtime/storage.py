@@ -12,7 +12,7 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import jax
@@ -134,6 +134,12 @@ def check_room(folder: Path | epath.Path, nbytes: int) -> None:
   free = shutil.disk_usage(folder).free
   if free < nbytes:
     raise OSError(f"{folder}: {free / 1e9:.2f} GB are free, and a checkpoint needs {nbytes / 1e9:.2f} GB")
+
+
+def unused(folder: Path | epath.Path, names: Iterable[str]) -> Path | epath.Path:
+  """Returns the first of these names in a folder that nothing there has."""
+  taken = {one.name for one in folder.iterdir()} if folder.is_dir() else {}  # a bucket has no empty folders
+  return next(folder / name for name in names if name not in taken)
 
 
 def move(source: epath.Path, target: epath.Path) -> None:

@@ -33,7 +33,8 @@ class Exported(NamedTuple):
 def text(exported: Exported) -> str:
   """Returns the whole card: the hub's front matter in YAML, then Markdown."""
   loss, *functions = objective_text.formula(exported.config.objective.to_dict())
-  method = _method(exported.records)
+  records = metrics.read(exported.records)
+  method = _method(records)
   parts = [
     f"# {exported.name}",
     _opening(exported, method),
@@ -42,7 +43,7 @@ def text(exported: Exported) -> str:
     f"    {loss}",
     "The sum is over prompts, completions and tokens.",
     "\n".join(f"- {line}" for line in functions),
-    *_evaluations(exported),
+    *_evaluations(exported, records),
     "## Versions",
     _table(["", ""], [list(entry) for entry in exported.versions.items()]),
     "## To reproduce",
@@ -73,9 +74,9 @@ def _front_matter(exported: Exported, method: str) -> ModelCardData:
   )
 
 
-def _method(records: Path) -> str:
+def _method(records: list[dict]) -> str:
   """Returns how the policy was trained, by what only such steps record."""
-  steps = [record for record in metrics.read(records) if record["kind"] == "train"]
+  steps = [record for record in records if record["kind"] == "train"]
   said = (method for key, method in OFFLINE.items() if any(key in record for record in steps))
   return next(said, RL)
 
@@ -121,9 +122,9 @@ def _trained(c: ConfigDict) -> list[list[str]]:
   ]
 
 
-def _evaluations(exported: Exported) -> list[str]:
+def _evaluations(exported: Exported, records: list[dict]) -> list[str]:
   """Returns the table of the evaluations before the run and up to the checkpoint; [] if there are none."""
-  c, records = exported.config.eval, metrics.read(exported.records)
+  c = exported.config.eval
   evals = [each for each in records if each["kind"] == "eval" and each["step"] <= exported.step]
   if not evals:
     return []

@@ -11,7 +11,7 @@ import jax
 from ml_collections import ConfigDict
 
 from grpojax.data import text
-from grpojax.runtime import console, errors, lock, processes
+from grpojax.runtime import console, errors, lock, processes, storage
 from grpojax.tools.pipeline import cost, manifest, page, stage_page, stages
 from grpojax.tools.pipeline.answering import Place
 from grpojax.tools.pipeline.kinds import KINDS, POLICY
@@ -136,8 +136,7 @@ def _replace(workdir: Path, stage: str) -> None:
   """Moves a stale stage aside."""
   aside = workdir / REPLACED
   aside.mkdir(exist_ok=True)
-  taken = {one.name for one in aside.iterdir()}
-  new = next(aside / name for n in itertools.count() if (name := f"{stage}-{n}") not in taken)
+  new = storage.unused(aside, (f"{stage}-{n}" for n in itertools.count()))
   (workdir / stage).rename(new)
   console.say(f"stage '{stage}' was stale and is now {new}")
 
